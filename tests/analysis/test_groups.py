@@ -5,20 +5,25 @@ import subprocess
 import sys
 import time
 import tomllib
+import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sbnotebook.analysis.descriptions import cause_of
 from sbnotebook.analysis.frames import to_arrow
-from sbnotebook.analysis.groups import TRAITS, CauseReader, group_by_cause
+from sbnotebook.analysis.groups import TRAITS, CauseReader, group_by_cause, label
+from sbnotebook.client import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.testing.strategies import peeked_messages
+from tests.chances import rounds
 
 DEAD = EntityAddress("orders").dead_letter
 NOON = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -219,3 +224,147 @@ def test_a_group_returns_its_messages() -> None:
         messages[1:2],
     ]
     assert "take" not in group_by_cause(messages).to_pandas().columns
+
+
+START = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+FIRST, LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+HOSTILE = "<b onclick=alert(1)>late</b> & $\\href{javascript:alert(1)}{x}$"
+
+
+def dead_charts(number: int, reason: str, minutes: float = 0.0, entity: str = "orders/$dlq") -> PeekedMessage:
+    return PeekedMessage(
+        entity=EntityAddress.parse(entity),
+        sequence_number=number,
+        enqueued_time=START + timedelta(minutes=minutes),
+        application_properties={"DeadLetterReason": reason},
+    )
+
+
+def traces(figure: Any) -> list[dict[str, Any]]:
+    return figure.to_dict()["data"]
+
+
+def test_messages_are_drawn_over_time_by_reason() -> None:
+    messages = Messages([*(dead_charts(n, "Late", n) for n in range(60)), dead_charts(60, "Invalid", 30)])
+    late, invalid = traces(messages.plot())
+    assert (late["name"], sum(late["y"]), len(late["y"])) == ("Late", 60, 60)
+    assert (invalid["name"], list(invalid["y"])) == ("Invalid", [1])
+    assert late["x"][0] == START + timedelta(seconds=30), "the middle of the first minute"
+    assert late["width"] == 60_000
+
+
+def test_chart_tells_equal_numbers_of_two_entities_apart() -> None:
+    messages = Messages([dead_charts(1, "Late"), dead_charts(1, "Invalid", entity="events/$dlq")])
+    assert {trace["name"]: sum(trace["y"]) for trace in traces(messages.plot())} == {"Late": 1, "Invalid": 1}
+
+
+def test_the_less_frequent_are_others() -> None:
+    messages = Messages(dead_charts(n, f"Reason {'x' * (n % 12)}") for n in range(120))
+    drawn = traces(messages.plot(top=3))
+    assert [trace["name"] for trace in drawn][-1] == "others"
+    assert [sum(trace["y"]) for trace in drawn] == [10, 10, 10, 90]
+
+
+def test_each_reason_is_counted_once() -> None:
+    """A reason may be called as the rest is, or read like another one when it is cut."""
+    reasons = ["others", "others", "others", "a", "a", "b", "x" * 80 + "1", "x" * 80 + "y"]
+    messages = Messages(dead_charts(n, reason) for n, reason in enumerate(reasons))
+    drawn = [(trace["name"], sum(trace["y"])) for trace in traces(messages.plot(top=2))]
+    assert drawn == [("others", 3), ("a", 2), ("others", 3)]
+    assert [sum(trace["y"]) for trace in traces(messages.plot())] == [3, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("times", [[FIRST, START], [START, LAST], [FIRST, LAST], [LAST]], ids=range(4))
+def test_any_time_is_drawn(times: list[datetime]) -> None:
+    messages = Messages(replace(dead_charts(n, "Late"), enqueued_time=time) for n, time in enumerate(times))
+    (late,) = traces(messages.plot())
+    assert sum(late["y"]) == len(times)
+
+
+def test_chart_of_no_messages_is_empty() -> None:
+    assert traces(Messages().plot()) == []
+    assert list(traces(Messages().groups().plot())[0]["x"]) == []
+
+
+def test_causes_are_drawn_by_count() -> None:
+    groups = Messages([dead_charts(1, "Late"), dead_charts(2, "Late"), dead_charts(3, "Invalid")]).groups()
+    figure: Any = groups.plot()
+    (bars,) = traces(figure)
+    assert list(bars["x"]) == [2, 1]
+    assert list(figure.to_dict()["layout"]["yaxis"]["ticktext"]) == ["Late", "Invalid"]
+
+
+def test_label_escapes_what_plotly_reads() -> None:
+    messages = Messages([dead_charts(1, HOSTILE)])
+    figures: list[Any] = [messages.plot(), messages.groups().plot()]
+    drawn = str([figure.to_dict() for figure in figures])
+    assert label(HOSTILE)[:20] in drawn
+    assert "<b onclick" not in drawn
+    assert "$" not in drawn
+    assert "<b onclick" in str(figures[0].update_layout(title=HOSTILE).to_dict()), "a control: it would be seen"
+
+
+# ----------------------------------------------------------------
+
+
+WORDS: Final = (
+    "Flight", "error", "Error code", "exit code", "HTTP", "status", "404", "503 Server Error", "404 Client Error",
+    "0x8", "0xff", "0x80131500", "ORA-", "utf8", "Int32", "sha256", "S3", "x64", "1545",
+    "20130101", "2013-01-01", "05:15:00", "+1", "5%", "3ms", "12,5", "10.0.0.7:80", "N14228", "deadbeef0123",
+    "May 2024", "Market 1234", "'a1'",
+    '"b 2"', "/srv/data1/x2", "C:\\\\a1", "https://x.example/1?q=2", "a1@b2.example",
+    "12345678-1234-1234-1234-123456789abc", "٣",
+    "1b2c6ec2", "@5f2050f6", "1234567d", "12345678b", "abcdef01", "0af7651916cd43dd8448eb211c80319c", "Client Error",
+    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "05:15:00.123abc45678", "A1B2C3D4",
+    "\n   at Acme.V2.Run(Int32 a)", "\n   at Acme.Run`1(x) in a.cs:line 4",
+    '\n  File "/lib64/python3/a.py", line 4, in f',
+    '\n  File "/usr/lib32/python3/a.py", line 4, in f', "\n    at f1 (/app/a1.js:10:5)", "\n--- 1 ---",
+    "\nCaused by: x1",
+)  # fmt: skip
+VALUES: Final = f"'{'v' * 290}'\n" * 13
+"""A long text of which the cause is short."""
+GLUE: Final = st.sampled_from(("", " ", ": ", "=", "-", "(", "#", "."))
+
+
+@st.composite
+def descriptions(draw: st.DrawFn) -> list[str | None]:
+    """Generate descriptions, and others that differ from them in digits and ids."""
+    parts = st.tuples(st.sampled_from(WORDS) | st.text(max_size=5), GLUE)
+    kinds = draw(st.lists(st.lists(parts, min_size=1, max_size=6), min_size=1, max_size=4))
+    digits = draw(st.lists(st.text("0123456789", min_size=1, max_size=30), min_size=8, max_size=8))
+    letters = draw(st.lists(st.text("abcdef", min_size=1, max_size=30), min_size=8, max_size=8))
+    made: list[str | None] = [None]
+    for kind in kinds:
+        text = "".join(word + glue for word, glue in kind)
+        made.append(text)
+        for values, words in zip(digits, letters, strict=True):
+            following, word = cycle(values), cycle(words)
+            other = "".join(next(following) if "0" <= each <= "9" else each for each in text)
+            made += [other, "".join(next(word) if "a" <= each <= "f" else each for each in other)]
+            made.append(f"{made[-1]} {uuid.uuid5(uuid.NAMESPACE_OID, values)}")
+    return made * 2
+
+
+@settings(max_examples=rounds(25, 300))
+@given(descriptions())
+@example(["error 0xff", "error 1xff", "error 5xff"] * 10)
+@example(["404 Client Error", "604 Client Error"] * 10)
+@example(["at 05:15:00.123abc45678", "at 05:15:00.1a2abc45678"] * 10)
+@example(["took 12345678d", "took 1234567ad", "took 1234567dd"] * 10)
+@example(["at 12345678a://b", "at a1234567a://b"] * 10)
+@example(["for utf8 it is late", "for utf7 it is late"] * 10)
+@example([f"Late\n   at {each}(A.java:7)" for each in ("a12345cd", "12345acd", "2a345acf")] * 10)
+@example([f"late\n at app@{each}/x.Y.z(Y.java)" for each in ("1a2b3c4d", "2a2b3c4d")] * 10)
+@example(["x" * cut + each for cut in range(488, 502) for each in (" 1a2b3c4d", " abcd3c4d", " 2bcd3c4d")])
+@example(
+    [f"{VALUES}'{'v' * cut}'{each}" for cut in range(274, 286) for each in (" 1a2b3c4d", " abcd3c4d", " 2bcd3c4d")]
+)
+def test_causes_by_form_are_those_of_each_description(said: list[str | None]) -> None:
+    assert CauseReader().all(said) == [cause_of(each) for each in said]
+
+
+def test_forms_stay_within_the_budget_of_time() -> None:
+    ticks = iter(range(10_000))
+    read = CauseReader(seconds=3, clock=lambda: next(ticks))
+    causes = read.all([f"{'late ' * row}{row}" for row in range(100)])
+    assert {each.text for each in causes[50:]} == {"(not read: the time for causes is spent)"}

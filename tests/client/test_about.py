@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbnotebook.client import Namespace, async_namespace, connect
+from sbnotebook.client import async_namespace, connect
 from sbnotebook.client.about import About
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
@@ -12,27 +11,6 @@ from tests.settlement.connecting.test_sign_in import Credential, with_account
 
 SECRET = "c2VjcmV0a2V5"
 NOBODY_THERE = f"Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=reader;SharedAccessKey={SECRET}"
-
-
-def test_about_shows_the_host_and_the_identity(namespace: Namespace) -> None:
-    assert repr(namespace.about()).splitlines() == [
-        f"Connected to  {namespace.host} (emulator, Premium)",
-        "signed in as  the key RootManageSharedAccessKey",
-        "source        a test",
-        "writing       on",
-    ]
-
-
-def test_read_only_is_said_with_the_way_to_write(shared_emulator: RunningEmulator) -> None:
-    with connect(shared_emulator.connection_string, write=False) as namespace:
-        assert "writing       off: nothing can be changed; %sb_connect --write turns it on" in repr(namespace.about())
-        assert repr(namespace).endswith("source: a connection string, read-only>")
-
-
-def test_connect_to_a_host_that_does_not_answer_shows_no_secret() -> None:
-    with pytest.raises(ServiceBusConnectionError, match=r"Nothing listens at 127\.0\.0\.1:1: check the name") as failed:
-        connect(NOBODY_THERE)
-    assert SECRET not in str(failed.value)
 
 
 def test_connect_warns_of_a_sign_in_that_is_not_confirmed(

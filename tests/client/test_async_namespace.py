@@ -14,7 +14,6 @@ import pytest
 from sbnotebook import AsyncNamespace
 from sbnotebook.client import AsyncEntity
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import ReceivedMessage
 
 pytestmark = pytest.mark.anyio
@@ -54,19 +53,6 @@ async def test_verbs_take_the_types_of_users(namespace: AsyncNamespace, orders: 
     assert parts == [1, 1]
 
 
-async def test_held_messages_are_settled_and_released(namespace: AsyncNamespace, orders: AsyncEntity) -> None:
-    letters = letters_of(namespace, orders)
-    async with await letters.lock(3) as batch:
-        assert (await batch.complete(where="subject = 'early'")).settled == 1
-    assert batch.release_report is not None
-    assert batch.release_report.settled == 2
-    deferred = await letters.defer_all()
-    assert (await deferred.apply()).settled == 2
-    held = await letters.deferred()
-    assert (await (await held.complete(where="body_text = '1'")).apply()).settled == 1
-    assert len(await letters.peek()) == 1
-
-
 async def test_a_forgotten_batch_is_released(namespace: AsyncNamespace, orders: AsyncEntity) -> None:
     letters = letters_of(namespace, orders)
     batch = await letters.lock(3)
@@ -76,17 +62,6 @@ async def test_a_forgotten_batch_is_released(namespace: AsyncNamespace, orders: 
     with anyio.fail_after(20):
         async with await letters.lock(3, max_wait=10) as again:
             assert [message.delivery_count for message in again] == [0, 0, 0]
-
-
-async def test_a_run_is_paused_and_cancelled(namespace: AsyncNamespace, orders: AsyncEntity) -> None:
-    running = await (await letters_of(namespace, orders).purge()).start(rate=0.5)
-    await running.pause()
-    assert running.is_paused
-    await running.cancel()
-    assert await running.wait(20)
-    report = await running.result()
-    assert len(report) == 3
-    assert running.report == report
 
 
 async def test_a_function_may_be_asynchronous(namespace: AsyncNamespace, orders: AsyncEntity) -> None:
@@ -102,18 +77,6 @@ async def test_a_function_may_be_asynchronous(namespace: AsyncNamespace, orders:
     async with await letters_of(namespace, orders).start_processing(work) as consumer:
         await all_seen.wait()
     assert consumer.report.settled == 3
-
-
-async def test_wrong_input_is_refused_as_in_synchronous_code(
-    orders: AsyncEntity, shared_emulator: RunningEmulator
-) -> None:
-    with pytest.raises(ConfigurationError, match="body_jsn"):
-        await orders.peek(where="body_jsn->>'$.a' = '1'")
-    with pytest.raises(ConfigurationError, match="Choose the messages by where"):
-        await orders.resubmit()
-    async with await AsyncNamespace.connect(shared_emulator.connection_string, write=False) as reader:
-        with pytest.raises(ReadOnlyError):
-            await reader.entity(orders.address).send("x")
 
 
 async def test_copies_notes_and_searches_have_await(

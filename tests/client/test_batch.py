@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.async_batch import AsyncLockedBatch, close_batches
@@ -23,7 +22,7 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.errors import BatchClosedError, ConfigurationError
 from sbnotebook.model import Complete, DeadLetter, LockedMessage, OutcomeStatus
 from sbnotebook.settlement import Connection, Journal, LockEvent, LockEventKind
-from tests.filled_queues import filled_client_queue
+from tests.filled_queues import filled_client_queue, session_messages
 
 
 def open_namespace(emulator: RunningEmulator, journal: Path) -> Namespace:
@@ -137,11 +136,6 @@ def test_plan_keeps_its_batch_alive(namespace: Namespace) -> None:
     assert len(namespace.entity("planned").peek(show_progress=False)) == 0
 
 
-def test_batch_that_fails_to_open_leaves_nothing(namespace: Namespace) -> None:
-    with pytest.raises(MessagingEntityNotFoundError, match="There is no queue or topic 'nowhere'"):
-        namespace.entity("nowhere").lock(1)
-
-
 def test_events_are_told_to_synchronous_code(tmp_path: Path) -> None:
     told: list[LockEvent] = []
     with running() as emulator:
@@ -224,3 +218,36 @@ def test_a_long_text_of_a_dead_letter_is_shortened(namespace: Namespace, text: s
         assert len((letter.dead_letter_error_description or "").encode("utf-16-le")) <= 2 * 4_096
         assert "(sbnotebook shortened this from" in (letter.dead_letter_error_description or "")
     assert len(letters.peek()) == 3
+
+
+def test_session_is_held_and_its_messages_settled(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "held", session_messages("aab"), requires_session=True)
+    assert sorted(queue.sessions()) == ["a", "b"]
+    assert [message.message_id for message in queue.peek(session_id="a")] == ["m0", "m1"]
+    with queue.session("a", renew_for="5m") as session:
+        assert session.session_id == "a"
+        session.receive(10, max_wait=1)
+        assert session.complete(where="message_id = 'm0'").settled == 1
+        session.set_state({"done": 1})
+        assert not session.is_lost
+        assert "session 'a'" in repr(session)
+    with queue.next_session(max_wait=5) as following, queue.next_session(max_wait=5) as other:
+        assert {following.session_id, other.session_id} == {"a", "b"}
+    with queue.session("a") as session:
+        assert session.get_state() == b'{"done": 1}'
+        assert session.get_state_text() == '{"done": 1}'
+        assert session.get_state_json() == {"done": 1}
+        session.set_state(None)
+        assert session.get_state() is None
+    assert {message.message_id: message.delivery_count for message in queue.peek()} == {"m1": 0, "m2": 0}
+
+
+def test_closed_session_says_so(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "closed-session", session_messages("a"), requires_session=True)
+    session = queue.session("a")
+    session.close()
+    assert session.session_id == "a"
+    with pytest.raises(BatchClosedError):
+        session.get_state()
+    with pytest.raises(BatchClosedError):
+        session.receive(1)

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+import gzip
+import inspect
+import os
+import re
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from sbnotebook.client import Namespace
+from sbnotebook.amqp import (
+    Array,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Int,
+    Long,
+    Symbol,
+    Timestamp,
+    encode,
+)
+from sbnotebook.client import Entity, LockedBatch, Namespace
+from sbnotebook.client.coercions import start_time, time_to_come
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Complete, Message
+from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.model import BodyType, Complete, Message, OutcomeStatus
+from sbnotebook.model.decimals import decimal_bytes
+from sbnotebook.settlement import edit_json
+from sbnotebook.testing.comparison import same_value
 from tests.filled_queues import filled_client_queue
 
 
@@ -45,18 +70,6 @@ def test_interrupt_has_the_received_messages(namespace: Namespace, shared_emulat
     found: Any = interrupt.value
     assert len(found.messages) == 3
     assert "3 messages were received before" in found.__notes__[0]
-
-
-def test_messages_are_settled_by_their_tokens(namespace: Namespace) -> None:
-    namespace.create_queue("by-token")
-    queue = namespace.entity("by-token")
-    assert queue.send([Message(body=b"x")] * 2, show_progress=False).ok
-    with queue.lock(2) as batch:
-        locks = [(message.sequence_number, str(message.lock_token)) for message in batch.messages]
-        plan = queue.settle_by_token(Complete(), locks)
-        assert len(plan) == 2
-        assert plan.apply(show_progress=False).settled == 2
-    assert len(queue.peek(show_progress=False)) == 0
 
 
 def test_defer_all_defers_all_or_the_chosen(namespace: Namespace) -> None:
@@ -114,3 +127,357 @@ def test_a_loop_over_parts_ends_while_the_consumer_still_fails(namespace: Namesp
     assert list(queue.parts()) == []
     with pytest.raises(ConfigurationError, match="size is a whole number from 1"):
         next(letters.parts(0))
+
+
+def number(body: bytes) -> dict[str, int]:
+    return {"n": int(body.decode("utf-16"))}
+
+
+def test_peek_decodes_before_it_filters(namespace: Namespace) -> None:
+    namespace.create_queue("decoded")
+    entity = namespace.entity("decoded")
+    entity.send([*(str(n).encode("utf-16") for n in range(5)), b"\xff"])
+    found = entity.peek(2, decode=number, where="(body_json->>'$.n')::int > 1")
+    assert found.to_arrow().column("body_text").to_pylist() == ['{"n":2}', '{"n":3}']
+    assert [message.body.decode("utf-16") for message in found] == ["2", "3"]
+    (damaged,) = entity.peek(decode=number, where="decode_error is not null").to_pandas()["decode_error"]
+    assert damaged.startswith("UnicodeDecodeError: ")
+    assert "decode_error" in entity.peek(decode=number).as_text()
+    assert len(entity.peek(decode=number).where("decode_error is null")) == 5
+    entity.resubmit(found).apply().raise_for_failures()
+    assert entity.peek().to_arrow().column("body").to_pylist()[-2:] == [str(n).encode("utf-16") for n in (2, 3)]
+
+
+def test_an_entity_without_messages_has_the_column_of_errors(namespace: Namespace) -> None:
+    namespace.create_queue("nothing-to-decode")
+    entity = namespace.entity("nothing-to-decode")
+    assert len(entity.peek(decode=number, where="decode_error is null")) == 0
+    assert len(entity.peek(decode=number).where("decode_error is null")) == 0
+    with pytest.raises(ConfigurationError, match="There is no decoder 'numbr'"):
+        entity.peek(decode="numbr")
+
+
+# ----------------------------------------------------------------
+
+
+def test_a_time_in_the_past_is_refused(namespace: Namespace) -> None:
+    namespace.create_queue("past")
+    queue = namespace.entity("past")
+    for at in ("2020-01-01", datetime(2020, 1, 1, tzinfo=UTC)):
+        with pytest.raises(ConfigurationError, match="2020-01-01 00:00 UTC is in the past"):
+            queue.schedule("x", at=at)
+        with pytest.raises(ConfigurationError, match="2020-01-01 00:00 UTC is in the past"):
+            queue.plan_send("x", at=at)
+    assert queue.schedule("x", at="2099-12-31T08:00").ok
+    now = datetime(2026, 1, 31, tzinfo=UTC)
+    assert time_to_come(now - timedelta(seconds=30), now) == now - timedelta(seconds=30)
+
+
+def test_times_and_durations_both_say_since_when() -> None:
+    assert start_time("2d") == timedelta(days=2)
+    assert start_time("2026-01-31T08:00:00+00:00") == datetime(2026, 1, 31, 8, tzinfo=UTC)
+    assert start_time("2026-01-31") == datetime(2026, 1, 31).astimezone()
+    with pytest.raises(ConfigurationError, match="neither a time nor a duration"):
+        start_time("yesterday")
+
+
+def test_undo_takes_an_entity(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "undone", 2)
+    queue.purge().apply()
+    assert namespace.undo("undone").apply().settled == 2
+    with pytest.raises(ConfigurationError, match="one entity"):
+        namespace.undo("undone", entity="other")
+
+
+def test_lock_locks_ten_or_all_or_none(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "locked", 12)
+    with queue.lock() as batch:
+        assert len(batch) == 10
+    with queue.lock(None, max_wait="2s") as batch:
+        assert len(batch) == 12
+    with queue.lock(0) as batch:
+        assert len(batch) == 0
+        assert len(batch.receive()) == 10
+        assert len(batch.receive(None)) == 2
+
+
+def test_dead_letter_takes_the_name_of_the_sdk(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "named", 2)
+    with queue.lock() as batch:
+        batch.dead_letter(1, reason="R", error_description="D")
+        with pytest.raises(ConfigurationError, match="not both"):
+            batch.dead_letter(error_description="D", description="E")
+    assert namespace.entity("named/$dlq").peek()[0].dead_letter_error_description == "D"
+
+
+def test_names_of_the_sdk_have_a_hint(namespace: Namespace) -> None:
+    queue: Any = filled_client_queue(namespace, "hinted", 1)
+    untyped: Any = namespace
+    with pytest.raises(AttributeError, match=r"There is no receive here: lock\(10\) locks messages"):
+        queue.receive(10)
+    with pytest.raises(AttributeError, match="use peek"):
+        queue.peek_messages()
+    with pytest.raises(AttributeError, match=r"entity\(\"orders\"\) sends"):
+        untyped.get_queue_receiver("hinted")
+    with queue.lock(0) as batch, pytest.raises(AttributeError, match="use complete"):
+        batch.complete_message(1)
+    with pytest.raises(AttributeError, match="no attribute 'peeek'"):
+        queue.peeek()
+    assert not hasattr(queue, "_repr_png_")
+
+
+@pytest.mark.parametrize("kind", [Entity, LockedBatch, Namespace])
+def test_every_option_has_a_name(kind: type) -> None:
+    methods = [method for name, method in vars(kind).items() if inspect.isfunction(method) and name[0] != "_"]
+    assert len(methods) > 10
+    for method in methods:
+        kinds = {each.kind for each in inspect.signature(method).parameters.values()}
+        assert not kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}, method
+
+
+# ---------------------------------------------------------------- picking from synchronous code
+
+
+def test_what_matches_nothing_says_what_is_there(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("unmatched")
+    queue, letters = namespace.entity("unmatched"), namespace.entity("unmatched/$dlq")
+    nothing = "There are no messages to choose from."
+    assert repr(queue.peek(where="subject = 'x'")) == f"unmatched: 0 messages. {nothing}"
+    assert repr(queue.pick(None, Complete(), where="subject = 'x'")).endswith(nothing)
+    assert repr(queue.purge()) == f"Plan: purge 0 messages of unmatched. {nothing}"
+
+    queue.send([Message(subject="a"), Message(subject="b\x1b"), Message(subject="a")]).raise_for_failures()
+    subjects = "Messages looked at: 3, with these subjects: 'a' 2, 'b\\x1b' 1."
+    found = queue.peek(where="subject = 'x'")
+    assert repr(found[:5]) == f"unmatched: 0 messages. {subjects}"
+    assert "these subjects: &#x27;a&#x27; 2" in found._repr_html_()  # pyright: ignore[reportPrivateUsage]
+    assert subjects in repr(queue.peek().where("subject = 'x'"))
+    assert subjects in repr(queue.pick(None, Complete(), where="subject = 'x'"))
+    assert subjects in repr(queue.resubmit(where="subject = 'x'", to="unmatched"))
+    with queue.lock(3) as batch:
+        with pytest.warns(match=re.escape(subjects)):
+            assert batch.complete(where="subject = 'x'").settled == 0
+        batch.dead_letter(reason="CarrierAway")
+    reasons = "Messages looked at: 3, with these dead-letter reasons: 'CarrierAway' 3."
+    assert reasons in repr(letters.peek(where="subject = 'x'"))
+    assert reasons in repr(letters.pick(None, Complete(), where="subject = 'x'"))
+    assert reasons in namespace.find(["unmatched"], where="subject = 'x'").summary
+    assert reasons in repr(namespace.entity("unmatched/$dlq").peek()[:3].where("subject = 'x'"))
+
+
+def test_the_stop_button_gives_everything_back(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("stopped-pick")
+    queue = namespace.entity("stopped-pick")
+    queue.send([Message(message_id=f"m{n}") for n in range(500)], batch_size=500)
+    numbers = [message.sequence_number for message in queue.peek()]
+    plan = queue.pick([numbers[0], numbers[-1]], Complete())
+    shared_emulator.faults.entity("stopped-pick").settle_delay_ms = 2_000
+
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        plan.apply()
+
+    shared_emulator.faults.entity("stopped-pick").settle_delay_ms = 0
+    first, last = caught.value.__dict__["report"]
+    assert last.status in {OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED}
+    left = {message.sequence_number: message.delivery_count for message in queue.peek()}
+    settled = {outcome.sequence_number for outcome in (first, last) if outcome.ok}
+    assert left == {number: 0 for number in numbers if number not in settled}
+    with queue.lock(5) as batch:
+        assert [message.sequence_number for message in batch.messages] == list(left)[:5]
+
+
+def test_interrupted_send_reports_confirmed_and_unsent(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("interrupted-send")
+    queue = namespace.entity("interrupted-send")
+    queue.warm(2)
+    shared_emulator.faults.entity("interrupted-send").accept_delay_ms = 200
+    pulled = 0
+
+    def rows() -> Iterator[Message]:
+        nonlocal pulled
+        for number in range(100_000):
+            pulled += 1
+            if number == 6:
+                os.kill(os.getpid(), signal.SIGINT)  # as the notebook's stop button does
+            yield Message(message_id=f"m{number}")
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        queue.send(rows(), max_in_flight=2, batch_size=1)
+    report = caught.value.__dict__["report"]
+    assert pulled <= 20
+    assert set(report.counts) <= {OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED}
+    assert report.counts[OutcomeStatus.SETTLED] >= 2
+    assert "settled" in caught.value.__notes__[0]
+    confirmed = [outcome.message_id for outcome in report if outcome.ok]
+    assert sorted(message.message_id or "" for message in queue.peek()) == sorted(confirmed)
+    assert queue.send(["and it goes on"]).ok
+
+
+def test_failing_input_reports_what_was_sent(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("failing-rows")
+
+    def rows() -> Iterator[str]:
+        yield "first"
+        raise KeyError("second")
+
+    with pytest.raises(KeyError, match="second") as caught:
+        namespace.entity("failing-rows").send(rows())
+    assert caught.value.__dict__["report"].settled == 1
+
+
+def test_messages_are_scheduled_listed_and_cancelled(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("later")
+    queue = namespace.entity("later")
+    at = datetime(2099, 1, 1, tzinfo=UTC)
+    timed = queue.schedule(["at a time", "too"], at=at)
+    delayed = queue.schedule([{"row": 1}], delay="90m", rate=100)
+    assert timed.ok
+    assert delayed.ok
+    listed = queue.scheduled()
+    assert [message.scheduled_enqueue_time for message in listed][:2] == [at, at]
+    assert listed[2].body_text == '{"row": 1}'
+    left = (listed[2].scheduled_enqueue_time or at) - datetime.now(UTC)
+    assert timedelta(minutes=80) < left <= timedelta(minutes=90)
+    plan = queue.cancel_scheduled([timed[0].sequence_number or 0, *queue.scheduled(where="body_text = 'too'")])
+    assert str(plan.preview()) == "cancel 2 messages of later."
+    assert plan.apply().ok
+    again = queue.cancel_scheduled(list(plan.messages))
+    assert [outcome.status for outcome in again.apply()] == [OutcomeStatus.NOT_FOUND] * 2
+    assert len(queue.scheduled()) == 1
+    with pytest.raises(DecisionError, match="not both"):
+        queue.schedule(["x"], at=at, delay="5m")
+
+
+# ----------------------------------------------------------------
+
+
+HEAD = b"@\x06string\x083http://schemas.microsoft.com/2003/10/Serialization/\x99"
+TEXT = '{"carrier": "DHL", "fare": 1.10, "id": 12345678901234567890}'
+FIXED = '{"carrier": "HERMES", "fare": 1.10, "id": 12345678901234567890}'
+
+
+def of_net(text: str) -> bytes:
+    return HEAD + bytes([len(text)]) + text.encode()
+
+
+def test_a_repair_keeps_the_form_of_each_body(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("repairs")
+    shared_emulator.create_queue("repaired-forms")
+    utf16 = "application/json; charset=utf-16le"
+    forms: dict[str, dict[str, Any]] = {
+        "gzip": {"body": gzip.compress(TEXT.encode()), "content_encoding": "gzip"},
+        "property": {"body": gzip.compress(TEXT.encode()), "application_properties": {"Content-Encoding": "gzip"}},
+        "of .NET": {"body": of_net(TEXT)},
+        "utf-16": {"body": TEXT.encode("utf-16-le"), "content_type": utf16},
+        "marked": {"body": TEXT.encode("utf-8-sig")},
+        "JMS": {"body": encode(TEXT), "body_type": BodyType.VALUE},
+        "broken": {"body": b"no JSON"},
+    }
+    queue = namespace.entity("repairs")
+    queue.send([Message(message_id=name, **fields) for name, fields in forms.items()])
+    with queue.lock(10) as batch:
+        batch.dead_letter(reason="CarrierAway")
+
+    @edit_json
+    def repair(order: dict[str, Any]) -> None:
+        order["carrier"] = "HERMES"
+
+    letters = namespace.entity("repairs/$dlq")
+    plan = letters.resubmit(letters.peek(), to="repaired-forms", edit=repair)
+    said = str(plan.preview(3))
+    assert "is refused for 1 of 7, which stays where it is: The edit failed for message #7: The body cannot be" in said
+    assert "body.carrier: 'DHL' -> 'HERMES'" in said
+    assert "form of the body" not in said
+    report = plan.apply()
+
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 6 + [OutcomeStatus.FAILED]
+    assert "message #7" in str(report[6].description)
+    assert [letter.message_id for letter in letters.peek()] == ["broken"]
+    clones = {
+        str(clone.application_properties["OriginalMessageId"]): clone
+        for clone in namespace.entity("repaired-forms").peek()
+    }
+    assert {name: clone.body_text for name, clone in clones.items()} == dict.fromkeys([*forms][:6], FIXED)
+    assert gzip.decompress(clones["gzip"].body) == gzip.decompress(clones["property"].body) == FIXED.encode()
+    assert clones["of .NET"].body == of_net(FIXED)
+    assert clones["utf-16"].body == FIXED.encode("utf-16-le")
+    assert clones["marked"].body == FIXED.encode("utf-8-sig")
+    assert clones["JMS"].body_value == FIXED
+
+
+def test_bytes_that_would_corrupt_a_body_are_not_sent(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
+    shared_emulator.create_queue("stale-length")
+    queue = namespace.entity("stale-length")
+    queue.send([Message(body=of_net(TEXT))])
+    plan = queue.resubmit(
+        queue.peek(), edit=lambda message: message.with_changes(body=message.body.replace(b"DHL", b"HERMES"))
+    )
+    assert "The edit of message #1 is refused: The body was text in a wrapper of .NET" in str(plan.preview())
+    assert [outcome.status for outcome in plan.apply()] == [OutcomeStatus.FAILED]
+    assert [message.body for message in queue.peek()] == [of_net(TEXT)]
+
+
+def _net(name: str, value: Any) -> Described:
+    return Described(Symbol(f"com.microsoft:{name}"), value)
+
+
+PROPERTIES: dict[str, Any] = {
+    "price": Decimal128(decimal_bytes(Decimal("33802.4489"), 16)),
+    "net price": Decimal128(decimal_bytes(Decimal("-0.50"), 16, is_of_net=True)),
+    "small": Decimal32(decimal_bytes(Decimal("1.10"), 4)),
+    "medium": Decimal64(decimal_bytes(Decimal("1E+3"), 8)),
+    "at": _net("datetime-offset", Long(638_000_000_001_234_567)),
+    "took": _net("timespan", Long(-901_234_567)),
+    "where": _net("uri", "https://contoso.com/orders?id=7"),
+    "own": Described(Symbol("acme:money"), Decimal128(decimal_bytes(Decimal("9.99"), 16))),
+    "id": UUID(int=7),
+    "sent": Timestamp(1_704_067_200_123),
+    "grade": Char("ß"),
+    "kind": Symbol("express"),
+    "legs": Array([Int(1), Int(2)]),
+    "nested": [Int(1), {"a": Long(2), "b": _net("uri", "urn:x")}],
+    "raw": b"\x00\xff",
+}
+
+
+def test_properties_of_other_clients_are_readable_and_sent_again(
+    shared_emulator: RunningEmulator, namespace: Namespace
+) -> None:
+    shared_emulator.create_queue("typed-properties")
+    shared_emulator.create_queue("typed-again")
+    queue = namespace.entity("typed-properties")
+    queue.send([Message(message_id="typed", application_properties=PROPERTIES), Message(message_id="other")])
+
+    frame: Any = queue.peek().to_pandas()
+    texts = dict(frame["application_properties"][0])
+    assert {name: texts[name] for name in ("price", "net price", "at", "took", "where", "own", "nested")} == {
+        "price": "33802.4489",
+        "net price": "-0.50",
+        "at": "2022-09-28T22:13:20.1234567+00:00",
+        "took": "-00:01:30.1234567",
+        "where": "https://contoso.com/orders?id=7",
+        "own": "9.99",
+        "nested": '[1, {"a": 2, "b": "urn:x"}]',
+    }
+    for condition in (
+        "try_cast(application_properties['price'] as decimal(18, 4)) > 33802.4",
+        "application_properties['price']::double = 33802.4489",
+        "try_cast(application_properties['at'] as timestamptz) < timestamptz '2022-09-29T00:00:00Z'",
+        "application_properties['at'] < '2022-09-29'",
+        "application_properties['where'] like 'https://contoso.com/%'",
+        "application_property_types['at'] = 'com.microsoft:datetime-offset'",
+        "json_extract(application_properties['nested'], '$[1].a')::int = 2",
+    ):
+        assert [message.message_id for message in queue.peek(where=condition)] == ["typed"], condition
+
+    namespace.entity("typed-again").send(frame)
+    again = namespace.entity("typed-again").peek()[0]
+    assert same_value(dict(again.application_properties), PROPERTIES)
+    assert same_value(dict(queue.peek()[0].application_properties), PROPERTIES)
+
+
+@pytest.mark.parametrize("value", [PROPERTIES["price"], PROPERTIES["at"], {"fare": PROPERTIES["small"]}], ids=str)
+def test_bodies_of_such_a_type_are_readable(value: Any) -> None:
+    text = Message.of_value(value).body_text or ""
+    assert text in ("33802.4489", '"2022-09-28T22:13:20.1234567+00:00"', '{"fare": 1.10}')

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sbnotebook.client import Namespace
+from sbnotebook.client.deferred import DeferredMessages
 from sbnotebook.client.messages import Messages
+from sbnotebook.client.targets import Target
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.settlement import Connection, Journal
 from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import peeked_messages as any_peeked
+from tests.filled_queues import filled_client_queue
 
 ORDERS = EntityAddress("orders")
 
@@ -69,3 +77,67 @@ def test_hostile_messages_do_no_harm_when_they_are_shown() -> None:
     assert "<b>" not in html
     assert len(html) + len(repr(hostile)) < 10_000
     assert repr(hostile).replace("\n", "").isprintable()
+
+
+def test_another_journal_has_orphans_and_knows_gone_messages(
+    namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    filled_client_queue(namespace, "two-journals", 5)
+    queue = namespace.entity("two-journals")
+    with queue.lock(2) as batch:
+        batch.defer().raise_for_failures()
+    there = Target(Connection(shared_emulator.connection_string), "a test")
+    with Namespace(there, journal=Journal(tmp_path / "another.sqlite")) as another:
+        same = another.entity("two-journals")
+        with same.lock(1) as batch:
+            batch.defer().raise_for_failures()
+        found = same.deferred()
+        assert [m.message_id for m in found] == ["m0", "m1", "m2"]
+        assert [m.message_id for m in found.orphans] == ["m0", "m1"]
+        assert found.complete(found.orphans[:1]).apply().settled == 1
+    found = queue.deferred()
+    assert [m.message_id for m in found.orphans] == ["m2"]
+    assert [entry.sequence_number for entry in found.gone] == [1]
+    assert "2 deferred in two-journals: 1 in the journal, 1 orphans; 1 in the journal only" in repr(found)
+
+
+def test_a_part_of_deferred_messages_is_settled_like_all_of_them(namespace: Namespace) -> None:
+    filled_client_queue(namespace, "deferred-parts", 8)
+    queue = namespace.entity("deferred-parts")
+    with queue.lock(8) as batch:
+        batch.defer().raise_for_failures()
+    found = queue.deferred()
+    assert found.where("subject = 'even'").where(None).complete().apply().settled == 4
+    odd = found.where("subject <> 'even'")
+    for part, settle in ((odd[:1], "abandon"), (odd[::-1][:1], "dead_letter"), (odd.groups()[0].messages, "complete")):
+        assert isinstance(part, DeferredMessages)
+        assert getattr(part, settle)().apply().settled
+    assert len(odd.where("sequence_number < 0").orphans) == len(found.orphans) == 0
+    assert [message.message_id for message in queue.deferred()] == []
+
+
+# ----------------------------------------------------------------
+
+
+TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
+PARENT: Final = f"00-{TRACE}-b7ad6b7169203331-01"
+
+
+def test_a_resubmit_keeps_the_trace_of_a_message(namespace: Namespace) -> None:
+    namespace.create_queue("traced")
+    queue, letters = namespace.entity("traced"), namespace.entity("traced/$dlq")
+    with (
+        ServiceBusClient.from_connection_string(str(namespace.connection_string)) as client,
+        client.get_queue_sender("traced") as sender,
+    ):
+        properties: dict[str | bytes, int | str] = {"traceparent": PARENT, "Diagnostic-Id": PARENT, "tracestate": "a=1"}
+        sender.send_messages(ServiceBusMessage(b"order", application_properties=properties))  # pyright: ignore[reportArgumentType]
+    with queue.lock(1) as batch:
+        batch.dead_letter(reason="Invalid").raise_for_failures()
+    (cause,) = letters.peek().groups()
+    assert cause.traces == (TRACE,)
+    assert f'"{TRACE}"' in cause.kql()
+    assert letters.resubmit(cause).apply().ok
+    (clone,) = queue.peek(where=f"trace_id = '{TRACE}'")
+    kept = {name: clone.application_properties[name] for name in properties if isinstance(name, str)}
+    assert kept == properties

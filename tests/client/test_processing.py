@@ -9,8 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Complete, LockedMessage, Message, Report
+from sbnotebook.model import Complete, LockedMessage, Message, Report
 from sbnotebook.settlement import Policy, PolicyRow, Then
 from sbnotebook.settlement.processing.status import ProcessState
 from tests.filled_queues import filled_client_queue
@@ -113,15 +112,3 @@ def test_interrupt_waits_for_the_function_and_reports(namespace: Namespace) -> N
     assert [outcome.message_id for outcome in report] == ["m0", "m1"]
     assert report.ok
     assert [(m.message_id, m.delivery_count) for m in queue.peek()] == [("m2", 0)]
-
-
-def test_processing_refuses_wrong_options_at_once(namespace: Namespace) -> None:
-    async def later(message: LockedMessage) -> None: ...
-
-    nowhere = namespace.entity("nowhere")
-    with pytest.raises(DecisionError, match="not an async one"):
-        nowhere.process(later)
-    with pytest.raises(DecisionError, match="not an async one"):
-        nowhere.start_processing(later)
-    with pytest.raises(DecisionError, match="cannot be sent"):
-        nowhere.process(print, policy=Policy(failed=PolicyRow(Abandon(), envelope_to="a/$dlq")))

@@ -111,25 +111,6 @@ def test_the_emulator_can_be_only_looked_at(unconnected: Shell, emulator: Runnin
     assert unconnected.run("%sb_pick looked-at -n 1 --complete").value.ok
 
 
-def test_into_gives_the_namespace(shell: Shell) -> None:
-    assert shell.variables["namespace"].is_emulator
-
-
-def test_key_is_not_shown_in_an_error(unconnected: Shell) -> None:
-    assert SECRET not in unconnected.error(f"%sb_connect emulator SharedAccessKey={SECRET}")
-
-
-def test_connection_string_in_a_variable_is_accepted(unconnected: Shell, keyed: str) -> None:
-    unconnected.variables["mine"] = keyed
-    assert "signed in as  the key n\n" in unconnected.run("%sb_connect $mine").out
-
-
-def test_failed_connect_leaves_no_connection(unconnected: Shell, emulator: RunningEmulator) -> None:
-    unconnected.run(f"%sb_connect {emulator.connection_string}")
-    assert "not set" in unconnected.error("%sb_connect env:NO_SUCH_VARIABLE")
-    assert unconnected.error("%sb_peek orders") == "There is no connection: run %sb_connect first."
-
-
 def test_prompt_asks_without_echo(kernel: Kernel, keyed: str) -> None:
     ran = kernel.run("%sb_connect --prompt", answer=keyed)
     assert [prompt["password"] for prompt in ran.prompts] == [True]

@@ -8,7 +8,8 @@ import pytest
 from sbnotebook.client import connect
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ReadOnlyError
-from sbnotebook.magics.current import Current
+from sbnotebook.magics.current import Current, SbMagics
+from tests.magics.conftest import Kernel, Shell
 
 LOCK_AND_END = """
 import sys
@@ -53,3 +54,57 @@ def test_read_only_changes_earlier_connections_of_the_host(emulator: RunningEmul
     before.close()
     again.close()
     current.close()
+
+
+@pytest.fixture
+def own(unconnected: Shell, emulator: RunningEmulator) -> Shell:
+    """A shell whose settings may be changed."""
+    unconnected.run(f"%sb_connect {emulator.connection_string} --into namespace")
+    return unconnected
+
+
+def test_config_shows_what_can_be_set(own: Shell) -> None:
+    shown = own.run("%config SbMagics").out
+    for name in ("max_rows", "peek_count", "lock_count", "max_in_flight", "confirm"):
+        assert f"SbMagics.{name}=" in shown
+    assert "SbMagics" in own.run("%config").out
+
+
+def test_counts_have_their_defaults_from_there(own: Shell, emulator: RunningEmulator) -> None:
+    emulator.create_queue("set")
+    own.run("rows = list('abcde')\n%sb_send set rows")
+    own.run("%config SbMagics.peek_count = 3\n%config SbMagics.lock_count = 2\n%config SbMagics.max_in_flight = 1")
+    assert len(own.run("%sb_peek set").value) == 3
+    assert len(own.run("%sb_peek set -n 4").value) == 4
+    assert len(own.run("%sb_lock set").value) == 2
+    assert own.run("%sb_complete").value.settled == 2
+    own.run("%config SbMagics.lock_count = 0")
+    assert own.run("%config SbMagics.lock_count").value == 2, "IPython logs why a value cannot be"
+
+
+@pytest.mark.parametrize(
+    ("confirm", "is_emulator", "asks"),
+    [
+        ("always", True, True),
+        ("always", False, True),
+        ("outside_emulator", True, False),
+        ("outside_emulator", False, True),
+        ("never", True, False),
+        ("never", False, False),
+    ],
+)
+def test_confirm_setting_decides_when_to_ask(confirm: str, is_emulator: bool, asks: bool) -> None:
+    assert SbMagics(confirm=confirm).asks(is_emulator=is_emulator) is asks
+
+
+def test_always_asks_in_the_emulator_too(kernel: Kernel, emulator: RunningEmulator) -> None:
+    emulator.create_queue("questions")
+    kernel.run(f"%sb_connect {emulator.connection_string}\n%config SbMagics.confirm = 'always'")
+    try:
+        assert "This kernel cannot ask, so nothing was done" in kernel.run("%sb_send questions 'x'").text
+        assert emulator.counts("questions").active == 0
+        assert len(kernel.run("%sb_send questions 'x'", answer="yes").prompts) == 1
+        assert kernel.run("%sb_send questions 'x' --yes").prompts == []
+        assert emulator.counts("questions").active == 2
+    finally:
+        kernel.run("%config SbMagics.confirm = 'outside_emulator'")

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from sbnotebook.client import Plan
 from sbnotebook.emulator import RunningEmulator
 from tests.magics.conftest import Shell
 
@@ -32,15 +31,6 @@ def test_complete_shows_the_plan_and_gives_the_report(shell: Shell, queue: str, 
     assert ran.value.settled == 2
     assert [message.subject for message in shell.variables["batch"].messages] == ["c"]
     assert emulator.counts(queue).active == 2
-
-
-def test_dry_run_settles_nothing(shell: Shell, queue: str, emulator: RunningEmulator) -> None:
-    shell.run(f"%sb_lock {queue} -n 4")
-    ran = shell.run("%sb_complete --dry-run")
-    assert isinstance(ran.value, Plan)
-    assert emulator.counts(queue).active == 4
-    assert ran.value.apply().settled == 4
-    assert emulator.counts(queue).active == 0
 
 
 def test_deadletter_gives_reason_and_description(shell: Shell, queue: str) -> None:
@@ -83,14 +73,6 @@ def test_unsettled_messages_are_reported(shell: Shell, queue: str) -> None:
     ran = shell.run("plan.apply()")
     assert "complete: 1 already settled" in ran.out
     assert "Not settled: 1 of 1" in ran.out
-
-
-def test_into_binds_the_report_and_still_shows_the_plan(shell: Shell, queue: str) -> None:
-    shell.run(f"%sb_lock {queue} -n 2")
-    ran = shell.run("%sb_complete --into report")
-    assert ran.value is None
-    assert "Plan: complete 2 messages" in ran.out
-    assert shell.variables["report"].settled == 2
 
 
 def test_lock_alone_shows_what_is_held_and_until_when(shell: Shell, queue: str) -> None:

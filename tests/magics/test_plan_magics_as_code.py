@@ -237,12 +237,3 @@ def test_an_edit_is_named_and_plans_without_code_say_why(shell: Shell) -> None:
         batch.plan(Release()).as_python()
     with pytest.raises(DecisionError, match="The plan has no messages"):
         letters.resubmit([]).as_cell()
-
-
-def test_code_for_azure_turns_writing_on(shell: Shell) -> None:
-    plan = letters_in(shell, "coded-writing").resubmit([1])
-    assert "ns = sbnotebook.connect('shop.servicebus.windows.net', write=True)" in plan.as_python(
-        target="shop.servicebus.windows.net"
-    )
-    assert "ns = sbnotebook.connect(write=True)" in plan.as_python()
-    assert "ns = sbnotebook.connect('emulator')\n" in plan.as_python(target="emulator")

@@ -57,19 +57,6 @@ def test_a_resubmit_of_nothing_says_what_is_there(shell: Shell) -> None:
         assert said in shell.run(f"{line} --where \"dead_letter_reason = 'Invalid'\"").out
 
 
-def test_resubmit_works_in_transactions(shell: Shell) -> None:
-    shell.run(
-        "namespace.create_queue('whole')\nnamespace.create_queue('beside')\nrows = ['a', 'b']\n%sb_send whole rows"
-    )
-    shell.run("%sb_lock whole -n 2\n%sb_dead_letter --reason Bad")
-    assert "With atomic='forward'" in shell.error("%sb_resubmit whole/$dlq --to beside --atomic")
-    ran = shell.run("%sb_resubmit whole/$dlq -n 1 --atomic")
-    assert "to whole, each in one transaction (experimental)." in ran.out
-    assert ran.value.settled == 1
-    assert shell.run("%sb_resubmit whole/$dlq --to beside --atomic-forward").value.settled == 1
-    assert [m.body for name in ("whole", "beside") for m in shell.run(f"%sb_peek {name}").value] == [b"a", b"b"]
-
-
 def test_resubmit_holds_back_what_follows_a_failed_ramp(shell: Shell) -> None:
     shell.run("namespace.create_queue('ramped')\nrows = ['a', 'b', 'c']\n%sb_send ramped rows")
     shell.run("%sb_lock ramped -n 3\n%sb_dead_letter --reason Bad")
@@ -126,20 +113,6 @@ def test_pick_settles_the_chosen_and_no_others(shell: Shell) -> None:
         (b"b", "Bad", "why"),
         (b"e", "Bad", "why"),
     ]
-
-
-def test_messages_of_a_variable_are_picked(shell: Shell, emulator: RunningEmulator) -> None:
-    fill(shell, "chosen", "abcdef")
-    shell.run("found = %sb_peek chosen")
-    shell.run("some = [found[1], found[4].sequence_number]")
-    assert shell.run("%sb_pick chosen --messages some --complete").value.settled == 2
-    shell.run("one = found[0]")
-    assert shell.run("%sb_pick chosen --messages one --defer").value.settled == 1
-    shell.run("several = found[2:4]")
-    assert shell.run("%sb_resubmit chosen --messages several --delay 1h").value.settled == 2
-    assert [m.body for m in shell.run("%sb_peek chosen --state active").value] == [b"f"]
-    assert shell.run("%sb_pick chosen -n 1 --resubmit --to chosen --delay 1h").value.settled == 1
-    assert emulator.counts("chosen").scheduled == 3
 
 
 def test_deferred_messages_are_shown_and_settled(shell: Shell) -> None:
@@ -206,20 +179,6 @@ def test_n_is_the_number_of_messages_that_match(shell: Shell) -> None:
     assert "More messages that match follow" in shell.run(f"%sb_peek limited/$dlq {matching}").out
 
 
-def test_deferred_and_scheduled_messages_are_chosen_by_number(shell: Shell) -> None:
-    fill(shell, "numbered", "abcd")
-    shell.run("%sb_lock numbered -n 4\n%sb_defer")
-    assert (
-        shell.error("%sb_deferred numbered --messages 1-2")
-        == "--messages goes with a decision; --where chooses the deferred messages to show."
-    )
-    assert shell.run("%sb_deferred numbered --messages 1-2 --complete").value.settled == 2
-    assert shell.run("%sb_deferred numbered --messages 3 --resubmit --delay 1h").value.settled == 1
-    assert len(shell.run("%sb_peek numbered --state scheduled").value) == 1
-    assert shell.run("%sb_purge numbered --state scheduled").value.settled == 1
-    assert bodies(shell, "numbered") == [b"d"]
-
-
 def test_edit_json_changes_the_json_of_bodies(shell: Shell, emulator: RunningEmulator) -> None:
     emulator.create_queue("json-repair")
     shell.run("%sb_send json-repair '{\"fare\": 1.10}'")
@@ -229,15 +188,3 @@ def test_edit_json_changes_the_json_of_bodies(shell: Shell, emulator: RunningEmu
     said = shell.error("%sb_resubmit json-repair --edit-json wrong --dry-run")
     assert said == "The edit failed for message #1, line 2 of wrong: KeyError: 'none'"
     assert shell.error("%sb_resubmit json-repair --edit fix --edit-json fix").startswith("Give --edit or --edit-json")
-
-
-@pytest.mark.parametrize("choice", ["15-12", "1,15-12", "7,12-11,20"])
-def test_a_range_that_runs_backwards_is_refused(shell: Shell, choice: str) -> None:
-    said = shell.error(f"%sb_pick orders --messages {choice} --complete")
-    assert said.endswith("runs backwards: write the lower sequence number first.")
-
-
-def test_an_end_before_the_beginning_is_refused(shell: Shell) -> None:
-    assert shell.error("%sb_resubmit orders/$dlq --from 15 -t 12") == (
-        "to_sequence_number, 12, is before from_sequence_number, 15: exchange them."
-    )
