@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -33,18 +32,6 @@ ENDED: Final = "no longer held"
 _AT_RISK: Final = {LockEventKind.FAILING: "renewing fails", LockEventKind.LATE: "may be lost"}
 
 
-@dataclass(slots=True)
-class LockChanges:
-    """The changes since the last look."""
-
-    again: list[MessageKey] = field(default_factory=list[MessageKey])
-    new: list[LockedMessage] = field(default_factory=list[LockedMessage])
-    changed: dict[MessageKey, dict[str, object]] = field(default_factory=dict[MessageKey, dict[str, object]])
-
-    def __bool__(self) -> bool:
-        return bool(self.new or self.changed)
-
-
 class LockFollower:
     """Follows the locks of a batch."""
 
@@ -54,23 +41,22 @@ class LockFollower:
         self._messages: dict[int, LockedMessage] = {}
         self._cells: dict[int, tuple[str, datetime | None]] = {}
 
-    def look(self) -> LockChanges:
-        """Read the current state."""
-        news = LockChanges()
+    def look(self) -> tuple[list[LockedMessage], dict[MessageKey, dict[str, object]]]:
+        """Return the messages that were locked since the last look, also once more, and the changed cells of others."""
+        new: list[LockedMessage] = []
         for message in self._batch.messages:
             known = self._messages.get(message.sequence_number)
             if known is None or known.lock_token != message.lock_token:
-                news.new.append(message)
-                if known is not None:
-                    news.again.append((self._entity, message.sequence_number))
+                new.append(message)
                 self._messages[message.sequence_number] = message
-        cells = self._cells_now()
-        fresh = {message.sequence_number for message in news.new}
-        for number, (lock, end) in cells.items():
-            if number not in fresh and self._cells.get(number) != (lock, end):
-                news.changed[self._entity, number] = {"lock": lock, "locked_until": end}
-        self._cells = cells
-        return news
+        before, self._cells = self._cells, self._cells_now()
+        fresh = {message.sequence_number for message in new}
+        changed: dict[MessageKey, dict[str, object]] = {
+            (self._entity, number): {"lock": lock, "locked_until": end}
+            for number, (lock, end) in self._cells.items()
+            if number not in fresh and before.get(number) != (lock, end)
+        }
+        return new, changed
 
     def cells(self, messages: list[LockedMessage]) -> dict[str, list[object]]:
         """Return the columns of these messages, as they were at the last look."""
@@ -220,14 +206,14 @@ class LockBoard(Panel):
         with self._lock:
             if self._closed.is_set():
                 return
-            news = self._locks.look()
-            self.table.remove(news.again)
-            if news.new:
+            new, changed = self._locks.look()
+            if new:
+                self.table.remove(keys_of(new))  # the rows of those that are locked once more
                 # The first rows say which columns there are, and in which order.
                 add = self.table.append if self.table.count else self.table.show
-                add(news.new, self._locks.cells(news.new))
-            if news.changed:
-                self.table.patch(news.changed)
+                add(new, self._locks.cells(new))
+            if changed:
+                self.table.patch(changed)
         self.redraw()
 
     @property

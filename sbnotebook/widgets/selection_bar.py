@@ -11,7 +11,7 @@ from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.background import must_wait
 from sbnotebook.widgets.blocks import Block, Button, Column, Form, Row, Text
 from sbnotebook.widgets.fields import FORM_CHANGED, problems_of, watch
-from sbnotebook.widgets.forms.message_actions import Action, PlanForm, TaskForm, ViewForm
+from sbnotebook.widgets.forms.message_actions import Action, ActionForm
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.rows import MessageKey, MessageRows
 
@@ -33,7 +33,7 @@ class SelectionBar(Panel):
         self._table = table
         self._panel = panel
         self.actions = {action.name: action for action in actions}
-        self._form: PlanForm | TaskForm | ViewForm | None = None
+        self._form: ActionForm | None = None
         self._opened = 0
         self._problem = self._said = ""
         self._planned: tuple[MessageKey, ...] = ()
@@ -61,9 +61,8 @@ class SelectionBar(Panel):
         if form is None:
             return []
         controls = [Button("Close", self._close_form, "Close this form; nothing is done")]
-        if not isinstance(form, ViewForm):
-            name = form.submit if isinstance(form, TaskForm) else "Show the plan"
-            controls.insert(0, Button(name, self._submit, tone="primary"))
+        if form.plan or form.task:
+            controls.insert(0, Button(form.submit, self._submit, tone="primary"))
         fields = [block for part in form.fields for block in part.blocks()]
         problem = [Text(self._problem, "error", key="problem")] if self._problem else []
         return [Form(form.title, [Text(form.words), *fields, Row(controls), *problem], key=f"form-{self._opened}")]
@@ -130,17 +129,16 @@ class SelectionBar(Panel):
 
     def _submit(self) -> None:
         form = self._form
-        if form is None or isinstance(form, ViewForm):
+        if form is None:
             return
         self._problem = ""
-        is_on_all = isinstance(form, TaskForm) and form.on_all
-        messages = self._table.messages if is_on_all else self._table.selected
+        messages = self._table.messages if form.on_all else self._table.selected
         if not messages:
-            self._problem = "There are no messages." if is_on_all else _NONE
+            self._problem = "There are no messages." if form.on_all else _NONE
             return
         try:
-            if isinstance(form, PlanForm):
-                given = form.read()
+            if form.plan:
+                given = form.plan()
                 self._planned, self._planning = self._table.selected_keys, self._opened
                 self._take_back = self._panel.propose(
                     partial(given.make, messages),
@@ -149,8 +147,8 @@ class SelectionBar(Panel):
                     max_in_flight=given.limits.max_in_flight,
                     rate=given.limits.rate,
                 )
-            else:
-                self.in_background(partial(form.read(), messages), done=self._done, failed=self._show_problem)
+            elif form.task:
+                self.in_background(partial(form.task(), messages), done=self._done, failed=self._show_problem)
         except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
             sentence = background.sentence(error)
             # A field that is at fault shows the sentence itself.

@@ -46,6 +46,7 @@ def firefox() -> Generator[Browser]:
         launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{__file__}" "$@"\n')
         launcher.chmod(0o755)
         browser = playwright.firefox.launch(channel="moz-firefox", executable_path=launcher)
+        browser.new_context()  # for pages of JupyterLab, which share one: a page that comes first would own it
         yield browser
         browser.close()
 

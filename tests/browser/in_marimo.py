@@ -225,9 +225,8 @@ def test_an_exported_page_shows_the_record(tmp_path: Path) -> None:
     with opened() as page:
         page.route(EVERYTHING, serve)
         page.goto(f"{SAVED}/")
-        panel = page.locator(".sbn-panel")
-        record = panel.locator(".sbn-record")
+        record = page.locator(".sbn-panel.sbn-record")
         expect(record).to_contain_text("5 messages, peeked at", timeout=RUN_TIMEOUT)
         expect(record.get_by_role("cell", name="PriceMissing")).to_be_visible()
-        expect(panel.get_by_role("button")).to_have_count(0)
+        expect(record.get_by_role("button")).to_have_count(0)
         page.screenshot(path=tmp_path / "record.png", full_page=True)

@@ -70,34 +70,19 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanForm:
-    """A form for something that needs a plan."""
+class ActionForm:
+    """The form of an action, with a button: for a plan, or for a task that changes nothing in the namespace.
+
+    ``plan`` or ``task`` reads the fields; a form with neither only shows something.
+    """
 
     title: str
     words: str
-    fields: tuple[FormPart, ...]
-    read: Callable[[], Proposal] = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class TaskForm:
-    """A form for something that changes nothing in the namespace, and is done at once."""
-
-    title: str
-    words: str
-    fields: tuple[FormPart, ...]
-    read: Callable[[], Callable[[Messages], str]] = field(repr=False)
-    submit: str
+    fields: tuple[FormPart, ...] = ()
+    plan: Callable[[], Proposal] | None = None
+    task: Callable[[], Callable[[Messages], str]] | None = None
+    submit: str = "Show the plan"
     on_all: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ViewForm:
-    """A form that only shows something about the selected messages."""
-
-    title: str
-    words: str
-    fields: tuple[FormPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +91,7 @@ class Action:
 
     name: str
     tooltip: str
-    form: Callable[[], PlanForm | TaskForm | ViewForm]
+    form: Callable[[], ActionForm]
     icon: str = ""
 
 
@@ -147,7 +132,7 @@ def triage_actions(
         Action(
             "Copy KQL",
             "Copy a query for the exceptions behind them, for Application Insights",
-            lambda: ViewForm("Telemetry", _KQL, (Finding("Reading the traces …", partial(_kql, table.selected)),)),
+            lambda: ActionForm("Telemetry", _KQL, (Finding("Reading the traces …", partial(_kql, table.selected)),)),
             icon="search",
         ),
         Action("Export…", "Write a copy of them to a file", partial(_export_form, entity), icon="download"),
@@ -169,7 +154,7 @@ def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
     complete = "The messages are done with: the service removes them."
     release = "The messages are given back as if they had not been delivered: their delivery count stays."
 
-    def abandon_form() -> PlanForm:
+    def abandon_form() -> ActionForm:
         delay = Entry("After", optional(duration), hint="such as 2m; empty for at once")
         return _decision_form("Abandon", abandon, plan, delay, decide=lambda: Abandon(delay.read()))
 
@@ -219,39 +204,39 @@ def deferred_actions(entity: Entity, deferred: DeferredMessages) -> list[Action]
     return actions if entity.address.sub_queue is None else actions[:2]
 
 
-def _complete(form: Callable[[], PlanForm]) -> Action:
+def _complete(form: Callable[[], ActionForm]) -> Action:
     return Action("Complete…", "Remove them: they are done with", form, icon="check")
 
 
-def _dead_letter(form: Callable[[], PlanForm]) -> Action:
+def _dead_letter(form: Callable[[], ActionForm]) -> Action:
     return Action("Dead-letter…", "Move them to the dead-letter queue, with a reason", form, icon="ban")
 
 
-def _defer(form: Callable[[], PlanForm]) -> Action:
+def _defer(form: Callable[[], ActionForm]) -> Action:
     return Action("Defer…", "Set them aside, to be received by their numbers only", form, icon="clock-o")
 
 
 # ------------------------------------------------------------ forms of decisions
 
 
-def _plain_form(title: str, words: str, make: Callable[[Messages], Plan]) -> PlanForm:
+def _plain_form(title: str, words: str, make: Callable[[Messages], Plan]) -> ActionForm:
     """Return a form that asks for nothing but a confirmation."""
-    return PlanForm(title, words, (), lambda: Proposal(make))
+    return ActionForm(title, words, plan=lambda: Proposal(make))
 
 
 def _decision_form(
     title: str, words: str, plan: Planner, *fields: FormPart, decide: Callable[[], Decision]
-) -> PlanForm:
+) -> ActionForm:
     """Return a form for a decision, which ``decide`` reads from the fields."""
 
     def read() -> Proposal:
         decision = decide()
         return Proposal(partial(plan, decision))
 
-    return PlanForm(title, words, fields, read)
+    return ActionForm(title, words, fields, read)
 
 
-def _dead_letter_form(address: EntityAddress, plan: Planner, *more: FormPart, title: str = "Dead-letter") -> PlanForm:
+def _dead_letter_form(address: EntityAddress, plan: Planner, *more: FormPart, title: str = "Dead-letter") -> ActionForm:
     reason = Entry(
         "Reason",
         required("Give a reason: dead letters are found and grouped by it."),
@@ -269,7 +254,7 @@ def _dead_letter_form(address: EntityAddress, plan: Planner, *more: FormPart, ti
     )
 
 
-def _defer_form(address: EntityAddress, plan: Planner, *more: FormPart) -> PlanForm:
+def _defer_form(address: EntityAddress, plan: Planner, *more: FormPart) -> ActionForm:
     after = Entry("Wake up after", optional(duration), hint="such as 2h; empty for no wake-up message")
     to = Entry("Wake-up goes to", optional(EntityAddress.parse), hint="a queue or topic")
     # A sub-queue cannot be sent to, and of a topic all subscriptions would get the wake-up.
@@ -338,13 +323,13 @@ class ResubmitForm:
         return Proposal(make, limits)
 
 
-def resubmit_form(entity: Entity) -> PlanForm:
+def resubmit_form(entity: Entity) -> ActionForm:
     """Return a form that sends the selected messages again."""
     options = ResubmitForm(entity.address)
-    return PlanForm("Resubmit", _resubmit_words(entity.address), options.fields, partial(options.proposal, entity))
+    return ActionForm("Resubmit", _resubmit_words(entity.address), options.fields, partial(options.proposal, entity))
 
 
-def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> PlanForm:
+def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> ActionForm:
     """Return a form that changes the selected messages, and sends them again."""
     changes, options = EditForm(selected), ResubmitForm(entity.address)
     changes.add_step()
@@ -355,7 +340,7 @@ def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> PlanForm:
             raise DecisionError("Nothing is changed: add a change, or choose Resubmit to send them as they are.")
         return options.proposal(entity, edit)
 
-    return PlanForm("Edit and resubmit", _resubmit_words(entity.address), (changes, *options.fields), read)
+    return ActionForm("Edit and resubmit", _resubmit_words(entity.address), (changes, *options.fields), read)
 
 
 def _resubmit_words(address: EntityAddress) -> str:
@@ -368,7 +353,7 @@ def _resubmit_words(address: EntityAddress) -> str:
 # ------------------------------------------------------------ forms that change no message
 
 
-def _export_form(entity: Entity) -> TaskForm:
+def _export_form(entity: Entity) -> ActionForm:
     """Return a form that writes the selected messages to a file."""
     name = str(entity.address).replace("/$", "-").replace("/", "-")
     path = Entry("File", as_it_is, hint="a path that ends with .parquet, .jsonl or .csv", value=f"{name}.parquet")
@@ -388,13 +373,13 @@ def _export_form(entity: Entity) -> TaskForm:
         "A copy in a file; the messages stay where they are. Parquet and JSON lines keep everything, types included; "
         "CSV is for a spreadsheet."
     )
-    return TaskForm("Export", words, (path, overwrite), read, "Write the file")
+    return ActionForm("Export", words, (path, overwrite), task=read, submit="Write the file")
 
 
-def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ViewForm:
+def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ActionForm:
     """Return a form that shows what differs between the selected messages."""
     words = "Fields, properties and values in JSON bodies that differ; places, ids and times are left out."
-    return ViewForm("Compare", words, (comparison(selected, entity, whole),))
+    return ActionForm("Compare", words, (comparison(selected, entity, whole),))
 
 
 def comparison(selected: Messages, entity: Entity, whole: Entity) -> Finding:
@@ -440,7 +425,7 @@ def _blocks(found: MessageDifference) -> list[Block]:
     return [Text(f"{found.summary}{more}"), Table(found.headers, rows)]
 
 
-def _select_form(table: MessageRows) -> TaskForm:
+def _select_form(table: MessageRows) -> ActionForm:
     """Return a form that selects messages by an expression."""
     where = Entry(
         "Where",
@@ -459,4 +444,4 @@ def _select_form(table: MessageRows) -> TaskForm:
         return choose
 
     words = "A SQL expression over the message columns; body_json reaches into bodies that are JSON."
-    return TaskForm("Select by an expression", words, (where,), read, "Select", on_all=True)
+    return ActionForm("Select by an expression", words, (where,), task=read, submit="Select", on_all=True)

@@ -11,7 +11,6 @@ import numpy as np
 
 from sbnotebook.analysis.arrays import array_of_numbers
 from sbnotebook.analysis.groups import CAUSE, CauseReader, Group, group_by_cause
-from sbnotebook.client.messages import Messages
 from sbnotebook.widgets import background
 from sbnotebook.widgets.pretty import visible
 
@@ -55,22 +54,6 @@ class Causes(NamedTuple):
         return [cause for cause in self.every if has_all(cause)]
 
 
-def causes_of(messages: Messages) -> Causes:
-    """Group messages by what went wrong with them.
-
-    Example:
-        >>> from sbnotebook import PeekedMessage
-        >>> bad = {"DeadLetterReason": "Bad"}
-        >>> failed = [PeekedMessage(entity="o/$dlq", sequence_number=n, application_properties=bad) for n in (1, 2)]
-        >>> causes = causes_of(Messages(failed))
-        >>> len(causes.fingerprints), [cause["reason"] for cause in causes.told]
-        (2, ['Bad'])
-    """
-    tally = _Tally()
-    tally.add(messages.to_arrow())
-    return tally.causes()
-
-
 class CauseFinder:
     """Finds the causes of messages that come part by part. Each message is examined once, in a separate thread."""
 
@@ -82,7 +65,7 @@ class CauseFinder:
         self._wanted: tuple[int, pa.Table] | None = None
         self._thread: threading.Thread | None = None
         self._turn = -1
-        self._tally = _Tally()
+        self._tally = Tally()
 
     def find(self, turn: int, table: pa.Table) -> None:
         """Examine new messages. Returns at once."""
@@ -104,7 +87,7 @@ class CauseFinder:
         while (wanted := self._next()) is not None:
             turn, table = wanted
             if turn != self._turn:
-                self._turn, self._tally = turn, _Tally()
+                self._turn, self._tally = turn, Tally()
             self._tally.add(table.slice(len(self._tally.fingerprints)))
             self._found(turn, self._tally.causes())
 
@@ -120,7 +103,7 @@ class CauseFinder:
         self._failed(problem)
 
 
-class _Tally:
+class Tally:
     """The causes of messages that are added part by part."""
 
     def __init__(self) -> None:

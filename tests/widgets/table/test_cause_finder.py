@@ -6,7 +6,7 @@ import json
 
 from sbnotebook import EntityAddress, PeekedMessage
 from sbnotebook.client import Messages
-from sbnotebook.widgets.table.cause_finder import MOST, CauseFinder, Causes, causes_of
+from sbnotebook.widgets.table.cause_finder import MOST, CauseFinder, Causes, Tally
 from tests.widgets.conftest import until
 
 ORDERS, BILLS = EntityAddress.parse("orders/$dlq"), EntityAddress.parse("bills/$dlq")
@@ -15,6 +15,12 @@ ORDERS, BILLS = EntityAddress.parse("orders/$dlq"), EntityAddress.parse("bills/$
 def dead(entity: EntityAddress, number: int, reason: str, description: str = "") -> PeekedMessage:
     properties = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
     return PeekedMessage(entity=entity, sequence_number=number, application_properties=properties)
+
+
+def causes_of(messages: Messages) -> Causes:
+    tally = Tally()
+    tally.add(messages.to_arrow())
+    return tally.causes()
 
 
 def test_messages_with_equal_numbers_keep_their_own_causes() -> None:
