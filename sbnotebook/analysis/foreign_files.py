@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, cast
-from uuid import UUID
 
-from sbnotebook.amqp import Byte, Char, Float, Int, Long, Short, Timestamp, UByte, UInt, ULong, UShort, encode
+from sbnotebook.amqp import Timestamp
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
+from sbnotebook.model.property_text import from_text
 
 _MICROSECONDS: Final = re.compile(r"(\.\d{6})\d+")
 _TEXTS: Final = {
@@ -51,10 +51,12 @@ _OF_THE_SERVICE: Final = frozenset(
 """Fields of received messages only, or of one old library."""
 _TIME_SPAN: Final = re.compile(r"(?:(\d+)\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,7}))?")
 _LONGEST_LIFE: Final = timedelta(days=10_675_199)
-_WHOLE: Final[Mapping[str, type[int]]] = {
-    "Byte": UByte, "SByte": Byte, "Int16": Short, "UInt16": UShort, "Int32": Int, "UInt32": UInt, "Int64": Long,
-    "UInt64": ULong,
+_TYPES: Final = {
+    "Boolean": "boolean", "Byte": "ubyte", "SByte": "byte", "Int16": "short", "UInt16": "ushort", "Int32": "int",
+    "UInt32": "uint", "Int64": "long", "UInt64": "ulong", "Single": "float", "Double": "double", "Char": "char",
+    "Guid": "uuid",
 }  # fmt: skip
+"""The types of properties as .NET names them, and as AMQP does."""
 _MOST_BYTES, _FIRST_LINE = 1_000_000_000, 50_000_000
 _FOREIGN: Final = _KNOWN | {"message_id", "content_type", "application_properties", "body_text"}
 _OURS: Final = frozenset(("entity", "sequence_number"))
@@ -168,7 +170,7 @@ def _set(fields: dict[str, Any], name: str, key: str, value: Any) -> None:
         raise ValueError(f"it has two fields for {into}, the second one is {name[:60]!r}")
     try:
         fields[into] = read(value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (ConfigurationError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name[:60]}: {error}") from None
     if fields[into] is None:
         del fields[into]
@@ -242,22 +244,10 @@ def _typed(kind: Any, value: Any) -> Any:
         raise ValueError("a property is a list or an object, which AMQP does not take")  # noqa: TRY004
     if not isinstance(value, str):
         return value
-    return _BY_TYPE.get(str(kind).removeprefix("System."), _text)(_text(value))
-
-
-def _whole(kind: type[int]) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        number: Any = kind(int(text))
-        encode(number)  # raises for one that does not fit
-        return number
-
-    return read
-
-
-def _truth(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text[:40]!r} is neither true nor false")
-    return text.lower() == "true"
+    name, text = str(kind).removeprefix("System."), _text(value)
+    if name == "DateTime":
+        return _moment(text)
+    return from_text(text.lower() if name == "Boolean" else text, _TYPES.get(name))
 
 
 def _moment(text: str) -> Any:
@@ -266,14 +256,3 @@ def _moment(text: str) -> Any:
     except ValueError:  # the tool writes it in the words of its user's country
         return text
     return text if time is None else Timestamp.from_datetime(time)
-
-
-_BY_TYPE: Final[Mapping[str, Callable[[str], Any]]] = {
-    **{name: _whole(kind) for name, kind in _WHOLE.items()},
-    "Boolean": _truth,
-    "Char": Char,
-    "DateTime": _moment,
-    "Double": float,
-    "Guid": UUID,
-    "Single": lambda text: Float(float(text)),
-}
