@@ -7,31 +7,15 @@ plain texts only, and Python gets all texts as literals.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from itertools import groupby
-from math import isfinite
 from typing import Any, Final, cast
-from uuid import UUID
 
-from sbnotebook.amqp import (
-    Byte,
-    Char,
-    Float,
-    Int,
-    Long,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-    type_name,
-)
 from sbnotebook.client.targets import EMULATOR
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
     BodyType,
@@ -47,9 +31,9 @@ from sbnotebook.model import (
     Send,
     Undo,
 )
-from sbnotebook.model.body import body_of_text
 from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
 from sbnotebook.model.durations import duration_text
+from sbnotebook.model.schema import SENT_COLUMNS, columns_of, message_from_row
 from sbnotebook.settlement import Plan, Ramp
 
 _PLAIN: Final = re.compile(r"[\w .,:;/()@#%&+=!?-]{1,200}", re.ASCII)
@@ -64,19 +48,9 @@ _EDIT: Final = "# Define the function edit(message) first: it is not part of the
 _HELD: Final = "# Release the messages first: this plan was made while a kernel held them, and locks them again."
 _OTHER: Final = "elsewhere"
 """The variable of the entity in another namespace."""
-_PLAIN_TYPES: Final = {int: int, float: float, str: str, bytes: bytes, bool: bool, type(None): None}
-_TYPED: Final = {
-    **dict.fromkeys((UByte, UShort, UInt, ULong, Byte, Short, Int, Long, Timestamp), int),
-    **dict.fromkeys((Char, Symbol), str),
-    Float: float,
-}
-"""Classes of AMQP types, with the plain type of their values."""
 _IMPORTS: Final = {
     "datetime.fromisoformat(": "from datetime import datetime",
     "timedelta(": "from datetime import timedelta",
-    "UUID(": "from uuid import UUID",
-    "amqp.": "from sbnotebook import amqp",
-    "BodyType(": "from sbnotebook.model import BodyType",
 }
 
 
@@ -113,13 +87,12 @@ def python_of(plan: Plan, options: CodeOptions) -> str:
     """Return a plan as Python that makes it again, shows it, and applies it."""
     _check(plan, options)
     made = [*_elsewhere(plan), *_messages(plan, options), f"plan = {_call(plan)}{_ramp_call(options.ramp)}"]
-    imports = _imports_of("\n".join(made))
-    standard = [line for line in imports if "sbnotebook" not in line]
+    code = "\n".join(made)
+    imports = [line for name, line in _IMPORTS.items() if name in code]
     lines = [
-        *standard,
-        *([""] if standard else []),
+        *imports,
+        *([""] if imports else []),
         "import sbnotebook",
-        *(line for line in imports if line not in standard),
         "",
         *_remarks(plan),
         f"ns = {_connect(options.target)}",
@@ -176,7 +149,7 @@ def _messages(plan: Plan, options: CodeOptions) -> list[str]:
         return _removed(plan)
     if not options.sent:
         return [f"messages = {_numbers_in_python(_numbers(plan))}"]
-    made = [f"    {_message_literal(message)}," for message in options.sent]
+    made = [f"    {_row_literal(message)}," for message in options.sent]
     if sum(map(len, made)) > _MOST_CHARACTERS:
         raise DecisionError("The messages of this plan are too large for code: send the frame or the file of them.")
     return ["messages = [", *made, "]"]
@@ -376,71 +349,43 @@ def _fields(decision: Decision) -> str:
 # ---------------------------------------------------------------- literals
 
 
-def _imports_of(code: str) -> list[str]:
-    """Return the lines that import what the literals in some code need, besides sbnotebook itself."""
-    return [line for name, line in _IMPORTS.items() if name in code]
-
-
 def _literal(value: Any) -> str:
     """Return a value as a literal.
 
     Example:
-        >>> _literal(timedelta(minutes=5)), _literal(UInt(3)), _literal({"a": [1, None]})
-        ('timedelta(seconds=300.0)', 'amqp.UInt(3)', "{'a': [1, None]}")
+        >>> _literal(timedelta(minutes=5)), _literal({"a": None})
+        ('timedelta(seconds=300.0)', "{'a': None}")
     """
-    kind = cast("type[object]", type(value))
-    if kind is float and not isfinite(value):
-        return f"float({str(value)!r})"
-    if kind in _PLAIN_TYPES:
-        return repr(value)
-    if kind in _TYPED:
-        return f"amqp.{kind.__name__}({_literal(_TYPED[kind](value))})"
-    if isinstance(value, BodyType):
-        return f"BodyType({str(value)!r})"
-    if isinstance(value, Mapping):
-        pairs = cast("Mapping[Any, Any]", value).items()
-        return f"{{{', '.join(f'{_literal(name)}: {_literal(each)}' for name, each in pairs)}}}"
-    if kind is list:
-        return f"[{', '.join(map(_literal, value))}]"
-    return _other(value)
-
-
-def _other(value: object) -> str:
     match value:
         case timedelta():
             return f"timedelta(seconds={value.total_seconds()!r})"
         case datetime():
             return f"datetime.fromisoformat({value.isoformat()!r})"
-        case UUID():
-            return f"UUID({str(value)!r})"
         case EntityAddress():
             return f"sbnotebook.EntityAddress.parse({str(value)!r})"
+        case dict():
+            pairs = cast("dict[str, Any]", value).items()
+            return f"{{{', '.join(f'{name!r}: {_literal(each)}' for name, each in pairs)}}}"
+        case str():
+            return repr(str(value))
         case _:
-            name = type_name(value)  # pyright: ignore[reportArgumentType]
-            raise DecisionError(f"A message has a value of the AMQP type {name}, which has no code.")
+            return repr(value)
 
 
-def _message_literal(message: Message) -> str:
-    """Return a message as a call that makes the same message to send.
+def _row_literal(message: Message) -> str:
+    """Return a row of message columns that is sent as the same message.
 
     Example:
-        >>> _message_literal(Message(body="hello", subject="greeting"))
-        "sbnotebook.Message(body='hello', subject='greeting')"
+        >>> _row_literal(Message(body="hello", subject="greeting"))
+        "{'subject': 'greeting', 'body_text': 'hello'}"
     """
-    said: list[str] = []
-    for each in fields(Message):
-        value = getattr(message, each.name)
-        default: Any = each.default if each.default is not MISSING else {}
-        if value != default:
-            said.append(f"{each.name}={_body(message) if each.name == 'body' else _literal(value)}")
-    return f"sbnotebook.Message({', '.join(said)})"
-
-
-def _body(message: Message) -> str:
-    """Return the body as a text, where it is one, and as bytes elsewhere."""
-    try:
-        text = message.body.decode()
-        is_text = message.body_type is BodyType.DATA and body_of_text(text, *message.marks[1:]) == message.body
-    except ValueError:
-        return repr(message.body)
-    return repr(text if is_text else message.body)
+    values = {name: found[0] for name, found in columns_of([message]).items() if name in SENT_COLUMNS}
+    row = {name: value for name, value in values.items() if value is not None and value != {}}
+    if message.body_type is BodyType.DATA:
+        del row["body_type"]
+    as_text = {name: value for name, value in row.items() if name != "body"}
+    with suppress(ConfigurationError):
+        if message_from_row(as_text).body == message.body:
+            return _literal(as_text)
+    row.pop("body_text", None)
+    return _literal(row)

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from sbnotebook.amqp import Float, Timestamp, UInt
+from sbnotebook.analysis.frames import messages_from
 from sbnotebook.client import Namespace, Plan, connect
 from sbnotebook.emulator import running
 from sbnotebook.errors import DecisionError
@@ -99,13 +100,13 @@ def test_code_of_a_send_makes_the_same_messages(shell: Shell) -> None:
         plan = namespace.entity("coded-send").plan_send(sent, **options)
         assert plan.as_cell() == plan.as_python()
         found = again(shell, plan.as_python())
-        assert shell.variables["messages"] == sent
+        assert [*messages_from(shell.variables["messages"])] == sent
         assert found.decision == plan.decision
         assert repr(found) == repr(plan)
     letters = letters_in(shell, "coded-again")
     plan = namespace.entity("coded-send").plan_send(letters.peek(1))
     again(shell, plan.as_python())
-    assert [message.body for message in shell.variables["messages"]] == [b"x"]
+    assert [message.body for message in messages_from(shell.variables["messages"])] == [b"x"]
 
 
 def test_code_of_an_undo_finds_the_same_messages(shell: Shell) -> None:
