@@ -102,7 +102,7 @@ async def plan_and_apply(emulator: RunningEmulator, namespace: Namespace, tmp_pa
     async with assistant(emulator, tmp_path, "env:TARGET", "--may-plan", person=person, mode=mode) as call:
         letter = (await call("peek", entity="orders/$dlq", max_messages=1, bodies=True))["data"][0]
         assert letter["subject"] == letter["dead_letter_reason"] == INJECTION
-        assert "ada" not in letter["body"]
+        assert "example" not in letter["body"]
         planned = await call("plan", entity="orders/$dlq", action="resubmit", messages=[letter["sequence_number"]])
         assert counts(emulator) == (0, 21)
         applied = await call("apply", digest=planned["digest"])

@@ -79,7 +79,7 @@ def test_time_grows_with_the_bodies() -> None:
         return time.process_time() - started
 
     seconds(100)
-    assert seconds(4_000) < 8 * seconds(1_000)
+    assert seconds(4_000) < 12 * seconds(1_000), "four times as many; 16 times if it grew with the square"
 
 
 def test_messages_have_their_rows_in_order() -> None:

@@ -99,7 +99,7 @@ async def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.Mon
             b"POST /faults HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n"
         )
         writer.write(head + b"{")
-        assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
+        assert b" 408 " in await asyncio.wait_for(reader.readline(), 30)
         writer.close()
 
 
@@ -117,7 +117,7 @@ async def test_a_websocket_message_has_a_limit() -> None:
         socket = await http.ws_connect(WEBSOCKET_PATH, protocols=["AMQPWSB10"])
         with suppress(ConnectionError):
             await socket.send_bytes(BEGUN + bytes(1_000_000))
-        message = await asyncio.wait_for(socket.receive(), 5)
+        message = await asyncio.wait_for(socket.receive(), 30)
         assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.MESSAGE_TOO_BIG)
 
 

@@ -85,7 +85,7 @@ class RawClient:
         log_in: tuple[str, str] | None = None,
     ) -> None:
         port = int(connection_string.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=5)
+        self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = FrameReader(2**31)
         self._writer = FrameWriter()

@@ -80,13 +80,13 @@ def test_no_client_hears_more_than_twenty_signs_of_life_a_second(connect: Connec
 async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) -> None:
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
-    async with await create_server(lambda: AmqpPeer(broker, open_timeout=0.1), "127.0.0.1", 0) as listener:
+    async with await create_server(lambda: AmqpPeer(broker, open_timeout=1), "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         open_client = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(greeting)
         with suppress(ConnectionResetError):
-            await asyncio.wait_for(reader.read(), 5)
+            await asyncio.wait_for(reader.read(), 30)
         writer.close()
         assert len(broker.peers) == 1
         open_client.socket.close()
@@ -96,7 +96,7 @@ async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) ->
 async def test_only_a_client_that_sends_a_token_stays() -> None:
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
-    new_peer = partial(AmqpPeer, broker, open_timeout=0.3, token_timeout=0.3)
+    new_peer = partial(AmqpPeer, broker, open_timeout=2, token_timeout=2)
     async with await create_server(new_peer, "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         known = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};")
@@ -113,7 +113,7 @@ async def test_only_a_client_that_sends_a_token_stays() -> None:
 async def test_a_silent_client_is_closed() -> None:
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
-    async with await create_server(lambda: AmqpPeer(broker, idle_timeout=0.2), "127.0.0.1", 0) as listener:
+    async with await create_server(lambda: AmqpPeer(broker, idle_timeout=1), "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         silent = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
         alive = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
@@ -128,7 +128,7 @@ async def test_a_silent_client_is_closed() -> None:
         close = await asyncio.to_thread(talk_while_the_other_is_silent)
         assert close.error is not None
         assert close.error.condition == "amqp:connection:forced"
-        assert "inactive for more than the allowed 200 milliseconds" in str(close.error.description)
+        assert "inactive for more than the allowed 1000 milliseconds" in str(close.error.description)
         assert len(broker.peers) == 1
         alive.socket.close()
 
