@@ -28,7 +28,6 @@ _WORDS_OF_OTHERS: Final = {
     "--top": "--count",
     "--filter": "--where",
     "--query": "--where",
-    "--move": "--resubmit",
     "--older-than": "--before",
     "--canary": "--ramp",
     "--max-came-back": "--stop-at",
@@ -39,6 +38,8 @@ _WORDS_OF_OTHERS: Final = {
     "--properties": "--property",
 }
 """Options of other tools. None leads to a removal, or past a question."""
+_OTHER_MAGICS: Final = {"--resubmit": "%sb_resubmit", "--move": "%sb_resubmit"}
+"""Options that are magics of their own."""
 _HOLDING: Final = {
     "sb_complete": "--complete",
     "sb_abandon": "--abandon",
@@ -141,6 +142,8 @@ def _about_holding(prog: str, word: str) -> str:
 def _about_option(parser: argparse.ArgumentParser, option: str) -> str:
     spellings = [[each for each in action.option_strings if each.startswith("--")] for action in parser._actions]  # noqa: SLF001
     options = [each for action in spellings for each in action]
+    if option.lower() in _OTHER_MAGICS:
+        return f"%{parser.prog} has no option {option[:_SHOWN]}: use {_OTHER_MAGICS[option.lower()]}."
     meant = _WORDS_OF_OTHERS.get(option.lower())
     near = meant if meant in options else _near(option, options)
     if near is not None:

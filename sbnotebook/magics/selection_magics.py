@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Final
 from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.analysis import query
 from sbnotebook.client import Entity, Messages, Plan
-from sbnotebook.client.choosing import chosen_of
-from sbnotebook.client.coercions import address, duration
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
     DELAY,
@@ -43,8 +40,6 @@ from sbnotebook.model import (
     DeadLetter,
     Decision,
     Defer,
-    PeekedMessage,
-    Resubmit,
 )
 from sbnotebook.model.decision import AUTO, MaxResubmits
 from sbnotebook.settlement import edited_by
@@ -71,7 +66,6 @@ _COMPLETE: Final = _flag("complete", "remove them: they are done with")
 _ABANDON: Final = _flag("abandon", "raise their delivery counts by one")
 _DEADLETTER: Final = _flag("dead-letter", "move them to the dead-letter queue", "--deadletter", "--dead_letter")
 _DEFER: Final = _flag("defer", "set them aside")
-_RESUBMIT: Final = _flag("resubmit", "send clones of them, and complete them")
 
 
 @magics_class
@@ -157,18 +151,12 @@ class SelectionMagics(PlanMagics):
         _ABANDON,
         _DEADLETTER,
         _DEFER,
-        _RESUBMIT,
         REASON,
         DESCRIPTION,
-        TO,
-        DELAY,
-        EDIT,
-        EDIT_JSON,
-        *_RAMP,
         *_ACTING,
     )
     def sb_pick(self, args: MagicArguments) -> Plan:
-        """Settle, defer or resubmit chosen messages anywhere in an entity, and no others.
+        """Settle or defer chosen messages anywhere in an entity, and no others; %sb_resubmit resubmits them.
 
         The messages before them are locked meanwhile and then released, which does not change their delivery counts.
 
@@ -179,12 +167,12 @@ class SelectionMagics(PlanMagics):
         """
         decision = _decision(args)
         if decision is None:
-            raise ConfigurationError("Choose an action: --complete, --dead-letter, --defer, --resubmit or --abandon.")
+            raise ConfigurationError("Choose an action: --complete, --dead-letter, --defer or --abandon.")
         bounds = (args.where, args.count, args.messages, args.cause, args.state, args.to_sequence_number)
         if not any(bounds) and args.from_sequence_number == 1:
             raise ConfigurationError("Choose the messages: --where, --cause, -n or --messages.")
         entity = self.current.namespace.entity(args.entity)
-        return entity.pick(selected(entity, args), decision, edit=edit_function(args))
+        return entity.pick(selected(entity, args), decision)
 
     @line_magic
     @command(
@@ -194,21 +182,15 @@ class SelectionMagics(PlanMagics):
         _COMPLETE,
         _ABANDON,
         _DEADLETTER,
-        _RESUBMIT,
         REASON,
         DESCRIPTION,
-        TO,
-        DELAY,
-        EDIT,
-        EDIT_JSON,
-        *_RAMP,
         *_ACTING,
     )
     def sb_deferred(self, args: MagicArguments) -> Messages | Plan:
         """Show the messages that are deferred in an entity; with a decision, settle them.
 
         The whole entity is peeked and compared with the journal. A deferred message that is not in the journal is an
-        orphan: another machine deferred it.
+        orphan: another machine deferred it. %sb_resubmit ENTITY --state deferred resubmits them.
 
         Example::
 
@@ -222,13 +204,7 @@ class SelectionMagics(PlanMagics):
         deferred = entity.deferred()
         if decision is None:
             return deferred.where(args.where) if args.where else deferred
-        meant = named(args, entity.address)
-        if isinstance(decision, Resubmit):
-            meant = query.where(chosen_of(deferred, meant, entity.address, PeekedMessage), args.where)
-            plan = entity.resubmit(meant, to=args.to, delay=args.delay, edit=edit_function(args))
-        else:
-            plan = deferred.plan(decision, meant, where=args.where)
-        return plan
+        return deferred.plan(decision, named(args, entity.address), where=args.where)
 
     @line_magic
     @command(
@@ -288,13 +264,7 @@ def _decision(args: MagicArguments) -> Decision | None:
     verb = wanted[0] if wanted else ""
     if verb != "dead-letter" and (args.reason or args.description):
         raise ConfigurationError("--reason and --description go with --dead-letter.")
-    if verb != "resubmit" and (args.to or args.delay or args.edit or args.edit_json or args.ramp):
-        raise ConfigurationError("--to, --delay, --edit, --edit-json and --ramp go with --resubmit.")
     return _DECISIONS[verb](args) if verb else None
-
-
-def _resubmit(args: MagicArguments) -> Resubmit:
-    return Resubmit(address(args.to), duration(args.delay))
 
 
 _DECISIONS: Final[Mapping[str, Callable[[MagicArguments], Decision]]] = {
@@ -302,5 +272,4 @@ _DECISIONS: Final[Mapping[str, Callable[[MagicArguments], Decision]]] = {
     "abandon": lambda _: Abandon(),
     "dead-letter": lambda args: DeadLetter(args.reason, args.description),
     "defer": lambda _: Defer(),
-    "resubmit": _resubmit,
 }
