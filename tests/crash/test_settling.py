@@ -18,6 +18,7 @@ from tests.kills import ROOT
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 
 
+@pytest.mark.thorough  # test_streams.py kills a worker, too
 def test_killed_worker_leaves_outcomes_unknown_and_others_settled(tmp_path: Path) -> None:
     command = [sys.executable, "-m", settling_driver.__name__, str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, cwd=ROOT)

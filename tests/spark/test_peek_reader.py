@@ -50,7 +50,13 @@ def test_read_returns_what_peek_returns_each_time(read: Read, namespace: Namespa
     assert [message.delivery_count for message in namespace.entity(queue).peek()] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("name", ["masstransit/fault--shop.contracts/orderplaced--", "-orders.", "x" * 260])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "masstransit/fault--shop.contracts/orderplaced--",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("-orders.", "x" * 260)),
+    ],
+)
 def test_entities_of_every_name_are_read_and_written(
     read: Read, write: Callable[..., None], spark: SparkSession, namespace: Namespace, name: str
 ) -> None:

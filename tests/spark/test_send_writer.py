@@ -177,6 +177,7 @@ for queue in (once, plain):
 """
 
 
+@pytest.mark.thorough  # test_send_writer_task.py repeats a task without Spark
 def test_repeated_task_sends_the_same_message_ids(
     spark: SparkSession, shared_emulator: RunningEmulator, connection_string: str, queue: str, tmp_path: Path
 ) -> None:

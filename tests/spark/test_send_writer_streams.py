@@ -55,16 +55,6 @@ def ids_in(namespace: Namespace, queue: str) -> Counter[str]:
     return Counter(str(message.message_id) for message in namespace.entity(queue).peek())
 
 
-def test_each_micro_batch_is_sent_once(start: Start, folder: Path, namespace: Namespace, queue: str) -> None:
-    put(folder, "1", a="1", b="2")
-    put(folder, "2", c="3")
-    start().awaitTermination()
-    assert ids_in(namespace, queue) == Counter("abc")
-    put(folder, "3", d="4")
-    start().awaitTermination()
-    assert ids_in(namespace, queue) == Counter("abcd")
-
-
 @pytest.mark.thorough
 def test_micro_batches_share_their_connections(
     start: Start, folder: Path, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch

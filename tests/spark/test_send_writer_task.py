@@ -20,6 +20,7 @@ from sbnotebook.analysis import frames
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import ServiceCredential
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.settlement import Connection
 from sbnotebook.spark.options import ReadOptions, WriteOptions
@@ -154,6 +155,19 @@ def test_send_task_failures_belong_to_their_rows(
     assert found == {f"{n}": "k" if 12 <= n < 25 else None for n in numbers if n % 10 != 3}
 
 
+def test_repeated_attempt_sends_the_same_message_ids(
+    connection_string: str, shared_emulator: RunningEmulator, namespace: Namespace, queue: str
+) -> None:
+    once = f"{queue}-once"
+    shared_emulator.create_queue(once, QueueOptions(requires_duplicate_detection=True))
+    for name, count in ((once, 3), (queue, 6)):
+        for _ in range(2):
+            rows = pa.RecordBatch.from_pydict({"message_id": ["a", "b", "c"], "body_text": ["x"] * 3})
+            assert task_to(name, connection_string).write(iter([rows])) == TaskResult(3)
+        found = [message.message_id for message in namespace.entity(name).peek()]
+        assert sorted(map(str, found)) == sorted("abc" * (count // 3))
+
+
 def test_repeated_attempt_replaces_the_failed_rows(connection_string: str, queue: str, tmp_path: Path) -> None:
     task = task_to(queue, connection_string, failuresPath=str(tmp_path))
     assert task.write(texts([LARGE])).failed == 1
@@ -190,13 +204,14 @@ def test_first_failure_ends_a_task_without_failures_path(
 def test_send_task_counts_what_was_sent_before_an_error(
     connection_string: str, namespace: Namespace, queue: str, tmp_path: Path
 ) -> None:
-    def cut() -> Iterator[pa.RecordBatch]:
-        yield from texts(["a"] * 3, [LARGE])
+    def cut(*chunks: list[str]) -> Iterator[pa.RecordBatch]:
+        yield from texts(["a"] * 3, *chunks)
         raise EOFError
 
-    for options in ({}, {"failuresPath": str(tmp_path)}):
+    # Without failuresPath, a row that fails may end the task before the error comes.
+    for options, chunks in (({}, []), ({"failuresPath": str(tmp_path)}, [[LARGE]])):
         with pytest.raises(SbNotebookError, match=r"^3 messages were sent to .* by this task, then it failed: "):
-            task_to(queue, connection_string, **options).write(cut())
+            task_to(queue, connection_string, **options).write(cut(*chunks))
     assert len(namespace.entity(queue).peek()) == 6
     assert [path.name.partition("-rows-")[0] for path in tmp_path.iterdir()] == ["no"]
 

@@ -99,7 +99,9 @@ def old_java(tmp_path: Path) -> str:
     return str(tmp_path / "java")
 
 
-@pytest.mark.parametrize("java", ["", "nonexistent", "old"])
+@pytest.mark.parametrize(
+    "java", ["old", *(pytest.param(each, marks=pytest.mark.thorough) for each in ("", "nonexistent"))]
+)
 def test_session_without_a_recent_java_raises_a_sentence(java: str, old_java: str, tmp_path: Path) -> None:
     homes = {"": "", "nonexistent": str(tmp_path / "nowhere"), "old": old_java}
     # Without JAVA_HOME it is the java on the PATH, where there is only what Spark's own scripts need.

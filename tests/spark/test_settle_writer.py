@@ -118,11 +118,3 @@ def test_repeated_settle_micro_batch_finds_messages_gone(
         assert query.awaitTermination(120)
         assert query.exception() is None
         assert left(entity) == [3, 4]
-    spark.createDataFrame([(4, "complete", None)], SCHEMA).write.parquet(str(tmp_path / "rows"), mode="append")
-    query = start(frame, connection_string, queue, str(tmp_path / "first"))
-    with pytest.raises(
-        PySparkException,
-        match=r"1 failed, and 0 are unknown\. The first: #4: skipped: Not attempted: it is not deferred",
-    ):
-        query.awaitTermination(120)
-    assert left(entity) == [3, 4]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import re
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,10 +13,13 @@ from traitlets.config import Config
 
 from sbnotebook.emulator import running
 from tests.answers import check_answers
+from tests.chances import IS_THOROUGH
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_STEP: Final = 1 if IS_THOROUGH or os.environ.get("SBNOTEBOOK_WRITE_ANSWERS") else 5
+"""Spark starts a process for each input. test_options.py and others hold the sentences, too."""
 _LAST_LINE: Final = re.compile(r"(?m)^(?:sbnotebook\.errors\.)?(\w*(?:Error|Exception): .*)$")
 
 
@@ -41,7 +45,7 @@ def test_spark_answers_wrong_input_in_a_sentence(spark: SparkSession) -> None:
             except Exception as error:  # noqa: BLE001 (Spark wraps errors in many classes)
                 return _sentence(error)
 
-        check_answers("spark.txt", answered)
+        check_answers("spark.txt", answered, step=_STEP)
         assert _shown_in_a_notebook(names, 'write(frame, entity="orders").save()').endswith(
             'sbnotebook only adds messages: df.write.format("servicebus").mode("append").\n'
         )

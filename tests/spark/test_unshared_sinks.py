@@ -30,39 +30,25 @@ def ended(writer: Any, checkpoint: str) -> None:
 
 
 @pytest.mark.usefixtures("watch")
-def test_files_on_the_disks_of_workers_cause_a_warning_first(
+@pytest.mark.parametrize("is_at_risk", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_files_and_state_on_the_disks_of_workers_cause_warnings(
     stream: Callable[..., DataFrame],
     namespace: Namespace,
     queue: str,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    is_at_risk: bool,
 ) -> None:
     assert namespace.entity(queue).send(Message()).ok
     caplog.set_level(logging.WARNING, "sbnotebook.spark.unshared_sinks")
     frame = stream(queue, "message_id string")
-    ended(frame.writeStream.format("noop"), str(tmp_path / "1"))
-    assert not caplog.records
-    ended(frame.writeStream.format("parquet").option("path", str(tmp_path / "out")), str(tmp_path / "2"))
-    (warning,) = caplog.messages
-    assert warning.startswith(
-        f"This stream writes files to file:{tmp_path / 'out'}, and Spark runs on a cluster: if the"
-    )
-
-
-@pytest.mark.usefixtures("watch")
-def test_state_on_the_disks_of_workers_causes_a_warning_first(
-    stream: Callable[..., DataFrame],
-    namespace: Namespace,
-    queue: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    assert namespace.entity(queue).send(Message()).ok
-    caplog.set_level(logging.WARNING, "sbnotebook.spark.unshared_sinks")
-    counted = stream(queue, "message_id string").groupBy("message_id").count()
-    ended(counted.writeStream.format("noop").outputMode("update"), str(tmp_path / "state"))
-    (warning,) = caplog.messages
-    assert warning.startswith(f"This stream keeps its state in the checkpoint file:{tmp_path / 'state'}, and Spark")
+    files, state = str(tmp_path / "files"), str(tmp_path / "state")
+    written = frame.dropDuplicates().writeStream.format("parquet").option("path", files)
+    ended(written if is_at_risk else frame.writeStream.format("noop"), state)
+    assert [message.partition(", and Spark runs on a cluster")[0] for message in caplog.messages] == [
+        f"This stream writes files to file:{files}",
+        f"This stream keeps its state in the checkpoint file:{state}",
+    ][: 2 * is_at_risk]
 
 
 def test_local_session_has_no_listener_for_sinks(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
