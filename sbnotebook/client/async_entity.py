@@ -148,6 +148,7 @@ class AsyncEntity(SdkNames):
         where: str | None = None,
         from_sequence_number: int = 1,
         state: str | None = None,
+        decode: Decode | None = None,
     ) -> AsyncIterator[Messages]:
         """Peek at the current messages in parts; later messages are in no part.
 
@@ -158,9 +159,10 @@ class AsyncEntity(SdkNames):
             size: messages in a part at most.
             from_sequence_number: where to begin, included.
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
+            decode: as for :meth:`peek`.
 
         Raises:
-            ConfigurationError: the expression or the state is wrong, or the size is below 1.
+            ConfigurationError: the expression, the state or the decoder is wrong, or the size is below 1.
 
         Example:
             >>> letters = namespace.entity("orders/$dlq")  # doctest: +SKIP
@@ -168,7 +170,7 @@ class AsyncEntity(SdkNames):
             ...     (await (await letters.resubmit(part, to="orders")).apply(rate=100)).raise_for_failures()
         """
         size = whole_number(size, "size", least=1)
-        look = partial(self.peek, size, where=where, state=state, show_progress=False)
+        look = partial(self.peek, size, where=where, state=state, decode=decode, show_progress=False)
         return self._parts(look, size, from_sequence_number)
 
     async def _parts(self, look: Callable[..., Awaitable[Messages]], size: int, start: int) -> AsyncIterator[Messages]:

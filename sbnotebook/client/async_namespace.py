@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import anyio
 import pyarrow as pa
 
+from sbnotebook.analysis.decoding import Decode
 from sbnotebook.analysis.frames import table_to_pandas
 from sbnotebook.analysis.query import result_of, tables_in
 from sbnotebook.client.about import About, about
@@ -293,12 +294,14 @@ class AsyncNamespace(SdkNames):
         where: str | None = None,
         max_messages: int = MOST_FOUND,
         depth: int | None = None,
+        decode: Decode | None = None,
         show_progress: bool = True,
     ) -> FoundMessages:
         """Search entities and their sub-queues for messages, several at the same time. It locks nothing.
 
         Give one or more of ``message_id``, ``correlation_id`` and ``where``: a message has to meet all of them. The
         messages are in the order of their enqueued times. It leaves out sub-queues that Service Bus counts as empty.
+        ``decode`` decodes the bodies before ``where`` sees them, as in :meth:`AsyncEntity.peek`.
 
         Example:
             >>> found = await namespace.find(correlation_id="order-4711")  # doctest: +SKIP
@@ -308,7 +311,7 @@ class AsyncNamespace(SdkNames):
         deep = None if depth is None else whole_number(depth, "depth", least=1)
         search = Search(message_id, correlation_id, where, most, deep)
         with progress_bar("find", None, shown=show_progress) as advance:
-            return await find_messages(self.resources, search, _addresses(entities), advance)
+            return await find_messages(self.resources, search, _addresses(entities), advance, decode)
 
     async def history(
         self,

@@ -101,7 +101,13 @@ class Entity(Twin):
         )
 
     def parts(
-        self, size: int = 1000, *, where: str | None = None, from_sequence_number: int = 1, state: str | None = None
+        self,
+        size: int = 1000,
+        *,
+        where: str | None = None,
+        from_sequence_number: int = 1,
+        state: str | None = None,
+        decode: Decode | None = None,
     ) -> Iterator[Messages]:
         """Peek at the current messages in parts; later messages are in no part.
 
@@ -112,17 +118,20 @@ class Entity(Twin):
             size: messages in a part at most.
             from_sequence_number: where to begin, included.
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
+            decode: as for :meth:`peek`.
             where: only messages for which this SQL expression over the message columns is true.
 
         Raises:
-            ConfigurationError: the expression or the state is wrong, or the size is below 1.
+            ConfigurationError: the expression, the state or the decoder is wrong, or the size is below 1.
 
         Example:
             >>> letters = namespace.entity("orders/$dlq")  # doctest: +SKIP
             >>> for part in letters.parts(500):  # doctest: +SKIP
             ...     letters.resubmit(part, to="orders").apply(rate=100).raise_for_failures()
         """
-        return in_turn(self._entity.parts(size, where=where, from_sequence_number=from_sequence_number, state=state))
+        return in_turn(
+            self._entity.parts(size, where=where, from_sequence_number=from_sequence_number, state=state, decode=decode)
+        )
 
     def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
         """Look at the messages of a queue that become active later; arguments as for :meth:`peek`."""

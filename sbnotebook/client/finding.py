@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.frames import tables_of_pages, to_arrow
+from sbnotebook.analysis.decoders import Decoding, columns_of
+from sbnotebook.analysis.decoding import Decode, decoder_for
+from sbnotebook.analysis.frames import tables_of_pages
 from sbnotebook.analysis.groups import label, timeline_figure
 from sbnotebook.analysis.query import few_at_once, first_matching
 from sbnotebook.analysis.shown import Table, without_empty
@@ -179,29 +181,31 @@ async def find_messages(
     search: Search,
     entities: Sequence[EntityAddress] | None = None,
     progress: Progress | None = None,
+    decode: Decode | None = None,
 ) -> FoundMessages:
     """Search entities and their sub-queues, several at the same time. Nothing is locked."""
     topics = None if entities is None else {each.name for each in entities}
     places = _places(await namespace.entities(topics), entities)
     seen, unpacking, limiter = _Progress(), Allowance(UNPACKED_BYTES_OF_TABLE), few_at_once()
+    decoding = None if decode is None else Decoding(decoder_for(decode))
 
     async def look(place: EntityAddress) -> pa.Table:
         try:
             cursor = PeekCursor(max_messages=search.depth)
             pages = namespace.entity(place).unread_pages(cursor)
             tables = seen.present.noting(tables_of_pages(pages, cursor, progress, unpacking))
-            return await _found_in(tables, search, limiter)
+            return await _found_in(tables, search, limiter, decoding)
         except SbNotebookError:
             raise
         except Exception as error:  # noqa: BLE001 (a place that is gone must not hide what others have)
             seen.first_error = seen.first_error or error
             seen.problems[place] = explained(error)
-            return to_arrow(())
+            return columns_of(decoding)
 
     found = await in_parallel(look, places, _AT_ONCE)
     if seen.first_error is not None and len(seen.problems) == len(places):
         raise seen.first_error
-    whole: Any = pa.concat_tables([to_arrow(()), *found])
+    whole: Any = pa.concat_tables([columns_of(decoding), *found])
     order = [("enqueued_time", "ascending"), ("entity", "ascending"), ("sequence_number", "ascending")]
     return FoundMessages(
         whole.sort_by(order).slice(0, search.most),
@@ -214,14 +218,19 @@ async def find_messages(
     )
 
 
-async def _found_in(pages: AsyncGenerator[pa.Table], search: Search, limiter: anyio.CapacityLimiter) -> pa.Table:
+async def _found_in(
+    pages: AsyncGenerator[pa.Table], search: Search, limiter: anyio.CapacityLimiter, decoding: Decoding | None
+) -> pa.Table:
+    kept = _kept(pages, search)
+    if decoding is not None:
+        kept = decoding.tables(kept)
     # One more than wanted tells that there are more.
     if search.where is not None:
-        return await first_matching(_kept(pages, search), search.where, search.most + 1, limiter)
-    found: list[pa.Table] = [to_arrow(())]
-    async with aclosing(pages):
-        async for table in pages:
-            found.append(search.kept(table))
+        return await first_matching(kept, search.where, search.most + 1, limiter, columns=columns_of(decoding))
+    found = [columns_of(decoding)]
+    async with aclosing(kept):
+        async for table in kept:
+            found.append(table)
             if sum(map(len, found)) > search.most:
                 break
     return pa.concat_tables(found).slice(0, search.most + 1)

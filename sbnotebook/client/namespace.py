@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from sbnotebook.analysis.decoding import Decode
 from sbnotebook.client.about import About
 from sbnotebook.client.async_namespace import AsyncNamespace
 from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
@@ -227,12 +228,14 @@ class Namespace(Twin):
         where: str | None = None,
         max_messages: int = MOST_FOUND,
         depth: int | None = None,
+        decode: Decode | None = None,
         show_progress: bool = True,
     ) -> FoundMessages:
         """Search entities and their sub-queues for messages, several at the same time. It locks nothing.
 
         Give one or more of ``message_id``, ``correlation_id`` and ``where``: a message has to meet all of them. The
         messages are in the order of their enqueued times. It leaves out sub-queues that Service Bus counts as empty.
+        ``decode`` decodes the bodies before ``where`` sees them, as in :meth:`Entity.peek`.
 
         Example:
             >>> found = namespace.find(correlation_id="order-4711")  # doctest: +SKIP
@@ -246,6 +249,7 @@ class Namespace(Twin):
             where=where,
             max_messages=max_messages,
             depth=depth,
+            decode=decode,
             show_progress=show_progress,
         )
 

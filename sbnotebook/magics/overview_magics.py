@@ -11,7 +11,7 @@ from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
 from sbnotebook.client.difference import MessageDifference
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.magics.arguments import INTO, WHERE, MagicArguments, Quoted, count, whole
+from sbnotebook.magics.arguments import DECODE, INTO, WHERE, MagicArguments, Quoted, count, whole
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
@@ -83,6 +83,7 @@ class OverviewMagics(PlanMagics):
             help=f"maximum number of messages (default {MOST_FOUND})",
         ),
         argument("--depth", metavar="N", type=count, help="look at the first N messages of each queue only"),
+        DECODE,
         INTO,
     )
     def sb_find(self, args: MagicArguments) -> FoundMessages:
@@ -101,6 +102,7 @@ class OverviewMagics(PlanMagics):
             where=args.where,
             max_messages=args.count,
             depth=args.depth,
+            decode=args.decode,
         )
 
     @line_magic

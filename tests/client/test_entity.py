@@ -157,6 +157,19 @@ def test_an_entity_without_messages_has_the_column_of_errors(namespace: Namespac
         entity.peek(decode="numbr")
 
 
+def test_parts_and_find_decode_before_they_filter(namespace: Namespace) -> None:
+    namespace.create_queue("decoded-in-parts")
+    entity = namespace.entity("decoded-in-parts")
+    entity.send([*(str(n).encode("utf-16") for n in range(5)), b"\xff"])
+    even = "(body_json->>'$.n')::int % 2 = 0"
+    parts = [[message.body.decode("utf-16") for message in part] for part in entity.parts(2, where=even, decode=number)]
+    assert parts == [["0", "2"], ["4"]]
+    found = namespace.find(["decoded-in-parts"], where=even, decode=number)
+    assert found.to_arrow().column("body_text").to_pylist() == ['{"n":0}', '{"n":2}', '{"n":4}']
+    assert len(namespace.find(["decoded-in-parts"], where="decode_error is not null", decode=number)) == 1
+    assert len(namespace.find(["decoded-in-parts"], correlation_id="none", decode=number)) == 0
+
+
 # ----------------------------------------------------------------
 
 
