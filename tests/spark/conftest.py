@@ -17,10 +17,11 @@ from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.settlement import Connection
 from sbnotebook.spark import batch_locking, held_batches, micro_batches, session, session_batches
 from sbnotebook.spark.task_context import close_warm
-from tests.spark.stream_processes import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from tests.spark.stream_processes import Query
 
 SECRET = "c3VwZXJzZWNyZXQta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
 
@@ -177,6 +178,8 @@ def own_queue(emulator: RunningEmulator) -> str:
 @pytest.fixture
 def query(emulator: RunningEmulator, own_queue: str, request: pytest.FixtureRequest) -> Iterator[Query]:
     """A query of that queue, with the ``OPTIONS`` of the test's module."""
+    from tests.spark.stream_processes import Query  # it needs Spark 4.2, and reads are tested with older ones
+
     options: dict[str, str] = cast("Any", request).module.OPTIONS
     query = Query(emulator, own_queue, dict(options))
     yield query
