@@ -34,7 +34,7 @@ from sbnotebook.emulator.amqp.frames import (
     FrameReader,
     FrameWriter,
 )
-from sbnotebook.emulator.amqp.held import HeldMemory
+from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
 from sbnotebook.emulator.amqp.performatives import (
     Attach,
     Begin,
@@ -98,7 +98,7 @@ class AmqpConnection:
         self._events: list[Event] = []
         self._sessions: dict[int, AmqpSession] = {}
         self._begun: set[int] = set()
-        self._held = held or HeldMemory()
+        self._held = held or HeldMemory(SharedMemory(), lambda _reason: None)
         self._unread = 0
         self._state = _State.HEADER
         self._authenticated = False
@@ -137,7 +137,7 @@ class AmqpConnection:
     def _count_unread(self) -> None:
         before, self._unread = self._unread, self._reader.unread
         try:
-            self._held.messages.add(self._unread - before)
+            self._held.add_messages(self._unread - before)
         except ProtocolViolationError as error:
             self._fail(Error(error.condition, str(error)))
 

@@ -30,88 +30,60 @@ _MAX_OF_A_STRANGER: Final = 4 * _MEBIBYTE
 class Pool:
     """Memory that several connections share."""
 
-    def __init__(self, limit: int | None = None, *, drops_oldest: bool = False) -> None:
+    def __init__(self, limit: int, most: int, *, drops_oldest: bool = False) -> None:
         self.limit = limit
-        self.size = 0
+        self._most = most  # bytes of one connection
+        self._size = 0
         self._drops_oldest = drops_oldest
-        self._shares: dict[Share, None] = {}  # Those that hold something, in the order in which they began to.
+        self._held: dict[HeldMemory, int] = {}  # in the order in which they began to hold something
 
-    def change(self, share: Share, size: int) -> None:
-        self.size += size
-        if share.size:
-            self._shares.setdefault(share)
+    def add(self, holder: HeldMemory, size: int) -> None:
+        """Count more bytes of a connection, or fewer if ``size`` is below 0."""
+        held = self._held.get(holder, 0) + size
+        self._size += size
+        if held:
+            self._held[holder] = held
         else:
-            self._shares.pop(share, None)
-
-    def shrink(self, adding: Share) -> None:
-        while self.limit is not None and self.size > self.limit and self._shares:
-            victim = next(iter(self._shares)) if self._drops_oldest else max(self._shares, key=lambda each: each.size)
-            text = f"The connections of all clients hold more than {self.limit} bytes, and this one has to make room."
-            victim.leave()
-            if victim is adding:
-                raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
-            victim.drop(text)
-
-
-class Share:
-    """The bytes that one connection holds of a pool."""
-
-    def __init__(self, pool: Pool, limit: int, drop: Callable[[str], None]) -> None:
-        self.size = 0
-        self.drop = drop
-        self._pool = pool
-        self._limit = limit
-        self._has_left = False
-
-    def add(self, size: int) -> None:
-        """Count more bytes, or fewer if ``size`` is below 0."""
-        if self._has_left:
-            return
-        self.size += size
-        self._pool.change(self, size)
+            self._held.pop(holder, None)
         if size <= 0:
             return
-        if self.size > self._limit:
-            text = f"This connection holds more than {self._limit} bytes: its links and messages must take less memory."
+        if held > self._most:
+            text = f"This connection holds more than {self._most} bytes: its links and messages must take less memory."
             raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
-        self._pool.shrink(self)
+        while self._size > self.limit and self._held:
+            self._drop_one(holder)
 
-    def move(self, pool: Pool, limit: int) -> None:
-        """Hold the bytes of another pool from now on."""
-        if not self._has_left:
-            size = self.size
-            self.add(-size)
-            self._pool, self._limit = pool, limit
-            self.add(size)
-
-    def leave(self) -> None:
-        """Give everything back, because the connection ends."""
-        self.add(-self.size)
-        self._has_left = True
+    def _drop_one(self, adding: HeldMemory) -> None:
+        victim = next(iter(self._held)) if self._drops_oldest else max(self._held, key=self._held.__getitem__)
+        text = f"The connections of all clients hold more than {self.limit} bytes, and this one has to make room."
+        victim.leave()
+        if victim is adding:
+            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
+        victim.drop(text)
 
 
 class SharedMemory:
     def __init__(self) -> None:
-        self.strangers = Pool(16 * _MEBIBYTE, drops_oldest=True)  # what connections without a token hold
-        self.state = Pool(24 * _MEBIBYTE)  # the sessions and links of the others
-        self.messages = Pool(80 * _MEBIBYTE, drops_oldest=True)
+        # What connections without a token hold, and the sessions and links of the others, and their messages
+        self.strangers = Pool(16 * _MEBIBYTE, _MAX_OF_A_STRANGER, drops_oldest=True)
+        self.state = Pool(24 * _MEBIBYTE, _MAX_STATE)
+        self.messages = Pool(80 * _MEBIBYTE, _MAX_MESSAGES, drops_oldest=True)
         self.transactions = 0  # bytes of messages in open transactions
 
     def expect(self, message_size: int) -> None:
         """Make room for several messages of this size (bytes), which an entity takes."""
-        if self.messages.limit is not None:
-            self.messages.limit = max(self.messages.limit, 4 * message_size)
+        self.messages.limit = max(self.messages.limit, 4 * message_size)
 
 
 class HeldMemory:
-    def __init__(self, shared: SharedMemory | None = None, drop: Callable[[str], None] = lambda _reason: None) -> None:
+    def __init__(self, shared: SharedMemory, drop: Callable[[str], None]) -> None:
         self.links: dict[tuple[bool, str], Any] = {}  # the links that are attached or attaching, by role and name
         self.handles = 0  # number that the client has in use
+        self.state_size = self.messages_size = 0  # bytes of sessions and links, and of messages and answers
+        self.drop = drop
         self._shared = shared
-        self._drop = drop
-        pool = Pool() if shared is None else shared.strangers
-        limits = (_MAX_STATE, _MAX_MESSAGES) if shared is None else (_MAX_OF_A_STRANGER, _MAX_OF_A_STRANGER)
-        self.state, self.messages = (Share(pool, limit, drop) for limit in limits)
+        self._state = self._messages = shared.strangers
+        self._has_left = False
 
     def add_handle(self) -> None:
         self.handles += 1
@@ -120,27 +92,40 @@ class HeldMemory:
                 f"A connection can have {_MAX_HANDLES} links: open another one.", "amqp:resource-limit-exceeded"
             )
 
+    def add_state(self, size: int) -> None:
+        if not self._has_left:
+            self.state_size += size
+            self._state.add(self, size)
+
+    def add_messages(self, size: int) -> None:
+        if not self._has_left:
+            self.messages_size += size
+            self._messages.add(self, size)
+
     def add_answers(self, size: int) -> None:
         """Count more bytes of answers, or fewer if ``size`` is below 0; drop the connection if they are too many."""
         try:
-            self.messages.add(size)
+            self.add_messages(size)
         except ProtocolViolationError as error:
-            self._drop(str(error))
+            self.drop(str(error))
 
     def trust(self) -> None:
         """Use the pools of connections with a token from now on, and their limits."""
-        if self._shared is None:
-            return
+        state, messages = self.state_size, self.messages_size
         try:
-            self.state.move(self._shared.state, _MAX_STATE)
-            self.messages.move(self._shared.messages, _MAX_MESSAGES)
+            self.add_state(-state)
+            self.add_messages(-messages)
+            self._state, self._messages = self._shared.state, self._shared.messages
+            self.add_state(state)
+            self.add_messages(messages)
         except ProtocolViolationError as error:
-            self._drop(str(error))
+            self.drop(str(error))
 
     def leave(self) -> None:
         """Give everything back, because the connection ends."""
-        self.state.leave()
-        self.messages.leave()
+        self.add_state(-self.state_size)
+        self.add_messages(-self.messages_size)
+        self._has_left = True
 
 
 def footprint(*values: object) -> int:

@@ -142,7 +142,7 @@ class Link:
 
     def leave(self) -> None:
         """Give its memory back, because its handle is free."""
-        self._session.held.state.add(-self.size)
+        self._session.held.add_state(-self.size)
         self.size = 0
 
     def _forget_attach(self) -> None:
@@ -156,7 +156,7 @@ class Link:
 
     def _take(self, size: int) -> None:
         before, self.size = self.size, _LINK_SIZE + size
-        self._session.held.state.add(self.size - before)
+        self._session.held.add_state(self.size - before)
 
     def _detach_unaccepted(self, error: Error | None) -> None:
         # Our terminus is the one that the peer's messages go to or come from; null means "no link".
@@ -262,7 +262,7 @@ class ReceivingLink(Link):
         """End the link, and drop a message that has not come in whole."""
         super().end(state)
         if self._arriving is not None:
-            self._session.held.messages.add(-self._kept)
+            self._session.held.add_messages(-self._kept)
             self._arriving, self._kept = None, 0
 
     def write_flow(self) -> None:
@@ -295,10 +295,10 @@ class ReceivingLink(Link):
         arriving.add(transfer, payload, self._max_message_size)
         if transfer.more and not transfer.aborted:
             self._kept = arriving.kept
-            self._session.held.messages.add(self._kept - held)
+            self._session.held.add_messages(self._kept - held)
             return None
         self._kept = 0
-        self._session.held.messages.add(-held)
+        self._session.held.add_messages(-held)
         self._arriving = None
         if transfer.aborted:
             self._give_back_credit()

@@ -66,7 +66,7 @@ class AmqpSession:
 
     def __init__(self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event], held: HeldMemory) -> None:
         self.held = held
-        held.state.add(_SESSION_SIZE)
+        held.add_state(_SESSION_SIZE)
         self._channel = channel
         self._writer = writer
         self._events = events
@@ -111,7 +111,7 @@ class AmqpSession:
     def end(self) -> None:
         links, self._links = self._links, {}
         self.held.handles -= len(links)
-        self.held.state.add(-_SESSION_SIZE)
+        self.held.add_state(-_SESSION_SIZE)
         for link in links.values():
             ours = link.state is LinkState.DETACHING
             link.end(LinkState.DETACHED)

@@ -6,7 +6,17 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sbnotebook.emulator.amqp import AmqpConnection, Event, LinkAttaching, ReceivingLink, SendingLink, Source, Target
+from sbnotebook.emulator.amqp import (
+    AmqpConnection,
+    Event,
+    HeldMemory,
+    LinkAttaching,
+    ReceivingLink,
+    SendingLink,
+    SharedMemory,
+    Source,
+    Target,
+)
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
 from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow, Open, Performative, Transfer
@@ -35,10 +45,20 @@ RECEIVING_ATTACH = Attach(
 _Kind = TypeVar("_Kind")
 
 
+def trusted_memory() -> HeldMemory:
+    """Of a connection that has shown a token, and shares its memory with no other."""
+    shared = SharedMemory()
+    shared.state.limit = shared.messages.limit = 2**40
+    held = HeldMemory(shared, lambda _reason: None)
+    held.trust()
+    return held
+
+
 class Peer:
     """A client that says what a test tells it to say, and shows what the server answered."""
 
     def __init__(self, **options: Any) -> None:
+        options.setdefault("held", trusted_memory())
         self.connection = AmqpConnection(**options)
         self._reader = FrameReader(2**31)
 

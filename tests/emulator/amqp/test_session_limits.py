@@ -15,9 +15,8 @@ from sbnotebook.emulator.amqp import (
     Rejected,
     TransferReceived,
 )
-from sbnotebook.emulator.amqp.held import HeldMemory
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Begin, Detach, Disposition, Transfer
-from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame
+from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame, trusted_memory
 
 
 def end_of(events: list[Event]) -> str | None:
@@ -104,42 +103,42 @@ def test_messages_that_never_end_do_not_fill_the_memory(peer: Peer) -> None:
 
 
 def test_a_message_in_very_small_pieces_counts_for_more() -> None:
-    held = HeldMemory()
+    held = trusted_memory()
     peer = Peer(held=held).open()
     peer.sender()
-    before = held.messages.size
+    before = held.messages_size
     peer.transfer(0, b"x", more=True)
     for _ in range(99):
         peer.transfer(None, b"x", more=True)
-    assert held.messages.size - before > 50 * 100
+    assert held.messages_size - before > 50 * 100
     peer.transfer(None, b"x")
-    assert held.messages.size == before == 0
+    assert held.messages_size == before == 0
 
 
 def test_a_link_gives_back_what_it_took(peer: Peer) -> None:
-    held = HeldMemory()
+    held = trusted_memory()
     peer = Peer(held=held).open()
-    before = held.state.size
+    before = held.state_size
     for number in range(3):
         link = peer.attaching(replace(SENDING_ATTACH, handle=1, properties={"x": "y" * 5000}))
-        waiting = held.state.size
+        waiting = held.state_size
         link.accept() if number else link.refuse(Error("amqp:not-found"))
-        assert waiting - before > 5000 > held.state.size - before > 0
+        assert waiting - before > 5000 > held.state_size - before > 0
         assert not link.properties
         peer.write(Detach(handle=1, closed=True))
-        assert held.state.size == before
+        assert held.state_size == before
     peer.connection.receive_eof()
-    assert held.state.size == 0
+    assert held.state_size == 0
 
 
 def test_a_frame_that_is_not_whole_counts() -> None:
-    held = HeldMemory()
+    held = trusted_memory()
     peer = Peer(held=held).open()
     data = frame(SENDING_ATTACH)
     peer.write_bytes(data[:20])
-    assert held.messages.size == 20
+    assert held.messages_size == 20
     peer.write_bytes(data[20:])
-    assert held.messages.size == 0
+    assert held.messages_size == 0
 
 
 @pytest.mark.parametrize("ending", ["last", "aborted", "too long", "detach"])
