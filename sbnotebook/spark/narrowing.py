@@ -27,10 +27,10 @@ def narrowed(expression: str, options: ReadOptions) -> dict[str, str]:
     """Return options for a read of those messages that an expression may match; of all for one of other forms.
 
     It knows comparisons of columns with values, joined by AND: those of ``sequence_number`` and ``state`` become
-    options. Two columns do not. The times of messages may differ from the order of their numbers, by the clocks of nodes
-    that take over an entity (Microsoft's documentation, "Message sequencing and timestamps"), and dead letters keep
-    their own. A session's name may be on messages of an entity without sessions, and no source says what Service Bus
-    returns to a peek that names a session there.
+    options. Two columns do not. Times may differ from the order of the numbers, by the clocks of nodes that take over
+    an entity (Microsoft's documentation, "Message sequencing and timestamps"), and dead letters keep their own. A
+    session's name may be on messages of an entity without sessions, and no source says what Service Bus returns to a
+    peek that names a session there.
     """
     first, last, state = options.from_sequence_number, options.to_sequence_number or MAX_NUMBER, options.state
     for column, sign, value, least, most in _conditions(expression.strip()):
