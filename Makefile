@@ -30,8 +30,9 @@ test: setup ## Set up, then check
 	@$(MAKE) --no-print-directory check
 
 check: check-form ## Everything that CI runs: format, lint, types, layers, tests, three notebooks, browser
-	$(BIN)/basedpyright sbnotebook pyspark_servicebus scripts
-	$(PYTEST)
+# At the same time: the checker of types has one thread, and most tests wait now and then.
+	$(BIN)/basedpyright sbnotebook pyspark_servicebus scripts & types=$$!; $(PYTEST); tested=$$?; \
+	wait $$types || { echo "The types have errors: see above."; exit 1; }; exit $$tested
 
 quick: check-form ## Check the form, and run the tests of what changed, or of FILES="sbnotebook/model/address.py"
 	tests=$$($(BIN)/python -m scripts.related_tests $(FILES)) && $(PYTEST) $$tests
