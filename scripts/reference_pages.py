@@ -197,7 +197,7 @@ def _row(action: Action) -> str:
 
 def _markdown(text: str) -> str:
     plain = re.sub(r"``(.+?)``", r"`\1`", text.replace("%%", "%"))
-    return re.sub(r"(?<![`\w-])(--[a-z-]+|%sb_\w+)", r"`\1`", re.sub(r"::$", ":", plain))
+    return re.sub(r"(?<![`\w-])(--[a-z-]+|%sb_\w+|[\w.]{25,})", r"`\1`", re.sub(r"::$", ":", plain))
 
 
 if __name__ == "__main__":

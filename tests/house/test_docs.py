@@ -88,6 +88,12 @@ def test_what_pages_name_is_there() -> None:
         resolve_name(name)
 
 
+def test_every_column_of_a_table_has_a_header() -> None:
+    heads = {page.name: re.findall(r"^(\|.*\|)\n\|[-:| ]+\|$", page.read_text(), re.MULTILINE) for page in PAGES}
+    assert sum(map(len, heads.values())) > 150
+    assert {name: head for name, found in heads.items() for head in found if re.search(r"\|\s*\|", head)} == {}
+
+
 def test_blocks_run_in_order_and_exempt_ones_do_not() -> None:
     exempt = "<!-- no-run: shows a failure -->\n```python\n1 / 0\n```\n"
     page = f"# Page\n```python\na = 1\n```\n{exempt}\n```python\nprint(a)\n```\n"
