@@ -87,7 +87,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The documentation, built as ``make docs`` does."""
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "--keep-going", str(DOCS), str(folder)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
     assert result.returncode == 0, result.stderr
     return folder
 

@@ -4,6 +4,8 @@ An envelope has the original's body and typed properties, and the application pr
 properties of the same names in the original, so that a sender cannot forge a fault.
 
 ==============================  =================================================================================
+property                        content
+==============================  =================================================================================
 ``FaultComponent``              the qualified name of the function
 ``FaultComponentKind``          ``function`` or ``async function``
 ``FaultType``                   the exception's type
