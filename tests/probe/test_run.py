@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -267,7 +268,7 @@ async def _fails(site: Site) -> Saw:
 @probe("hangs", "It ends.", operations=1)
 async def _hangs(site: Site) -> Saw:
     await site.queue()
-    await anyio.sleep_forever()
+    await site.wait(math.inf)
     raise AssertionError
 
 
@@ -281,7 +282,8 @@ async def test_what_fails_is_told_without_secrets(service: Service, clock: Manua
 @pytest.mark.anyio
 async def test_a_cancelled_run_removes_only_its_own(service: Service, clock: ManualClock) -> None:
     run = ProbeRun(Connection(service.emulator.connection_string), probes=[_hangs, _fails])
-    with anyio.move_on_after(5):
+    with anyio.CancelScope() as scope:
+        run.told = lambda _: scope.cancel()
         await run.run()
     assert run.left == set()
     assert [(each.probe.name, each.verdict) for each in run.findings] == [
@@ -314,8 +316,13 @@ async def test_what_was_not_removed_is_tried_again(service: Service, monkeypatch
         await remove_queue(connection, name)
 
     monkeypatch.setattr(run_module, "remove_queue", first_refuse)
-    run = ProbeRun(Connection(service.emulator.connection_string), probes=[_hangs])
-    with anyio.move_on_after(2):
+    scope = anyio.CancelScope()
+
+    async def wait(_: float) -> None:
+        scope.cancel()  # the queue is there
+
+    run = ProbeRun(Connection(service.emulator.connection_string), wait=wait, probes=[_hangs])
+    with scope:
         await run.run()
     assert names == [f"{run.prefix}-hangs"] * 2
     assert run.left == set()
@@ -326,7 +333,7 @@ async def test_a_run_ends_by_itself(service: Service, monkeypatch: pytest.Monkey
     monkeypatch.setattr(run_module, "MAX_SECONDS", 13)
     monkeypatch.setattr(run_module, "_CLEAN_UP", 12)
     run = ProbeRun(Connection(service.emulator.connection_string), probes=[_hangs])
-    with anyio.fail_after(6):
+    with anyio.fail_after(60):
         await run.run()
     assert [(each.verdict, each.saw) for each in run.findings] == [(ProbeVerdict.UNKNOWN, "it did not end")]
     assert run.left == set()
@@ -336,8 +343,13 @@ async def test_a_run_ends_by_itself(service: Service, monkeypatch: pytest.Monkey
 async def test_a_queue_is_removed_when_its_probe_ends(service: Service) -> None:
     run = ProbeRun(Connection(service.emulator.connection_string), probes=[_fails, _hangs])
     left: list[set[str]] = []
-    run.told = lambda _: left.append(set(run.left))
-    with anyio.move_on_after(5):
+    with anyio.CancelScope() as scope:
+
+        def told(_: Finding) -> None:
+            left.append(set(run.left))
+            scope.cancel()
+
+        run.told = told
         await run.run()
     assert f"{run.prefix}-fails" not in left[0]
 
