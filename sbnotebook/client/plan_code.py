@@ -305,31 +305,36 @@ def _options(plan: Plan) -> list[str]:
     return [f"{name}={value!r}" for name, value in plan.options.items()]
 
 
+def _given(**texts: str | None) -> list[str]:
+    return [f"{name}={text}" for name, text in texts.items() if text is not None]
+
+
 def _resubmit_options(plan: Plan, decision: Resubmit) -> list[str]:
-    given = {
-        "to": _OTHER if decision.to_host is not None else None if decision.to is None else repr(str(decision.to)),
-        "delay": repr(duration_text(decision.delay)) if decision.delay else None,
-        "edit": "edit" if plan.edit else None,
-        "max_resubmits": None if decision.max_resubmits == AUTO else repr(decision.max_resubmits),
-        "resend_unknown": "True" if decision.resend_unknown else None,
-        "atomic": repr(decision.atomic) if decision.atomic else None,
-    }
-    return [f"{name}={text}" for name, text in given.items() if text is not None]
+    here = None if decision.to is None else repr(str(decision.to))
+    return _given(
+        to=_OTHER if decision.to_host is not None else here,
+        delay=repr(duration_text(decision.delay)) if decision.delay else None,
+        edit="edit" if plan.edit else None,
+        max_resubmits=None if decision.max_resubmits == AUTO else repr(decision.max_resubmits),
+        resend_unknown="True" if decision.resend_unknown else None,
+        atomic=repr(decision.atomic) if decision.atomic else None,
+    )
 
 
 def _send_options(decision: Send) -> list[str]:
-    at = [] if decision.at is None else [f"at={decision.at.isoformat()!r}"]
-    return at if decision.delay is None else [f"delay={duration_text(decision.delay)!r}"]
+    return _given(
+        at=None if decision.at is None else repr(decision.at.isoformat()),
+        delay=None if decision.delay is None else repr(duration_text(decision.delay)),
+    )
 
 
 def _undo_options(decision: Undo) -> list[str]:
-    given = {
-        "to": None if decision.to is None else repr(str(decision.to)),
-        "include_unknown": "True" if decision.include_unknown else None,
-        "include_resubmitted": "True" if decision.include_resubmitted else None,
-        "new_ids": None if decision.new_ids is None else repr(decision.new_ids),
-    }
-    return [f"{name}={text}" for name, text in given.items() if text is not None]
+    return _given(
+        to=None if decision.to is None else repr(str(decision.to)),
+        include_unknown="True" if decision.include_unknown else None,
+        include_resubmitted="True" if decision.include_resubmitted else None,
+        new_ids=None if decision.new_ids is None else repr(decision.new_ids),
+    )
 
 
 def _ramp_call(ramp: Ramp | None) -> str:

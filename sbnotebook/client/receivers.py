@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
@@ -109,6 +109,15 @@ class Receivers:
         return " ".join(filter(None, (taken, f"Unknown: {unknown}." if unknown else "")))
 
 
+@dataclass(slots=True)
+class _Found:
+    """The receivers of a message until now."""
+
+    taken: list[Receiver] = field(default_factory=list[Receiver])
+    refused: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
+    unknown: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
+
+
 class Router:
     """Tells which subscriptions take messages, by rules that are read once.
 
@@ -125,7 +134,9 @@ class Router:
         """Return who takes a message; None where the destination is a queue that forwards to no topic."""
         if not await self.may_reach_topic(to):
             return None
-        return await self._followed(Receivers(to, (), {}, {}), to.name, payload_of(message), _HOPS)
+        found = _Found()
+        await self._follow(found, to.name, payload_of(message), _HOPS)
+        return Receivers(to, tuple(found.taken), found.refused, found.unknown)
 
     async def may_reach_topic(self, to: EntityAddress) -> bool:
         """Return whether messages that are sent to a queue or topic come to rules, or may, as far as is known."""
@@ -146,46 +157,50 @@ class Router:
             self._known[key] = await route_or_reason(self._connection, name)
         return self._known[key]
 
-    async def _followed(self, found: Receivers, name: str, payload: bytes, hops: int) -> Receivers:
+    async def _follow(self, found: _Found, name: str, payload: bytes, hops: int) -> None:
         route, address = await self.route(name), EntityAddress(name)
         if isinstance(route, str):
-            return _and(found, unknown={address: "it is not there" if isinstance(route, MissingEntity) else route})
-        if not route.is_topic:
-            if route.forwards_to is None:
-                return _and(found, taken=(Receiver(address),))
-            return await self._forwarded(found, address, route.forwards_to, payload, hops)
-        for place in route.subscriptions:
-            found = await self._at(found, place, payload, hops)
-        return found
+            found.unknown[address] = "it is not there" if isinstance(route, MissingEntity) else route
+        elif route.is_topic:
+            for place in route.subscriptions:
+                await self._look_at(found, place, payload, hops)
+        elif route.forwards_to is None:
+            found.taken.append(Receiver(address))
+        else:
+            await self._forward(found, address, route.forwards_to, payload, hops)
 
-    async def _forwarded(
-        self, found: Receivers, source: EntityAddress, target: str, payload: bytes, hops: int
-    ) -> Receivers:
+    async def _forward(self, found: _Found, source: EntityAddress, target: str, payload: bytes, hops: int) -> None:
         if hops == 0:
-            return _and(found, taken=(Receiver(source, notes=(_TOO_FAR,)),))
-        return await self._followed(found, target, payload, hops - 1)
+            found.taken.append(Receiver(source, notes=(_TOO_FAR,)))
+        else:
+            await self._follow(found, target, payload, hops - 1)
 
-    async def _at(self, found: Receivers, place: PlacedRules, payload: bytes, hops: int) -> Receivers:
-        rules = self._rules(place)
+    async def _look_at(self, found: _Found, place: PlacedRules, payload: bytes, hops: int) -> None:
+        rules, address = self._rules(place), place.address
         if isinstance(rules, str):
-            return _and(found, unknown={place.address: rules})
+            found.unknown[address] = rules
+            return
         subject = RuleSubject(payload)
         try:
             matching = [rule for rule in rules if rule.filter.matches(subject)]
             copies = [payload] if any(rule.action is None for rule in matching) else []
             copies += [rule.copy(subject) for rule in matching if rule.action is not None]
         except FilterError:
-            return _failed(found, place)
+            if place.keeps_failures:
+                found.taken.append(Receiver(address.dead_letter, notes=(_FAILED,)))
+            else:
+                found.refused[address] = f"{_FAILED}, so it is dropped there"
+            return
         if _depends(place, rules, matching):
-            return _and(found, unknown={place.address: "a rule reads what Service Bus sets as it takes the message"})
-        if not matching:
-            return _and(found, refused={place.address: ""})
-        if place.forwards_to is not None:
+            found.unknown[address] = "a rule reads what Service Bus sets as it takes the message"
+        elif not matching:
+            found.refused[address] = ""
+        elif place.forwards_to is not None:
             for copy in copies:
-                found = await self._forwarded(found, place.address, place.forwards_to, copy, hops)
-            return found
-        names = tuple(rule.name for rule in matching)
-        return _and(found, taken=(Receiver(place.address, names, len(copies), _notes(place, payload)),))
+                await self._forward(found, address, place.forwards_to, copy, hops)
+        else:
+            names = tuple(rule.name for rule in matching)
+            found.taken.append(Receiver(address, names, len(copies), _notes(place, payload)))
 
     def _rules(self, place: PlacedRules) -> list[Rule] | str:
         """Return the rules of a subscription, or why they cannot be evaluated."""
@@ -195,13 +210,6 @@ class Router:
             except (SbNotebookError, TypeError, ValueError) as error:
                 self._compiled[place.address] = f"sbnotebook cannot evaluate its rules ({error})"
         return self._compiled[place.address]
-
-
-def _failed(found: Receivers, place: PlacedRules) -> Receivers:
-    """Add what becomes of a message on which a rule of a subscription cannot be evaluated."""
-    if place.keeps_failures:
-        return _and(found, taken=(Receiver(place.address.dead_letter, notes=(_FAILED,)),))
-    return _and(found, refused={place.address: f"{_FAILED}, so it is dropped there"})
 
 
 def _notes(place: PlacedRules, payload: bytes) -> tuple[str, ...]:
@@ -218,18 +226,6 @@ def _depends(place: PlacedRules, rules: Iterable[Rule], matching: list[Rule]) ->
         for rule, described in zip(rules, place.rules, strict=True)
     )
     return not certain and any(_UNSENT.search(described.expression) for described in place.rules)
-
-
-def _and(
-    found: Receivers,
-    *,
-    taken: tuple[Receiver, ...] = (),
-    refused: Mapping[EntityAddress, str] | None = None,
-    unknown: Mapping[EntityAddress, str] | None = None,
-) -> Receivers:
-    return Receivers(
-        found.to, found.taken + taken, {**found.refused, **(refused or {})}, {**found.unknown, **(unknown or {})}
-    )
 
 
 def _rule(described: RuleDescription) -> Rule:
