@@ -13,6 +13,7 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, LockedMessage, Release, Report
 from sbnotebook.model.body import json_letters
+from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import LockEventKind, number_list
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
@@ -232,7 +233,7 @@ class LockBoard(Panel):
         left = until - datetime.now(UTC)
         if left <= timedelta():
             return f"{held}{session} Locks are no longer renewed since {until:%H:%M:%S} UTC."
-        return f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {_minutes(left)} from now."
+        return f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {duration_text(left, rounded=True)} from now."
 
     def _trouble_words(self) -> str:
         """Return the faults of the locks; none if all is well."""
@@ -344,14 +345,6 @@ def _beginning(message: LockedMessage) -> str:
 
 def _counted(count: int) -> str:
     return "1 message is" if count == 1 else f"{count:,} messages are"
-
-
-def _minutes(left: timedelta) -> str:
-    minutes, seconds = divmod(round(left.total_seconds()), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min" if minutes else f"{seconds} s"
 
 
 def _left(end: datetime | None) -> str:

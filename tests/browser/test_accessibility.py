@@ -79,10 +79,11 @@ def test_axe_finds_nothing_in_light_and_dark(run: Run, tmp_path: Path) -> None:
         page.wait_for_timeout(300)  # the theme's colours fade in
         found[theme] = faults(page)
         page.screenshot(path=tmp_path / f"{theme}.png")
-    page.set_viewport_size({"width": 640, "height": 512})  # as 1280 by 1024 at 200 %
-    page.wait_for_timeout(300)
-    found["wider than the page"] = page.evaluate(TOO_WIDE, PANELS)
-    page.screenshot(path=tmp_path / "zoomed.png")
+    for width in (640, 400):  # as 1280 by 1024 at 200 %, and as a narrow window beside another
+        page.set_viewport_size({"width": width, "height": 512})
+        page.wait_for_timeout(300)
+        found[f"at {width} px"] = [*faults(page), *page.evaluate(TOO_WIDE, PANELS)]
+        page.screenshot(path=tmp_path / f"{width}.png", full_page=True)
     assert not any(found.values()), json.dumps(found, indent=1)
 
 

@@ -141,6 +141,7 @@ def _by_keyboard(notebook: Notebook, panel: Locator) -> None:
     assert notebook.kernel("print(len(bodies('bills/$dlq')), len(bodies('bills')))") == "18 0"
     _tab_to(page, "Undo")
     page.keyboard.press("Enter")
+    expect(panel.get_by_text("Send back 12 messages")).to_be_visible()  # the focus goes to the plan when it comes
     _tab_to(page, "Carry out")
     page.keyboard.press("Enter")
     expect(panel.get_by_text("Undo is done")).to_be_visible()

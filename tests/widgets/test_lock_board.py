@@ -67,7 +67,7 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     before = board.batch.renew_until
     click(board, "Renew")
     until(lambda: board.batch.renew_until > before)
-    until(lambda: "29 min from now" in shown(board) or "30 min from now" in shown(board), shown(board))
+    until(lambda: "29m from now" in shown(board) or "30m from now" in shown(board), shown(board))
 
     click(board, "Complete…")
     click(board, "Show the plan")
