@@ -74,7 +74,7 @@ def test_command_prints_its_address_and_ends_on_a_signal(sign: signal.Signals, t
         assert where.startswith("Endpoint=sb://127.0.0.1:")
         assert where.endswith(";UseDevelopmentEmulator=true;")
         port = int(where.split(";", maxsplit=1)[0].rsplit(":", 1)[1])
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
         connection.request("GET", "/entities")
         answer = json.loads(connection.getresponse().read())
         connection.close()

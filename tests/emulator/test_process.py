@@ -59,7 +59,7 @@ def until(condition: Callable[[], bool], seconds: float = 30) -> None:
 def create_queue(directory: Path) -> None:
     state = EmulatorState.read(directory)
     assert state is not None
-    connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", state.port, timeout=30)
     connection.request("PUT", "/orders", headers={"Authorization": token()})
     assert connection.getresponse().status == 201
     connection.close()

@@ -230,7 +230,7 @@ async def test_a_data_directory_keeps_its_identity(tmp_path: Path) -> None:
 
 def test_an_emptied_namespace_has_another_identity(tmp_path: Path) -> None:
     def identity() -> str:
-        with urlopen(f"{emulator.http_url}/$identity", timeout=10) as answer:  # noqa: S310
+        with urlopen(f"{emulator.http_url}/$identity", timeout=60) as answer:  # noqa: S310
             return json.load(answer)["id"]
 
     with running(data_dir=tmp_path) as emulator:

@@ -38,7 +38,7 @@ def start(folder: Path, connection_string: str, *arguments: str) -> subprocess.P
 
 
 def queues(emulator: RunningEmulator) -> list[str]:
-    with urlopen(f"{emulator.http_url}/entities", timeout=10) as answer:  # noqa: S310
+    with urlopen(f"{emulator.http_url}/entities", timeout=60) as answer:  # noqa: S310
         return [queue["name"] for queue in json.load(answer)["queues"]]
 
 

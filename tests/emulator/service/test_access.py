@@ -256,7 +256,7 @@ def test_links_are_detached_when_their_token_expires(connect: Connect, clock: Ma
 
 
 def ask(emulator: RunningEmulator, method: str, path: str, header: str | None = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(emulator.http_url.removeprefix("http://"), timeout=5)
+    connection = http.client.HTTPConnection(emulator.http_url.removeprefix("http://"), timeout=30)
     connection.request(method, path, headers={} if header is None else {"Authorization": header})
     response = connection.getresponse()
     text = response.read().decode()

@@ -190,7 +190,7 @@ def test_what_a_synchronous_credential_raises_reaches_its_caller(failure: BaseEx
     asked = Connection.with_credential("shop.servicebus.windows.net", credential).host_and_credential()[1]
 
     async def ask() -> BaseException | None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             try:
                 await asked.get_token("scope")
             except (OSError, SystemExit) as error:
