@@ -233,7 +233,8 @@ class LockBoard(Panel):
         left = until - datetime.now(UTC)
         if left <= timedelta():
             return f"{held}{session} Locks are no longer renewed since {until:%H:%M:%S} UTC."
-        return f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {duration_text(left, rounded=True)} from now."
+        still = duration_text(left, rounded=True)
+        return f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {still} from now."
 
     def _trouble_words(self) -> str:
         """Return the faults of the locks; none if all is well."""
