@@ -83,6 +83,7 @@ def test_a_sample_says_so_and_the_newest_is_found(emulator: RunningEmulator, tmp
         assert queue.words == "of the first 5: Late: Order <n> is late (5)"
 
 
+@pytest.mark.thorough  # it asserts a time
 def test_queues_are_looked_at_in_parallel(emulator: RunningEmulator, tmp_path: Path) -> None:
     names = [f"queue-{number}" for number in range(10)]
     with connected(emulator, tmp_path) as namespace:

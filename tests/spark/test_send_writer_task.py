@@ -76,6 +76,7 @@ def test_send_task_keeps_to_the_rate(connection_string: str, queue: str, monkeyp
     assert time.monotonic() - began >= 0.95
 
 
+@pytest.mark.thorough  # it asserts a time
 def test_send_task_does_not_wait_between_chunks(
     connection_string: str, shared_emulator: RunningEmulator, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

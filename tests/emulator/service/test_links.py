@@ -196,6 +196,7 @@ def test_a_queue_without_sessions_says_so(client: ServiceBusClient) -> None:
         receiver.receive_messages(max_wait_time=1)
 
 
+@pytest.mark.thorough  # it asserts a time
 def test_confirmations_are_held_back_at_the_same_time(client: ServiceBusClient, emulator: RunningEmulator) -> None:
     with client.get_queue_sender("orders") as one, client.get_queue_sender("orders") as other:
         one.send_messages(ServiceBusMessage("warm"))

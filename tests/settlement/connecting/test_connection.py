@@ -230,7 +230,7 @@ def test_a_synchronous_credential_that_hangs_is_not_waited_for() -> None:
 
     def get_token(*_: str, **__: Any) -> str:
         keep_running.append(not threading.current_thread().daemon)
-        return str(ends.wait(10))
+        return str(ends.wait(60))
 
     credential.get_token = get_token  # type: ignore[method-assign]
     connection = Connection.with_credential("shop.servicebus.windows.net", credential)
@@ -242,7 +242,7 @@ def test_a_synchronous_credential_that_hangs_is_not_waited_for() -> None:
     began = time.monotonic()
     try:
         anyio.run(ask)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         assert keep_running == [False], "the kernel ends without it"
     finally:
         ends.set()

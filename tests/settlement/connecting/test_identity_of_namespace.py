@@ -131,11 +131,11 @@ def test_an_emulator_that_resets_http_has_its_address() -> None:
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_silence_about_http_is_no_failure(at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "_ANSWERS_WITHIN", 5.0 if at_once else 1.0)
+    monkeypatch.setattr(identity, "_ANSWERS_WITHIN", 60.0 if at_once else 1.0)
     with silent(speaks=b"AMQP\x03\x01\x00\x00", at_once=at_once) as connection:
         began = time.monotonic()
         assert identity_of(connection).startswith("address:localhost:")
-        assert not at_once or time.monotonic() - began < 4.5, "its header is an answer"
+        assert not at_once or time.monotonic() - began < 30, "its header is an answer"
 
 
 def test_an_emulator_that_answers_nothing_is_not_guessed_at(monkeypatch: pytest.MonkeyPatch) -> None:
