@@ -195,6 +195,7 @@ def test_repeated_task_sends_the_same_message_ids(
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr.count("999 messages were sent to") == 2
+    assert "statically registered" not in ended.stderr, "Spark warns of register(spark) as documented"
     with Namespace(Target(Connection(connection_string), "")) as namespace:
         once, twice = (
             Counter(str(message.message_id) for message in namespace.entity(name).peek())
