@@ -106,11 +106,6 @@ def test_the_address_is_the_same():
 """
 
 
-def test_each_test_has_an_empty_namespace_without_faults(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(FRESH)
-    run(pytester).assert_outcomes(passed=4)
-
-
 CLOCK = """
 import time
 
@@ -131,9 +126,9 @@ def test_the_next_test_has_the_system_clock_again(servicebus_emulator):
 """
 
 
-def test_the_clock_is_turned_for_one_test_only(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(CLOCK)
-    run(pytester).assert_outcomes(passed=2)
+def test_each_test_has_an_empty_namespace_and_the_time_of_day(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_fresh=FRESH, test_clock=CLOCK)
+    run(pytester).assert_outcomes(passed=6)
 
 
 ASYNC = """
