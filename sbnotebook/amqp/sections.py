@@ -164,12 +164,14 @@ def _kind(heads: Mapping[int, int]) -> str:
 
 def list_of(items: Sequence[bytes]) -> bytes:
     """Return a list of encoded items."""
-    return _LIST_OR_MAP.pack(0xD0, sum(map(len, items)) + 4, len(items)) + b"".join(items)
+    content = b"".join(items)
+    return _LIST_OR_MAP.pack(0xD0, len(content) + 4, len(items)) + content
 
 
 def map_of(pairs: Sequence[bytes]) -> bytes:
     """Return a map of encoded pairs, each a key and its value together."""
-    return _LIST_OR_MAP.pack(0xD1, sum(map(len, pairs)) + 4, 2 * len(pairs)) + b"".join(pairs)
+    content = b"".join(pairs)
+    return _LIST_OR_MAP.pack(0xD1, len(content) + 4, 2 * len(pairs)) + content
 
 
 def section_value(payload: bytes, section: Section, *, items: int = ITEMS) -> AmqpValue:
