@@ -18,7 +18,7 @@ from sbnotebook.settlement.locking.wake_up import WakeUps
 from sbnotebook.settlement.memory.archive import Archive, archive_of
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.memory.journal import Journal
-from sbnotebook.settlement.memory.notes import AssistantCalls, Looks, Notes
+from sbnotebook.settlement.memory.notes import AssistantCalls, Notes
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.waits import Waits
@@ -103,13 +103,8 @@ class Resources:
 
     @property
     def notes(self) -> Notes:
-        """Return the journal's notes on causes in this namespace; use them in a thread, the file may be busy."""
+        """Return the journal's notes in this namespace; use them in a thread, the file may be busy."""
         return Notes(self.journal.database, self.identity)
-
-    @property
-    def looks(self) -> Looks:
-        """Return the journal's counts of dead-letter queues at the last look; use them in a thread, as the notes."""
-        return Looks(self.journal.database, self.identity)
 
     @property
     def assistant_calls(self) -> AssistantCalls:

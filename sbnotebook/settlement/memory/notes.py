@@ -67,6 +67,11 @@ class Resubmitted(NamedTuple):
     messages: int
 
 
+class Look(NamedTuple):
+    messages: int
+    time: datetime
+
+
 class Notes:
     def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
         self._database = database
@@ -111,33 +116,7 @@ class Notes:
             ).fetchall()
         return {cause: Resubmitted(datetime.fromisoformat(time), count) for cause, time, count in rows}
 
-    def _place(self, entity: EntityAddress) -> tuple[str, str]:
-        return self._namespace().casefold(), entity.path.casefold()
-
-
-def _checked(text: str, what: str, longest: int) -> str:
-    if len(text) > longest:
-        raise ConfigurationError(f"{what} has {longest:,} characters at most, and this one has {len(text):,}.")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(f"{what} cannot be kept: a character in it is only half of one.") from None
-    return text
-
-
-class Look(NamedTuple):
-    messages: int
-    time: datetime
-
-
-class Looks:
-    """The journal's table of looks; use it in a thread, the file may be busy."""
-
-    def __init__(self, database: LocalDatabase, namespace: Callable[[], str]) -> None:
-        self._database = database
-        self._namespace = namespace
-
-    def replace(self, counts: Mapping[EntityAddress, int], now: datetime) -> dict[EntityAddress, Look]:
+    def replace_looks(self, counts: Mapping[EntityAddress, int], now: datetime) -> dict[EntityAddress, Look]:
         """Keep the counts of queues for the next look, and return those of the last one."""
         namespace = self._namespace().casefold()
         wanted = {address.path.casefold(): address for address in counts}
@@ -150,6 +129,19 @@ class Looks:
         return {
             wanted[path]: Look(count, datetime.fromisoformat(time)) for path, count, time in found if path in wanted
         }
+
+    def _place(self, entity: EntityAddress) -> tuple[str, str]:
+        return self._namespace().casefold(), entity.path.casefold()
+
+
+def _checked(text: str, what: str, longest: int) -> str:
+    if len(text) > longest:
+        raise ConfigurationError(f"{what} has {longest:,} characters at most, and this one has {len(text):,}.")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{what} cannot be kept: a character in it is only half of one.") from None
+    return text
 
 
 class AssistantCall(NamedTuple):
