@@ -682,8 +682,9 @@ class AsyncEntity(SdkNames):
     ) -> InnerProcessing:
         if is_synchronous():
             refuse_coroutine_function(function, "The function")
-        remembered = seen if isinstance(seen, bool) else duration(seen)
-        return self.place.processing(function, seen=remembered, progress=progress, **options)
+        options["seen"] = seen if isinstance(seen, bool) else duration(seen)
+        options["progress"] = progress
+        return self.place.processing(function, **options)
 
     def __repr__(self) -> str:
         return f"<Entity {self.address} on {self.place.namespace.host}>"

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import (
@@ -80,6 +80,14 @@ class EntityCounts:
         counts = *counts, (self.transfer_dead_letter, "in the transfer dead-letter queue")
         said = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "empty"
         return f"<EntityCounts {self.kind} {self.address}: {said}>"
+
+
+class ReceivingOptions(TypedDict, total=False):
+    """Options of a new queue or subscription; those that are None or False are left to Service Bus."""
+
+    lock_duration: timedelta | None
+    max_delivery_count: int | None
+    requires_session: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,56 +217,42 @@ async def namespace_tier(connection: Connection) -> str:
         return str((await client.get_namespace_properties()).messaging_sku)
 
 
-async def create_queue(
-    connection: Connection,
-    name: str,
-    *,
-    lock_duration: timedelta | None = None,
-    max_delivery_count: int | None = None,
-    requires_session: bool = False,
-) -> None:
-    connection.require_writing()
-    options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
-    async with connection.administration_client() as client, explaining(connection, EntityAddress.parse(name)):
-        await client.create_queue(name, **options)
+async def create_queue(connection: Connection, name: str, **options: Unpack[ReceivingOptions]) -> None:
+    async with _changing(connection, EntityAddress.parse(name)) as client:
+        await client.create_queue(name, **_given(options))
 
 
 async def create_topic(connection: Connection, name: str) -> None:
-    connection.require_writing()
-    async with connection.administration_client() as client, explaining(connection, EntityAddress.parse(name)):
+    async with _changing(connection, EntityAddress.parse(name)) as client:
         await client.create_topic(name)
 
 
 async def create_subscription(
-    connection: Connection,
-    topic: str,
-    name: str,
-    *,
-    lock_duration: timedelta | None = None,
-    max_delivery_count: int | None = None,
-    requires_session: bool = False,
+    connection: Connection, topic: str, name: str, **options: Unpack[ReceivingOptions]
 ) -> None:
-    connection.require_writing()
-    options = _given(lock_duration, max_delivery_count, requires_session=requires_session)
     address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
     if address.subscription != name:
         raise InvalidEntityAddressError(f"{name[:80]!r} is not the name of a subscription.")
-    async with connection.administration_client() as client, explaining(connection, address, parent=address.sends_to):
-        await client.create_subscription(topic, name, **options)
-
-
-def _given(
-    lock_duration: timedelta | None, max_delivery_count: int | None, *, requires_session: bool
-) -> dict[str, Any]:
-    options: dict[str, Any] = {"lock_duration": lock_duration, "max_delivery_count": max_delivery_count}
-    options["requires_session"] = requires_session or None
-    return {key: value for key, value in options.items() if value is not None}
+    async with _changing(connection, address, parent=address.sends_to) as client:
+        await client.create_subscription(topic, name, **_given(options))
 
 
 async def delete_queue(connection: Connection, name: str) -> None:
-    connection.require_writing()
-    async with connection.administration_client() as client, explaining(connection, EntityAddress.parse(name)):
+    async with _changing(connection, EntityAddress.parse(name)) as client:
         await client.delete_queue(name)
+
+
+def _given(options: ReceivingOptions) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+@asynccontextmanager
+async def _changing(
+    connection: Connection, address: EntityAddress, parent: EntityAddress | None = None
+) -> AsyncGenerator[ServiceBusAdministrationClient]:
+    connection.require_writing()
+    async with connection.administration_client() as client, explaining(connection, address, parent=parent):
+        yield client
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Unpack
 
 from sbnotebook.model import (
     Decision,
@@ -38,9 +39,8 @@ from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
-from sbnotebook.settlement.processing.policy import Policy
 from sbnotebook.settlement.processing.process import Processing
-from sbnotebook.settlement.processing.run import Options
+from sbnotebook.settlement.processing.run import Options, ProcessOptions
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sequence_numbers import SequenceNumbers
 from sbnotebook.settlement.terms import Progress, check_decision
@@ -303,76 +303,19 @@ class AsyncEntity(Place):
         """
         return plan_cancel_scheduled(self, messages)
 
-    def processing(  # noqa: PLR0913 (each option has a name)
-        self,
-        function: AnyFunction,
-        *,
-        policy: Policy | None = None,
-        max_in_flight: int = 1,
-        rate: float | None = None,
-        max_messages: int | None = None,
-        max_wait: float | None = 2.0,
-        by_session: bool = False,
-        seen: timedelta | bool = False,
-        archived: bool = True,
-        progress: Progress | None = None,
-    ) -> Processing:
+    def processing(self, function: AnyFunction, **options: Unpack[ProcessOptions]) -> Processing:
         """Return a run that consumes messages with a function: ``run()`` begins it.
 
         Args:
             function: the work; an ordinary function runs in threads, an async one on this loop.
-            policy: as for :class:`sbnotebook.settlement.processing.run.Options`, as the others; None for ``Policy()``.
-            max_in_flight: messages, or sessions, that are worked on at once; with 1, messages keep their order.
-            rate: messages a second at most, None for no limit.
-            max_messages: stop after this many, None for all.
-            max_wait: seconds without a message after which the run ends; None to continue until it is stopped.
-            by_session: whether to consume sessions.
-            seen: whether, or for how long, messages whose work is done are remembered.
-            archived: whether to keep messages in the local archive before they are removed.
-            progress: told of every message that is finished.
+            options: see :class:`sbnotebook.settlement.processing.run.Options`.
 
         Raises:
             ConfigurationError: a number that cannot be.
             DecisionError: the policy cannot be carried out here.
         """
-        options = Options(
-            policy=policy or Policy(),
-            max_in_flight=max_in_flight,
-            rate=rate,
-            max_messages=max_messages,
-            max_wait=max_wait,
-            by_session=by_session,
-            seen=seen,
-            archived=archived,
-            progress=progress,
-        )
-        return Processing(self, function, options)
+        return Processing(self, function, Options(**options))
 
-    async def process(  # noqa: PLR0913 (each option has a name)
-        self,
-        function: AnyFunction,
-        *,
-        policy: Policy | None = None,
-        max_in_flight: int = 1,
-        rate: float | None = None,
-        max_messages: int | None = None,
-        max_wait: float | None = 2.0,
-        by_session: bool = False,
-        seen: timedelta | bool = False,
-        archived: bool = True,
-        progress: Progress | None = None,
-    ) -> Report:
+    async def process(self, function: AnyFunction, **options: Unpack[ProcessOptions]) -> Report:
         """Consume messages with a function, and settle each by the end of the function: see :meth:`processing`."""
-        run = self.processing(
-            function,
-            policy=policy,
-            max_in_flight=max_in_flight,
-            rate=rate,
-            max_messages=max_messages,
-            max_wait=max_wait,
-            by_session=by_session,
-            seen=seen,
-            archived=archived,
-            progress=progress,
-        )
-        return await run.run()
+        return await self.processing(function, **options).run()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 import anyio
 import anyio.to_thread
@@ -63,45 +63,19 @@ class AsyncNamespace(Resources):
             addresses = (addresses,)
         return await administration.counts_of(self.connection, map(EntityAddress.parse, addresses))
 
-    async def create_queue(
-        self,
-        name: str,
-        *,
-        lock_duration: timedelta | None = None,
-        max_delivery_count: int | None = None,
-        requires_session: bool = False,
-    ) -> None:
-        """Make a queue: see :func:`sbnotebook.settlement.administration.create_queue`."""
-        await administration.create_queue(
-            self.connection,
-            name,
-            lock_duration=lock_duration,
-            max_delivery_count=max_delivery_count,
-            requires_session=requires_session,
-        )
+    async def create_queue(self, name: str, **options: Unpack[administration.ReceivingOptions]) -> None:
+        """Make a queue."""
+        await administration.create_queue(self.connection, name, **options)
 
     async def create_topic(self, name: str) -> None:
-        """Create a topic: see :func:`sbnotebook.settlement.administration.create_topic`."""
+        """Make a topic."""
         await administration.create_topic(self.connection, name)
 
     async def create_subscription(
-        self,
-        topic: str,
-        name: str,
-        *,
-        lock_duration: timedelta | None = None,
-        max_delivery_count: int | None = None,
-        requires_session: bool = False,
+        self, topic: str, name: str, **options: Unpack[administration.ReceivingOptions]
     ) -> None:
-        """Create a subscription: see :func:`sbnotebook.settlement.administration.create_subscription`."""
-        await administration.create_subscription(
-            self.connection,
-            topic,
-            name,
-            lock_duration=lock_duration,
-            max_delivery_count=max_delivery_count,
-            requires_session=requires_session,
-        )
+        """Make a subscription of a topic."""
+        await administration.create_subscription(self.connection, topic, name, **options)
 
     async def delete_queue(self, name: str) -> None:
         """Remove a queue with all of its messages; you cannot recover them."""

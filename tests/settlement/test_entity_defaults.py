@@ -9,32 +9,26 @@ from typing import Any, Final
 import pytest
 
 from sbnotebook.model import Complete, Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, administration
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from tests.filled_queues import filled_queue
 
 EVERYWHERE: Final = {
     "abandon_rest": False,
     "archive": True,
     "archived": True,
-    "by_session": False,
     "from_sequence_number": 1,
     "include_unknown": False,
     "journalled": True,
     "max_in_flight": "auto",
     "recorded": True,
-    "requires_session": False,
     "resend_unknown": False,
-    "seen": False,
 }
 """The defaults that are yes or no, or another word, by option."""
-OTHERS: Final = {"processing": {"max_in_flight": 1}, "process": {"max_in_flight": 1}}
-"""Those of single methods: a function works on one message at a time."""
 
 
 def methods() -> Iterator[Callable[..., Any]]:
     for kind in (AsyncEntity, AsyncNamespace):
         yield from (function for _, function in inspect.getmembers(kind, inspect.isfunction))
-    yield from (administration.create_queue, administration.create_subscription)
 
 
 def test_an_option_has_its_default_in_each_method() -> None:
@@ -46,9 +40,8 @@ def test_an_option_has_its_default_in_each_method() -> None:
     ]
     assert {name for _, name, _ in found} == EVERYWHERE.keys()
     for method, name, default in found:
-        expected = EVERYWHERE | OTHERS.get(method.__name__, {})
         # In a dict, True and 1 would be the same.
-        assert repr(default) == repr(expected[name]), f"{method.__qualname__}: {name}"
+        assert repr(default) == repr(EVERYWHERE[name]), f"{method.__qualname__}: {name}"
 
 
 @pytest.mark.anyio

@@ -42,11 +42,27 @@ class ProcessOptions(TypedDict, total=False):
     max_messages: int | None
     max_wait: float | None
     by_session: bool
+    seen: timedelta | bool
     archived: bool
+    progress: Progress | None
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
+    """The options of a run.
+
+    Args:
+        policy: how each end of the function becomes a decision.
+        max_in_flight: messages, or sessions, that are worked on at once; with 1, messages keep their order.
+        rate: messages a second at most, None for no limit.
+        max_messages: stop after this many, None for all.
+        max_wait: seconds without a message after which the run ends; None to continue until it is stopped.
+        by_session: whether to consume sessions.
+        seen: whether, or for how long, messages whose work is done are remembered.
+        archived: whether to keep messages in the local archive before they are removed.
+        progress: told of every message that is finished.
+    """
+
     policy: Policy = field(default_factory=Policy)
     max_in_flight: int = 1
     rate: float | None = None
