@@ -123,32 +123,23 @@ class Peeker:
 
     async def payloads_of(self, sequence_numbers: Iterable[int], *, patience: float = 0.0) -> dict[int, bytes]:
         """Return the AMQP bytes of messages by sequence number; messages that are not in this entity are left out."""
-        pages = self.payload_pages_of(sequence_numbers, patience=patience)
+        pages = self.pages_of(sequence_numbers, patience=patience)
         return {message.sequence_number: payload async for page in pages for payload, message in page}
-
-    def payload_pages_of(
-        self, sequence_numbers: Iterable[int], *, patience: float = 0.0
-    ) -> AsyncIterator[list[tuple[bytes, PeekedMessage]]]:
-        """Yield the AMQP bytes of messages, page after page, each with what Service Bus wrote into the message."""
-        return self._pages_of(sequence_numbers, (), patience)
 
     async def messages_of(
         self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS, *, patience: float = 0.0
     ) -> dict[int, PeekedMessage]:
         """Return messages by sequence number; messages that are not in this entity are left out."""
         pages = self.pages_of(sequence_numbers, sections, patience=patience)
-        return {message.sequence_number: message async for page in pages for message in page}
+        return {message.sequence_number: message async for page in pages for _, message in page}
 
     async def pages_of(
-        self, sequence_numbers: Iterable[int], sections: Collection[int] = SECTIONS, *, patience: float = 0.0
-    ) -> AsyncIterator[list[PeekedMessage]]:
-        """Yield the messages with these numbers, page after page: see :meth:`messages_of`."""
-        async for page in self._pages_of(sequence_numbers, sections, patience):
-            yield [message for _, message in page]
-
-    async def _pages_of(
-        self, sequence_numbers: Iterable[int], sections: Collection[int], patience: float
+        self, sequence_numbers: Iterable[int], sections: Collection[int] = (), *, patience: float = 0.0
     ) -> AsyncIterator[list[tuple[bytes, PeekedMessage]]]:
+        """Yield messages, page after page, as AMQP bytes and as read: by default only what Service Bus wrote into them.
+
+        Messages that are not in this entity are left out.
+        """
         wanted, search = sorted(set(sequence_numbers)), _NumberSearch(sections, patience)
         # The first page tells how many others are in between, so all other parts wait for it.
         place, found = await self._page_of(wanted, 0, search)

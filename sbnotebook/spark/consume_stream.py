@@ -185,7 +185,7 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
         with self._scrubbed():
             with warm_namespace(options.namespace) as namespace:
                 builder, everything = BatchBuilder(self._batches), PeekCursor()
-                pages = namespace.peeker(options.entity).payload_pages_of(numbers, patience=OUTAGE_PATIENCE)
+                pages = namespace.peeker(options.entity).pages_of(numbers, patience=OUTAGE_PATIENCE)
                 with closing(prefetched(pages)) as read:
                     for page in read:
                         there = [each for each in page if self._is_locked or each[1].state is MessageState.DEFERRED]

@@ -190,7 +190,7 @@ async def test_pages_of_finds_numbers_however_far_apart(namespace: AsyncNamespac
         [300, 2**60],
         [first - 2, first - 1, 2**60],
     ):
-        found = [message.sequence_number async for page in peeker.pages_of(numbers) for message in page]
+        found = [message.sequence_number async for page in peeker.pages_of(numbers) for _, message in page]
         assert found == sorted({n for n in numbers if first <= n <= last})
 
 

@@ -208,7 +208,7 @@ def test_numbers_are_found_wherever_they_are(
 
 
 async def _of_numbers(service: Service, wanted: Iterable[int]) -> list[int]:
-    return [message.sequence_number async for page in service.pages_of(wanted, ()) for message in page]
+    return [message.sequence_number async for page in service.pages_of(wanted) for _, message in page]
 
 
 # ---------------------------------------------------------------------- over the SDK
