@@ -55,11 +55,18 @@ _Steps: TypeAlias = Callable[[Sequence[M]], Awaitable[Sequence[Outcome | None]]]
 
 
 class PickReport(Report):
-    """The outcomes of the chosen messages, and of the others that had to be locked to reach them."""
+    """The outcomes of the chosen messages, and of the others that had to be locked to reach them.
 
-    def __init__(self, outcomes: Iterable[Outcome], rest: Report) -> None:
+    Args:
+        outcomes: of the chosen messages.
+        rest: how the others were given back.
+        way: how the chosen ones were reached, in words; empty for the usual way.
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome], rest: Report, way: str = "") -> None:
         super().__init__(outcomes)
         self.rest = rest
+        self.way = way
 
     def __str__(self) -> str:
         settled, unknown = self.rest.settled, self.rest.counts.get(OutcomeStatus.UNCONFIRMED, 0)
@@ -70,7 +77,7 @@ class PickReport(Report):
             f"{_others(kept)} not released: their delivery counts go up when their locks end": kept,
         }
         ends = ", ".join(sentence for sentence, count in said.items() if count)
-        return f"{super().__str__()}; {ends}" if ends else super().__str__()
+        return "; ".join(filter(None, (super().__str__(), ends, self.way)))
 
 
 def _others(count: int) -> str:

@@ -9,7 +9,7 @@ session only. What happens to deferred and scheduled messages, no source says: t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
@@ -53,23 +53,6 @@ _UNANSWERED: Final = (
 )
 _SESSIONS: Final = "it requires sessions, and Service Bus removes messages of one held session only"
 _PARTITIONS: Final = "it has partitions, for which Service Bus does not support that"
-
-
-class PurgeReport(PickReport):
-    """The outcomes of a purge on the server: removed messages are counted, so their outcomes name none of them.
-
-    Args:
-        outcomes: SETTLED for each removed message, SKIPPED for those that stay.
-        rest: as for :class:`PickReport`.
-        way: how they were removed, in words.
-    """
-
-    def __init__(self, outcomes: Iterable[Outcome], rest: Report, way: str) -> None:
-        super().__init__(outcomes, rest)
-        self.way = way
-
-    def __str__(self) -> str:
-        return f"{super().__str__()}; {self.way}"
 
 
 class _Known(NamedTuple):
@@ -305,14 +288,14 @@ class _Deletion:
         plan = await plan_sweep(self._place, Purge(), Chosen(before=self._before), archived=False)
         report = await plan.carry_out(plan, self._limits, self._progress)
         given_back = report.rest if isinstance(report, PickReport) else Report()
-        return PurgeReport(report, given_back, f"each was received, because Service Bus refused otherwise: {refusal}")
+        return PickReport(report, given_back, f"each was received, because Service Bus refused otherwise: {refusal}")
 
     # ---------------------------------------------------------------- the report
 
     def _outcome(self, status: OutcomeStatus = OutcomeStatus.SETTLED, why: str | None = None) -> Outcome:
         return Outcome(status, Purge.verb, self._place.address, description=why)
 
-    def _report(self) -> PurgeReport:
+    def _report(self) -> PickReport:
         outcomes = [*repeat(self._outcome(), self._removed)]
         outcomes += repeat(self._outcome(OutcomeStatus.UNCONFIRMED, _UNANSWERED.format(self._size)), self._lost)
         outcomes += [outcome_for(message, Purge(), OutcomeStatus.SKIPPED, LOCKED) for message in self._stay]
@@ -323,6 +306,6 @@ class _Deletion:
             outcomes += repeat(self._outcome(OutcomeStatus.SKIPPED, self._stopped), left)
         return self._as_report(outcomes)
 
-    def _as_report(self, outcomes: list[Outcome]) -> PurgeReport:
+    def _as_report(self, outcomes: list[Outcome]) -> PickReport:
         plural = "" if self._requests == 1 else "s"
-        return PurgeReport(outcomes, Report(), f"by Service Bus itself, with {self._requests:,} request{plural}")
+        return PickReport(outcomes, Report(), f"by Service Bus itself, with {self._requests:,} request{plural}")
