@@ -31,11 +31,6 @@ def test_clone_id_is_derived_and_stable_on_retry() -> None:
     assert "~1-" in long
 
 
-def test_clone_ids_differ_for_originals_with_one_id() -> None:
-    one, two = letter(message_id="same"), letter(message_id="same").with_changes(sequence_number=10)
-    assert clone_of(one, Resubmit(), None, NOW).message_id != clone_of(two, Resubmit(), None, NOW).message_id
-
-
 def test_clone_id_differs_in_a_recreated_queue() -> None:
     one = letter(message_id="m", enqueued_time=NOW)
     two = letter(message_id="m", enqueued_time=NOW + timedelta(milliseconds=1))

@@ -117,18 +117,6 @@ async def test_pick_handles_odd_messages_like_others(namespace: AsyncNamespace) 
     assert await counts(queue) == {}
 
 
-async def test_a_full_archive_is_told_before_a_clone_is_sent(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "pick-no-room", 3)
-    numbers = await sequence_numbers(queue)
-    await namespace.create_queue("pick-no-room-to")
-    plan = await queue.pick([numbers[1]], Resubmit(to=EntityAddress("pick-no-room-to")))
-    assert namespace.archive is not None
-    namespace.archive.max_bytes = 1
-    with pytest.raises(ArchiveError, match="is full"):
-        await plan.apply()
-    assert await namespace.entity("pick-no-room-to").peek() == []
-
-
 @pytest.mark.parametrize("is_pick", [False, True])
 async def test_room_in_the_archive_is_for_whole_rows(namespace: AsyncNamespace, *, is_pick: bool) -> None:
     name = f"no-room-for-rows-{is_pick}"
@@ -145,14 +133,3 @@ async def test_room_in_the_archive_is_for_whole_rows(namespace: AsyncNamespace, 
     assert len(await queue.peek()) == 300
     namespace.archive.max_bytes = 10**9
     assert (await plan.apply()).settled == 300, "it had done nothing, so it is applied now"
-
-
-async def test_a_purge_counts_whole_rows_too(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "no-room-to-purge", 300)
-    assert namespace.archive is not None
-    namespace.archive.max_bytes = namespace.archive.size + 50_000
-    plan = await queue.purge()
-    assert "will be refused" in plan.preview().sentence
-    with pytest.raises(ArchiveError, match="is full"):
-        await plan.apply()
-    assert len(await queue.peek()) == 300

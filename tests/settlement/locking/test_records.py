@@ -149,14 +149,6 @@ async def test_archive_full_midway_is_reported_in_outcomes(small: Callable[[int]
         assert len(await queue.peek()) == len(skipped) == 40 - len(archived(namespace))
 
 
-async def test_archive_full_keeps_resubmit_from_sending(small: Callable[[int], AsyncNamespace]) -> None:
-    async with small(100_000) as namespace:
-        queue = await filled_queue(namespace, "resubmit", [b"x" * 50_000] * 3)
-        with pytest.raises(ArchiveError, match="Nothing was removed: the archive"):
-            await queue.plan_resubmit(await queue.peek()).apply()
-        assert [message.message_id for message in await queue.peek()] == ["m0", "m1", "m2"]
-
-
 async def test_a_process_stops_when_nothing_more_can_be_archived(small: Callable[[int], AsyncNamespace]) -> None:
     worked: list[str | None] = []
     async with small(100_000) as namespace:
