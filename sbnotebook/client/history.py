@@ -19,7 +19,7 @@ from sbnotebook.model import EntityAddress, Fate, FateStatus
 from sbnotebook.settlement import (
     ArchivedCount,
     ArchiveState,
-    Fates,
+    CloneSearch,
     Resources,
     ResubmitEntry,
     ResubmitState,
@@ -162,7 +162,7 @@ async def history_of(
         name, address = place
         if name not in there:
             return {each.message_id: _elsewhere(each.message_id, address, name) for each in by_place[place]}
-        return await Fates(there[name], address).of(by_place[place], now or datetime.now(UTC))
+        return await CloneSearch(there[name], address).fates(by_place[place], now or datetime.now(UTC))
 
     fates: dict[str, Fate] = {}
     for each in await in_parallel(look, list(by_place), _AT_ONCE):

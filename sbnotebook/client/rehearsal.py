@@ -34,8 +34,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace as Resources
 from sbnotebook.settlement import (
-    Destination,
-    Fates,
+    CloneSearch,
     MessageFunction,
     Plan,
     Policy,
@@ -155,7 +154,7 @@ async def _remember_clones(namespace: Resources, local: Resources, to: EntityAdd
 
     The destination remembers message ids; which ones cannot be asked. The clones that it still holds tell some of them.
     """
-    destination = Destination(namespace.connection, to, namespace.peeker)
+    destination = CloneSearch(namespace, to)
     window = await destination.duplicate_window()
     if window is None:
         return
@@ -200,7 +199,7 @@ class _Stage:
     async def fates(self) -> dict[int, Fate]:
         """Return the fates of the clones, by the numbers of their originals."""
         clones = [SentClone(clone_id_of(message)) for message in self.messages]
-        found = await Fates(self.namespace, self.to).of(clones, datetime.now(UTC))
+        found = await CloneSearch(self.namespace, self.to).fates(clones, datetime.now(UTC))
         return {message.sequence_number: found[clone_id_of(message)] for message in self.messages}
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from sbnotebook.settlement.actions.by_token import LockReference
     from sbnotebook.settlement.actions.clone import clone_id_of, clone_of
+    from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone, lineage_of
     from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
-    from sbnotebook.settlement.actions.destination import Destination
-    from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
     from sbnotebook.settlement.actions.ramp import RampReport
     from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
     from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
@@ -113,19 +112,18 @@ __all__ = [
     "AssistantCalls",
     "AsyncEntity",
     "AsyncNamespace",
+    "CloneSearch",
     "Connection",
     "Cost",
     "DeadLetterLook",
     "DeferralEntry",
     "Deferrals",
     "DeferredDeleter",
-    "Destination",
     "Edit",
     "EditChange",
     "EncodedRows",
     "EntityCounts",
     "Failure",
-    "Fates",
     "Hidden",
     "InFlight",
     "Journal",
@@ -215,9 +213,8 @@ __all__ = [
 _NAMES: Final = {
     "actions.by_token": ("LockReference",),
     "actions.clone": ("clone_id_of", "clone_of"),
+    "actions.clone_search": ("CloneSearch", "SentClone", "lineage_of"),
     "actions.deferred": ("Deferrals", "compare_deferrals"),
-    "actions.destination": ("Destination",),
-    "actions.fates": ("Fates", "SentClone", "lineage_of"),
     "actions.ramp": ("RampReport",),
     "actions.reach": ("is_gone", "is_locked_elsewhere"),
     "actions.receive_and_delete": ("RECEIVE_AND_DELETE_WARNING", "receive_and_delete"),

@@ -30,7 +30,7 @@ from sbnotebook.model import (
     SubQueue,
 )
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.actions.destination import Destination
+from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
@@ -89,7 +89,7 @@ class Atomic:
     def __init__(self, namespace: Resources, address: EntityAddress, decision: Resubmit) -> None:
         self._connection = namespace.connection
         self._peeker = namespace.peeker(address)
-        self._destination = Destination(namespace.connection, decision.to or address.sends_to, namespace.peeker)
+        self._search = CloneSearch(namespace, decision.to or address.sends_to)
         self._clock: Clock = namespace.clock or SystemClock()
         self._address = address
         self._decision = decision
@@ -175,7 +175,7 @@ class Atomic:
                 return outcome(OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{_ANOTHER}")
             await self._clock.sleep(_PAUSE)
         # Peeks may miss existing messages. The clone proves the commit, if it is not consumed yet.
-        if clone.message_id and await self._destination.find({clone.message_id}):
+        if clone.message_id and await self._search.find({clone.message_id}):
             return outcome(OutcomeStatus.SETTLED, _COMMITTED)
         return outcome(OutcomeStatus.UNCONFIRMED, _TAKEN)
 

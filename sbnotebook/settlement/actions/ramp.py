@@ -16,7 +16,7 @@ from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import Fate, FateStatus, MessageState, Outcome, OutcomeStatus, ReceivedMessage, Report, Resubmit
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.actions.clone import clone_id_of
-from sbnotebook.settlement.actions.fates import Fates, SentClone
+from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
@@ -115,24 +115,24 @@ class _Trial:
     async def run(self, namespace: Resources, seen: StepListener) -> RampReport:
         to = self._decision.to or self._plan.entity.sends_to
         hidden = self._decision.atomic == "forward" and to != self._plan.entity.sends_to
-        fates = Fates(namespace, to, forwarded_from=self._plan.entity.sends_to if hidden else None)
+        search = CloneSearch(namespace, to, forwarded_from=self._plan.entity.sends_to if hidden else None)
         if self._batches:
             try:
-                await fates.mark()
+                await search.mark()
             except (AzureError, OSError) as error:
                 raise DecisionError(f"Nothing was sent: the clones could not be watched. {explained(error)}") from None
         with reporting(self.report) as tell:
             self._watch = Watch(tell)
             with self._watch:
                 for batch in self._batches:
-                    await self._try(batch, fates, seen)
+                    await self._try(batch, search, seen)
                     if self._stopped is not None:
                         break
                 if self._stopped is None and self._rest:
                     await self._follow(self._rest)
         return self.report()
 
-    async def _try(self, batch: tuple[ReceivedMessage, ...], fates: Fates, seen: StepListener) -> None:
+    async def _try(self, batch: tuple[ReceivedMessage, ...], search: CloneSearch, seen: StepListener) -> None:
         """Send a batch, and watch its clones."""
         sent = self._clock.now()
         report = await (self._follow(batch) if self._steps else self._carry_out(batch))
@@ -140,7 +140,7 @@ class _Trial:
             return
         clones = await self._clones(batch, report, sent)
         self._steps.append(RampStep(len(clones)))
-        await self._observe(fates, clones, seen)
+        await self._observe(search, clones, seen)
         self._stopped = self._verdict(report, [clone.message_id for clone in clones])
 
     def report(self) -> RampReport:
@@ -185,15 +185,15 @@ class _Trial:
 
     # ---------------------------------------------------------------- watching
 
-    async def _observe(self, fates: Fates, clones: Sequence[SentClone], seen: StepListener) -> None:
+    async def _observe(self, search: CloneSearch, clones: Sequence[SentClone], seen: StepListener) -> None:
         """Look at the clones until the fate of each is known, too many came back, or the time is over."""
         waits = self._place.namespace.waits
         until, pause = self._clock.now() + self._ramp.watch, waits.first_look
         open_ones, gone = {clone.message_id: clone for clone in clones}, dict[str, FateStatus]()
         while open_ones:
-            found = await fates.of(open_ones.values(), self._clock.now())
+            found = await search.fates(open_ones.values(), self._clock.now())
             self._fates |= found
-            ended = [each for each, fate in found.items() if _is_final(fate, gone.get(each), is_sure=not fates.failed)]
+            ended = [each for each, fate in found.items() if _is_final(fate, gone.get(each), is_sure=not search.failed)]
             gone = {each: fate.status for each, fate in found.items()}
             for each in ended:
                 del open_ones[each]

@@ -11,7 +11,7 @@ from typing import Final
 import anyio.to_thread
 
 from sbnotebook.model import EntityAddress, Resubmit
-from sbnotebook.settlement.actions.destination import Destination
+from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.journal import Journal, OriginalKey, ResubmitEntry, ResubmitState
 
@@ -51,14 +51,14 @@ class Recall:
     def __init__(
         self,
         journal: Journal,
-        destination: Callable[[tuple[str, EntityAddress]], Destination | None],
+        search_in: Callable[[tuple[str, EntityAddress]], CloneSearch | None],
         to: tuple[str, EntityAddress],
         decision: Resubmit,
         clock: Clock,
     ) -> None:
         self._clock = clock
         self._journal = journal
-        self._destination = destination
+        self._search_in = search_in
         self._to = to
         self._decision = decision
 
@@ -76,18 +76,18 @@ class Recall:
     async def _judge(self, earlier: ResubmitEntry, there: set[int], *, can_make_edited: bool) -> Recalled:
         if earlier.id in there:
             return Recalled(Verdict.SENT, earlier, f"An earlier run had sent its clone to {earlier.destination}.")
-        destination = self._destination(earlier.place)
-        if destination is None:
+        search = self._search_in(earlier.place)
+        if search is None:
             where = f"{earlier.destination} in {earlier.destination_namespace}"
             why = f"{_CUT_OFF} went to {where}: {_CONNECT}"[:_MAX_DESCRIPTION]
             return Recalled(Verdict.UNKNOWN, earlier, why, unseen=f"it went to {where}: {_CONNECT}")
-        known = await self._without_its_clone(earlier, destination, can_make_edited=can_make_edited)
-        return replace(known, unseen="; ".join(destination.unseen) or None)
+        known = await self._without_its_clone(earlier, search, can_make_edited=can_make_edited)
+        return replace(known, unseen="; ".join(search.unseen) or None)
 
     async def _without_its_clone(
-        self, earlier: ResubmitEntry, destination: Destination, *, can_make_edited: bool
+        self, earlier: ResubmitEntry, search: CloneSearch, *, can_make_edited: bool
     ) -> Recalled:
-        doubts = destination.doubts
+        doubts = [*search.doubts, *search.unseen]
         besides = f" Besides, {'; '.join(doubts)}." if doubts else ""
         if earlier.edited and not can_make_edited:
             why = f"{_CUT_OFF}, which was edited, is not to be found: resubmit it with the same edit."
@@ -112,18 +112,18 @@ class Recall:
             else:
                 doubtful.setdefault(entry.place, []).append(entry)
         for place, those in doubtful.items():
-            destination = self._destination(place)
-            found = await destination.find({entry.clone_id for entry in those}) if destination else set[str]()
+            search = self._search_in(place)
+            found = await search.find({entry.clone_id for entry in those}) if search else set[str]()
             sent |= {entry.id for entry in those if entry.clone_id in found}
         return sent
 
     async def _dropped_until(self, earlier: ResubmitEntry) -> datetime | None:
         """Return before when a second clone may be sent, to be dropped if the first has arrived; None for never."""
-        destination = self._destination(self._to)
-        if earlier.place != self._to or earlier.changed is None or destination is None:
+        search = self._search_in(self._to)
+        if earlier.place != self._to or earlier.changed is None or search is None:
             return None
         if earlier.state is ResubmitState.GONE:  # it changed when the original was missed, long after the attempt
             return None
-        window = await destination.duplicate_window()
+        window = await search.duplicate_window()
         until = earlier.changed + (window or timedelta(0)) - _SEND_WITHIN
         return until if earlier.changed <= self._clock.now() < until else None

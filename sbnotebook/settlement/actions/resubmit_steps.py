@@ -28,7 +28,7 @@ from sbnotebook.model import (
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.atomic import Atomic
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.actions.destination import Destination, destinations_of
+from sbnotebook.settlement.actions.clone_search import CloneSearch, searches_in
 from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.actions.recall import Recall, Verdict
 from sbnotebook.settlement.connecting.failures import Failure, explained
@@ -88,7 +88,7 @@ class ResubmitSteps:
         self._namespace = namespace
         self._identity = ""
         """The namespace's, once it is asked for."""
-        self._destinations: Callable[[tuple[str, EntityAddress]], Destination | None] | None = None
+        self._search_in: Callable[[tuple[str, EntityAddress]], CloneSearch | None] | None = None
         self._address = address
         self._journal = namespace.journal
         self._clock: Clock = namespace.clock or SystemClock()
@@ -181,13 +181,13 @@ class ResubmitSteps:
 
     async def _recall(self, steps: Sequence[Step]) -> tuple[list[Step], list[Step], list[Outcome]]:
         """Separate messages that earlier runs have sent, messages to send, and others, with their outcomes."""
-        if self._destinations is None:
+        if self._search_in is None:
             self._identity = await anyio.to_thread.run_sync(self._namespace.identity)
             to = await anyio.to_thread.run_sync(self._to_namespace.identity)
             self._to_identity = "" if to == self._identity else to
-            self._destinations = destinations_of(self._namespace, {to: self._to_namespace})
+            self._search_in = searches_in(self._namespace, {to: self._to_namespace})
         to = self._to_identity, self.pool.address
-        recall = Recall(self._journal, self._destinations, to, self._decision, self._clock)
+        recall = Recall(self._journal, self._search_in, to, self._decision, self._clock)
         sent: list[Step] = []
         to_send: list[Step] = []
         outcomes: list[Outcome] = []

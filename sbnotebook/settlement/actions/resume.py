@@ -13,7 +13,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Resubmit
 from sbnotebook.settlement import administration
-from sbnotebook.settlement.actions.destination import destinations_of
+from sbnotebook.settlement.actions.clone_search import searches_in
 from sbnotebook.settlement.actions.reach import is_locked_elsewhere
 from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
 from sbnotebook.settlement.actions.resubmit import resubmit
@@ -109,10 +109,10 @@ async def _survey(
 ) -> list[_Finding]:
     found, unreachable = await _originals(place, [entry.sequence_number for entry in entries])
     findings: list[_Finding] = []
-    destinations = destinations_of(place.namespace, others)
+    search_in = searches_in(place.namespace, others)
     for destination, those in _by_destination(entries).items():
         clock = place.namespace.clock or SystemClock()
-        recall = Recall(place.namespace.journal, destinations, destination, decision, clock)
+        recall = Recall(place.namespace.journal, search_in, destination, decision, clock)
         known = await recall.of(those[0].namespace, [entry.key for entry in those], can_make_edited=False)
         for entry, recalled in zip(those, known, strict=True):
             message = found.get(entry.sequence_number)

@@ -9,7 +9,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, PeekedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.actions.destination import destinations_of
+from sbnotebook.settlement.actions.clone_search import searches_in
 from sbnotebook.settlement.actions.recall import Recall, Recalled, Verdict
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from tests.settlement.actions.dead_letters import cut_off
@@ -35,7 +35,7 @@ async def recalled(
         database.execute("UPDATE resubmits SET changed = ?", (begun,))
     decision = Resubmit(resend_unknown=resend)
     recall = Recall(
-        namespace.journal, destinations_of(namespace), ("", EntityAddress(now)), decision, clock or SystemClock()
+        namespace.journal, searches_in(namespace), ("", EntityAddress(now)), decision, clock or SystemClock()
     )
     found, new = await recall.of(
         entry.namespace, [entry.key, replace(entry, enqueued_time="another").key], can_make_edited=not edited
@@ -102,7 +102,7 @@ async def test_recall_remakes_an_edit_unless_it_is_not_known(namespace: AsyncNam
     letter = PeekedMessage(entity=EntityAddress.parse("source/$dlq"), sequence_number=1, message_id="m")
     entry = await cut_off(namespace, letter, "was-never", sent=False, edited=True)
     recall = Recall(
-        namespace.journal, destinations_of(namespace), ("", EntityAddress("was-never")), Resubmit(), SystemClock()
+        namespace.journal, searches_in(namespace), ("", EntityAddress("was-never")), Resubmit(), SystemClock()
     )
     (found,) = await recall.of(entry.namespace, [entry.key])
     assert "resend_unknown" in (found.why or "")

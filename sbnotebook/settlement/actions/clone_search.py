@@ -1,4 +1,4 @@
-"""The fates of clones: a look at each place where a clone may be, without locking anything.
+"""The search for clones: a look at each place where a clone may be, without locking anything.
 
 Dead-lettering keeps the message id, and each clone has an id of its own (see
 :mod:`sbnotebook.settlement.actions.clone`). So a clone that is dead-lettered again is recognised by its id. A clone of
@@ -8,20 +8,21 @@ that clone names the first original in ``OriginalMessageId`` and has a higher ``
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from types import MappingProxyType
 from typing import Final
 
-from azure.core.exceptions import AzureError
+from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES
-from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage
+from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage, SubQueue
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.model.partition import end_of_partition
 from sbnotebook.settlement import administration
-from sbnotebook.settlement.actions.destination import Destination
 from sbnotebook.settlement.administration import DestinationDescription
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.peek import PeekCursor
@@ -31,6 +32,7 @@ from sbnotebook.settlement.sequence_numbers import SequenceNumbers
 
 _READ: Final = (PROPERTIES, APPLICATION_PROPERTIES)
 _EXPIRED: Final = "it may have expired"
+_NONE: Final[Mapping[str, Resources]] = MappingProxyType({})
 _CLONE_ID: Final = re.compile(r"~(\d{1,10})-[0-9a-f]{16}\Z")
 
 
@@ -68,7 +70,7 @@ class SentClone:
     is_scheduled: bool = False
 
 
-class Fates:
+class CloneSearch:
     """Looks for clones in the queue or topic that they were sent to, and where their messages go from there.
 
     It only peeks. Where Service Bus shows a clone nowhere, and more than a consumer can be the reason, the fate is
@@ -81,8 +83,8 @@ class Fates:
         forwarded_from: the entity that stores the clones first and forwards them later; None where none does.
 
     Example:
-        >>> async def came_back(fates: Fates, ids: Sequence[str], now: datetime) -> list[str]:
-        ...     found = await fates.of(map(SentClone, ids), now)
+        >>> async def came_back(search: CloneSearch, ids: Sequence[str], now: datetime) -> list[str]:
+        ...     found = await search.fates(map(SentClone, ids), now)
         ...     return [id for id, fate in found.items() if fate.status is FateStatus.CAME_BACK]
     """
 
@@ -93,14 +95,35 @@ class Fates:
         *,
         forwarded_from: EntityAddress | None = None,
     ) -> None:
+        self.destination = destination
+        self.doubts: dict[str, bool] = {}
+        """Why a clone may be there and not be seen, in words; True where only a scheduled one is not seen."""
+        self.unseen: dict[str, None] = {}
+        """What :meth:`find` could not look into, in words."""
         self.failed = False
         """True if a place did not answer the last look, so that the next look may find more."""
         self._forwarded_from = forwarded_from
         self._namespace = namespace
-        self._destination = Destination(namespace.connection, destination, namespace.peeker)
+        self._described: dict[EntityAddress, DestinationDescription] = {}
         self._lasts: dict[EntityAddress, dict[int, int]] = {}
         self._waiting: dict[str, PeekedMessage] = {}
         self._filters: dict[EntityAddress, bool] = {}
+
+    async def duplicate_window(self) -> timedelta | None:
+        """Return for how long the destination drops a second message with the same id; None when it does not.
+
+        It is also None where that cannot be asked, for want of the right Manage.
+        """
+        return (await self._describe(self.destination)).duplicate_window
+
+    async def find(self, ids: Collection[str]) -> set[str]:
+        """Return the message ids in the destination: active, scheduled, deferred, dead-lettered, or forwarded."""
+        left = set(ids)
+        for place in await self.places():
+            if left:
+                found = await self._in_place(place, left, self.unseen)
+                left -= {each for each, fate in found.items() if fate.status is not FateStatus.UNKNOWN}
+        return set(ids) - left
 
     async def mark(self) -> None:
         """Note the last message of each place: later looks begin behind them, so call it before anything is sent.
@@ -109,10 +132,10 @@ class Fates:
         gives one of its own.
         Source: Service Bus documentation, "Message sequencing and timestamps".
         """
-        for place in await self._destination.places():
+        for place in await self.places():
             self._lasts[place] = await SequenceNumbers.of(Place(self._namespace, place)).lasts()
 
-    async def of(self, clones: Iterable[SentClone], now: datetime) -> dict[str, Fate]:
+    async def fates(self, clones: Iterable[SentClone], now: datetime) -> dict[str, Fate]:
         """Return the fates of clones by their ids.
 
         A peek may miss a message now and then, so look twice before you rely on a clone that is not to be found.
@@ -123,21 +146,49 @@ class Fates:
         if self._forwarded_from is not None:
             doubts[f"{self._forwarded_from} stores it first, and forwards it later"] = None
         fates = await self._still_waiting(wanted, doubts)
-        for place in await self._destination.places():
+        for place in await self.places():
             if left := {clone_id for clone_id in wanted if _is_open(fates.get(clone_id), place)}:
                 found = await self._in_place(place, left, doubts)
                 fates |= {each: fate for each, fate in found.items() if _says_more(fate, fates.get(each))}
-        described = await self._destination.describe()
-        hidden = self._destination.doubts
+        described = await self._describe(self.destination)
         doubts |= await self._ways_out(described)
         for clone_id, clone in wanted.items():
             if clone_id not in fates:
-                mine = [doubt for doubt, is_scheduled in hidden.items() if clone.is_scheduled or not is_scheduled]
+                mine = [doubt for doubt, is_scheduled in self.doubts.items() if clone.is_scheduled or not is_scheduled]
                 mine += [_EXPIRED] if _may_have_expired(clone, described.keeps, now) else []
                 fates[clone_id] = _gone(clone_id, [*doubts, *mine])
         return {clone_id: fates[clone_id] for clone_id in wanted}
 
     # ---------------------------------------------------------------- looking
+
+    async def places(self) -> list[EntityAddress]:
+        """Return where a message that was sent there may be, in the order in which messages move."""
+        places: list[EntityAddress] = []
+        targets = [self.destination]
+        for target in targets:  # it grows
+            described = await self._describe(target)
+            if described.is_topic:
+                self.doubts[f"scheduled messages of the topic {target} cannot be looked at"] = True
+            for place in described.places:
+                places += [place, place.dead_letter]
+                if described.forwards_to:
+                    places.append(EntityAddress(place.name, place.subscription, SubQueue.TRANSFER_DEAD_LETTER))
+            targets += [each for each in described.forwards_to if each not in targets]
+        return places
+
+    async def _describe(self, address: EntityAddress) -> DestinationDescription:
+        if address not in self._described:
+            try:
+                self._described[address] = await administration.describe(self._namespace.connection, address.name)
+            except ResourceNotFoundError:
+                self._described[address] = DestinationDescription(False, None, (), ())
+                self.doubts[f"there is no queue or topic {address} any more"] = False
+            except (AzureError, OSError) as error:
+                # Taken for a queue that forwards nothing.
+                self._described[address] = DestinationDescription(False, None, (address,), ())
+                why = f"{address} could not be asked about duplicates and forwarding ({type(error).__name__})"
+                self.doubts[f"{why}, for which the right Manage is needed"] = False
+        return self._described[address]
 
     async def _still_waiting(self, wanted: Collection[str], doubts: dict[str, None]) -> dict[str, Fate]:
         """Look at the numbers at which clones were before: only those that have left have to be searched."""
@@ -213,7 +264,7 @@ class Fates:
             return ways
         count = len(described.places)
         if count != 1:
-            return {**ways, f"{self._destination.address} has {count:,} subscriptions": None}
+            return {**ways, f"{self.destination} has {count:,} subscriptions": None}
         (only,) = described.places
         if only not in self._filters:
             try:
@@ -261,3 +312,17 @@ def _of_next_clone(message: PeekedMessage, originals: dict[str, str]) -> dict[st
     why = f"A later clone of its original is in {message.entity}: it came back, and was resubmitted."
     place = message.entity, message.sequence_number
     return {clone_id: Fate(FateStatus.UNKNOWN, clone_id, *place, message.dead_letter_reason, why)}
+
+
+def searches_in(
+    namespace: Resources, others: Mapping[str, Resources] = _NONE
+) -> Callable[[tuple[str, EntityAddress]], CloneSearch | None]:
+    """Give the searches in destinations, each of which is asked once what it does with messages."""
+
+    @cache
+    def search(place: tuple[str, EntityAddress]) -> CloneSearch | None:
+        name, address = place
+        there = others.get(name) if name else namespace
+        return None if there is None else CloneSearch(there, address)
+
+    return search

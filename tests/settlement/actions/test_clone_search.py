@@ -5,13 +5,25 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
+from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
-from sbnotebook.model import Complete, DeadLetter, Decision, Defer, EntityAddress, Fate, FateStatus, Message, Resubmit
+from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    Fate,
+    FateStatus,
+    Message,
+    Resubmit,
+    SubQueue,
+)
 from sbnotebook.settlement import AsyncNamespace, Connection, administration
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.actions.fates import Fates, SentClone, lineage_of
+from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone, lineage_of
 from sbnotebook.settlement.peek import Peeker
+from tests.filled_queues import filled_queue
 from tests.settlement.actions.dead_letters import dead_letters
 
 pytestmark = pytest.mark.anyio
@@ -35,51 +47,51 @@ async def consume(namespace: AsyncNamespace, address: str, *decisions: Decision)
             await batch.settle(decision, [message])
 
 
-async def looked(fates: Fates, ids: list[str], *, later: timedelta = timedelta()) -> list[Fate]:
+async def looked(search: CloneSearch, ids: list[str], *, later: timedelta = timedelta()) -> list[Fate]:
     now = datetime.now(UTC)
-    found = await fates.of([SentClone(clone_id, now) for clone_id in ids], now + later)
+    found = await search.fates([SentClone(clone_id, now) for clone_id in ids], now + later)
     assert list(found) == ids
     return list(found.values())
 
 
 async def statuses(namespace: AsyncNamespace, destination: str, ids: list[str]) -> list[FateStatus]:
-    return [fate.status for fate in await looked(Fates(namespace, EntityAddress(destination)), ids)]
+    return [fate.status for fate in await looked(CloneSearch(namespace, EntityAddress(destination)), ids)]
 
 
 async def test_fates_tell_consumed_clones_from_those_that_came_back(namespace: AsyncNamespace) -> None:
     ids = await resubmitted(namespace, "told", 5)
-    fates = Fates(namespace, EntityAddress("told"))
-    assert not fates.failed
-    assert [fate.status for fate in await looked(fates, ids)] == [WAITING] * 5
+    search = CloneSearch(namespace, EntityAddress("told"))
+    assert not search.failed
+    assert [fate.status for fate in await looked(search, ids)] == [WAITING] * 5
 
     await consume(namespace, "told", Complete(), DeadLetter("Invalid", "no carrier"), Defer(), DeadLetter())
     async with namespace.entity("told").batch() as batch:
         await batch.receive(1)
-        found = await looked(fates, ids)
+        found = await looked(search, ids)
 
     assert [fate.status for fate in found] == [CONSUMED, CAME_BACK, WAITING, CAME_BACK, WAITING]
     back = found[1]
     assert (str(back.entity), back.reason, back.description) == ("told/$dlq", "Invalid", "no carrier")
     letter, _ = await namespace.entity("told/$dlq").peek()
     assert back.sequence_number == letter.sequence_number
-    assert await looked(Fates(namespace, EntityAddress("told")), ids) == found
+    assert await looked(CloneSearch(namespace, EntityAddress("told")), ids) == found
 
 
 async def test_marked_fates_peek_later_messages_only(own: AsyncNamespace) -> None:
     old = await dead_letters(own, "marked", 300)
     (letter,) = old[:1]
-    fates = Fates(own, EntityAddress("marked"))
-    await fates.mark()
+    search = CloneSearch(own, EntityAddress("marked"))
+    await search.mark()
     decision = Resubmit(to=EntityAddress("marked"))
     assert (await own.entity("marked/$dlq").plan_resubmit([letter], decision).apply()).ok
     clone_id = clone_of(letter, decision, None, datetime.now(UTC)).message_id or ""
-    assert [fate.status for fate in await looked(fates, [clone_id])] == [WAITING]
+    assert [fate.status for fate in await looked(search, [clone_id])] == [WAITING]
     await consume(own, "marked", DeadLetter("Again"))
-    assert [fate.reason for fate in await looked(fates, [clone_id])] == ["Again"]
+    assert [fate.reason for fate in await looked(search, [clone_id])] == ["Again"]
 
     earlier = old[5].message_id or ""
-    assert [fate.status for fate in await looked(fates, [earlier])] == [CONSUMED], "it was there before the mark"
-    assert [fate.status for fate in await looked(Fates(own, EntityAddress("marked")), [earlier])] == [CAME_BACK]
+    assert [fate.status for fate in await looked(search, [earlier])] == [CONSUMED], "it was there before the mark"
+    assert [fate.status for fate in await looked(CloneSearch(own, EntityAddress("marked")), [earlier])] == [CAME_BACK]
 
 
 async def test_a_fate_is_unknown_where_forwarding_hides_it(
@@ -99,7 +111,7 @@ async def test_forwarded_dead_letters_came_back(namespace: AsyncNamespace, share
     shared_emulator.create_queue("collecting", QueueOptions(forward_dead_letters_to="collected"))
     ids = await resubmitted(namespace, "other-sender", 2, to="collecting")
     await consume(namespace, "collecting", DeadLetter("Bad"), DeadLetter())
-    fates = await looked(Fates(namespace, EntityAddress("collecting")), ids)
+    fates = await looked(CloneSearch(namespace, EntityAddress("collecting")), ids)
     assert [(fate.status, str(fate.entity)) for fate in fates] == [(CAME_BACK, "collected")] * 2
     assert fates[0].reason == "Bad"
 
@@ -127,7 +139,7 @@ async def test_a_topic_shows_the_fate_with_one_subscription(
     ids = await resubmitted(own, "to-a-topic", 2, to="events")
     for name in subscriptions:
         await consume(own, f"events/subscriptions/{name}", Complete(), DeadLetter("Bad"))
-    consumed, back = await looked(Fates(own, EntityAddress("events")), ids)
+    consumed, back = await looked(CloneSearch(own, EntityAddress("events")), ids)
     assert consumed.status is expected
     assert (why or "") in (consumed.description or "")
     assert back.status is (CAME_BACK if subscriptions else UNKNOWN)
@@ -141,16 +153,16 @@ async def test_a_clone_that_came_back_may_wait_in_another_subscription(
     for name in ("one", "two"):
         emulator.create_subscription("twofold", name)
     ids = await resubmitted(own, "to-twofold", 2, to="twofold")
-    fates = Fates(own, EntityAddress("twofold"))
-    assert [fate.status for fate in await looked(fates, ids)] == [WAITING] * 2
+    search = CloneSearch(own, EntityAddress("twofold"))
+    assert [fate.status for fate in await looked(search, ids)] == [WAITING] * 2
     await consume(own, f"twofold/subscriptions/{consumer}", DeadLetter("Bad"))
-    for each in (fates, Fates(own, EntityAddress("twofold"))):
+    for each in (search, CloneSearch(own, EntityAddress("twofold"))):
         back, waits = await looked(each, ids)
         assert (back.status, back.reason, waits.status) == (CAME_BACK, "Bad", WAITING)
     # The copy that waits stays known where that which came back was resubmitted.
     (letter,) = await own.entity(f"twofold/subscriptions/{consumer}/$dlq").peek()
     assert (await own.entity(f"twofold/subscriptions/{consumer}/$dlq").plan_resubmit([letter]).apply()).ok
-    assert [fate.status for fate in await looked(fates, ids)] == [WAITING] * 2
+    assert [fate.status for fate in await looked(search, ids)] == [WAITING] * 2
 
 
 @pytest.mark.parametrize(
@@ -167,7 +179,7 @@ async def test_a_question_without_an_answer_leaves_a_doubt(
     emulator.create_topic("silent")
     emulator.create_subscription("silent", "only")
     ids = await resubmitted(own, "to-silent", 1, to="silent")
-    known, unknown = (Fates(own, EntityAddress("silent")) for _ in range(2))
+    known, unknown = (CloneSearch(own, EntityAddress("silent")) for _ in range(2))
     assert [fate.status for fate in await looked(known, ids)] == [WAITING]
     await consume(own, "silent/subscriptions/only", Complete())
 
@@ -183,10 +195,10 @@ async def test_a_question_without_an_answer_leaves_a_doubt(
 
 async def test_a_fate_is_unknown_once_the_entity_is_gone(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     ids = await resubmitted(own, "leaving", 1)
-    fates = Fates(own, EntityAddress("leaving"))
-    assert [fate.status for fate in await looked(fates, ids)] == [WAITING]
+    search = CloneSearch(own, EntityAddress("leaving"))
+    assert [fate.status for fate in await looked(search, ids)] == [WAITING]
     emulator.delete("leaving")
-    for each in (fates, Fates(own, EntityAddress("leaving"))):
+    for each in (search, CloneSearch(own, EntityAddress("leaving"))):
         (fate,) = await looked(each, ids)
         assert fate.status is UNKNOWN
         assert "leaving" in (fate.description or "")
@@ -200,13 +212,13 @@ async def test_expired_clones_count_as_unknown_unless_dead_lettered(
         shared_emulator.create_queue(name, options)
         ids = await resubmitted(namespace, name, 1)
         await consume(namespace, name, Complete())
-        fates = Fates(namespace, EntityAddress(name))
-        assert [fate.status for fate in await looked(fates, ids)] == [CONSUMED]
+        search = CloneSearch(namespace, EntityAddress(name))
+        assert [fate.status for fate in await looked(search, ids)] == [CONSUMED]
         for hours in (1, 2):
-            (later,) = await looked(fates, ids, later=timedelta(hours=hours))
+            (later,) = await looked(search, ids, later=timedelta(hours=hours))
             assert later.status is (CONSUMED if keeps else UNKNOWN)
         # Where it is not known when it was sent, nothing says that it has expired.
-        undated = await fates.of([SentClone(ids[0])], datetime.now(UTC) + timedelta(hours=2))
+        undated = await search.fates([SentClone(ids[0])], datetime.now(UTC) + timedelta(hours=2))
         assert undated[ids[0]].status is CONSUMED
 
 
@@ -215,7 +227,7 @@ async def test_a_clone_that_was_resubmitted_again_is_not_consumed(namespace: Asy
     await consume(namespace, "twice", DeadLetter("Bad"))
     letters = await namespace.entity("twice/$dlq").peek()
     assert (await namespace.entity("twice/$dlq").plan_resubmit(letters).apply()).ok
-    (fate,) = await looked(Fates(namespace, EntityAddress("twice")), ids)
+    (fate,) = await looked(CloneSearch(namespace, EntityAddress("twice")), ids)
     assert fate.status is UNKNOWN
     assert "came back, and was resubmitted" in (fate.description or "")
 
@@ -246,8 +258,8 @@ async def test_another_message_with_the_number_of_a_clone_is_not_it(
 ) -> None:
     shared_emulator.create_queue("remade")
     ids = await resubmitted(namespace, "to-remade", 2, to="remade")
-    fates = Fates(namespace, EntityAddress("remade"))
-    assert [fate.status for fate in await looked(fates, ids)] == [WAITING, WAITING]
+    search = CloneSearch(namespace, EntityAddress("remade"))
+    assert [fate.status for fate in await looked(search, ids)] == [WAITING, WAITING]
     shared_emulator.delete("remade")
     shared_emulator.create_queue("remade")
     for closed in (namespace.peeker(EntityAddress("remade")), namespace.pool(EntityAddress("remade"))):
@@ -255,7 +267,7 @@ async def test_another_message_with_the_number_of_a_clone_is_not_it(
     smaller_and_larger = [Message(message_id="a"), Message(message_id="z")]
     assert (await namespace.entity("remade").send(smaller_and_larger, max_in_flight=1)).ok
     assert [message.sequence_number for message in await namespace.entity("remade").peek()] == [1, 2]
-    assert [fate.status for fate in await looked(fates, ids)] == [CONSUMED, CONSUMED]
+    assert [fate.status for fate in await looked(search, ids)] == [CONSUMED, CONSUMED]
 
 
 async def test_a_subscription_that_goes_away_may_have_had_a_filter(
@@ -263,10 +275,10 @@ async def test_a_subscription_that_goes_away_may_have_had_a_filter(
 ) -> None:
     emulator.create_topic("fading")
     emulator.create_subscription("fading", "only")
-    fates = Fates(own, EntityAddress("fading"))
-    await fates.mark()
+    search = CloneSearch(own, EntityAddress("fading"))
+    await search.mark()
     emulator.delete("fading/subscriptions/only")
-    (fate,) = await looked(fates, ["m~1-0123456789abcdef"])
+    (fate,) = await looked(search, ["m~1-0123456789abcdef"])
     assert fate.status is UNKNOWN
     assert "a filter of fading/subscriptions/only may have refused it" in (fate.description or "")
 
@@ -277,10 +289,59 @@ async def test_without_the_right_manage_no_clone_counts_as_consumed() -> None:
         (endpoint, *_) = emulator.connection_string.split(";")
         clerks = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
         async with AsyncNamespace(Connection(clerks)) as namespace:
-            (fate,) = await looked(Fates(namespace, EntityAddress("asked")), ["m~1-0123456789abcdef"])
+            (fate,) = await looked(CloneSearch(namespace, EntityAddress("asked")), ["m~1-0123456789abcdef"])
     assert fate.status is UNKNOWN
     assert "the right Manage is needed" in (fate.description or "")
     assert "topic asked" not in (fate.description or "")
+
+
+def search_in(namespace: AsyncNamespace, name: str) -> CloneSearch:
+    return CloneSearch(namespace, EntityAddress(name))
+
+
+async def test_the_time_for_which_duplicates_are_dropped_is_known(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    window = {"requires_duplicate_detection": True, "duplicate_detection_window": 120_000}
+    shared_emulator.create_queue("twice-never", QueueOptions(**window))  # pyright: ignore[reportArgumentType]
+    shared_emulator.create_topic("twice-never-told", TopicOptions(**window))  # pyright: ignore[reportArgumentType]
+    shared_emulator.create_queue("any-number")
+    # There it goes by partition keys, too, which an edit may change.
+    shared_emulator.create_queue("parted", QueueOptions(requires_duplicate_detection=True, enable_partitioning=True))
+    names = ("twice-never", "twice-never-told", "any-number", "parted")
+    found = [await search_in(namespace, name).duplicate_window() for name in names]
+    assert found == [timedelta(minutes=2), timedelta(minutes=2), None, None]
+
+
+async def test_destination_follows_circular_forwarding(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    shared_emulator.create_topic("circle")
+    shared_emulator.create_queue("circle-end")
+    shared_emulator.create_subscription("circle", "on", SubscriptionOptions(forward_to="circle-end"))
+    shared_emulator.create_subscription("circle", "back", SubscriptionOptions(forward_to="circle"), rules=[])
+    assert (await namespace.entity("circle").send([Message(message_id="here")])).ok
+    place = search_in(namespace, "circle")
+    assert await place.find({"here", "nowhere"}) == {"here"}
+    assert await place.find(set()) == set()
+    assert list(place.doubts) == ["scheduled messages of the topic circle cannot be looked at"]
+    assert EntityAddress("circle", "on", SubQueue.TRANSFER_DEAD_LETTER) in await place.places()
+    # Where nothing is forwarded, nothing can fail to be.
+    assert list(map(str, await search_in(namespace, "circle-end").places())) == ["circle-end", "circle-end/$dlq"]
+
+
+async def test_a_destination_that_is_gone_holds_nothing_and_says_so(namespace: AsyncNamespace) -> None:
+    place = search_in(namespace, "was-never")
+    assert await place.find({"here"}) == set()
+    assert await place.duplicate_window() is None
+    assert list(place.doubts) == ["there is no queue or topic was-never any more"]
+
+
+async def test_a_clone_is_found_behind_many_other_messages(namespace: AsyncNamespace) -> None:
+    await filled_queue(namespace, "deep", 600)
+    ids = {"m0", "m599"}
+    assert await search_in(namespace, "deep").find({*ids, "nowhere"}) == ids
+    assert await search_in(namespace, "deep").find(ids) == ids
 
 
 def test_lineage_names_the_original_and_counts() -> None:
