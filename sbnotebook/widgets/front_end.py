@@ -17,8 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import anywidget
-
 _FOLDER: Final = Path(__file__).with_name("static")
 _IMPORT: Final = re.compile(r"""^import\s[^;"']{0,300}+["']\./[^"'\n]++["'];?[ \t]*\n""", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default\b)", re.MULTILINE)
@@ -127,18 +125,3 @@ class Patience:
             self._wait()
         else:
             self._over()
-
-
-class Rich(anywidget.AnyWidget):
-    """A view of our own, whose script sends a message when a browser has loaded it."""
-
-    is_ready = False
-    """True once a browser has loaded it."""
-
-    def open(self) -> None:
-        """Open the comm to the browser, which may answer on another thread before the constructor ends."""
-        self.on_msg(self._note)
-        super().open()
-
-    def _note(self, _widget: object, _content: object, _buffers: object) -> None:
-        self.is_ready = True

@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import anywidget
 import traitlets
 
 from sbnotebook.widgets.blocks import Block, Node, nodes_of
-from sbnotebook.widgets.front_end import Rich, module, style
+from sbnotebook.widgets.front_end import module, style
 
 SCRIPTS: Final = tuple(
     f"{name}.js"
@@ -27,7 +28,7 @@ _LONG: Final = 20
 """Values of a list from which only a new end is sent."""
 
 
-class BrowserView(Rich):
+class BrowserView(anywidget.AnyWidget):
     """Draws blocks in pages, and keeps what the user types, the focus and the place in the page."""
 
     _esm = module(*SCRIPTS)
@@ -35,6 +36,8 @@ class BrowserView(Rich):
 
     tree: Any = traitlets.Any().tag(sync=True, to_json=lambda _, view: view.whole())
     record = traitlets.Unicode().tag(sync=True)
+    is_ready = False
+    """True once a browser has loaded it."""
 
     def __init__(
         self,
@@ -49,6 +52,11 @@ class BrowserView(Rich):
         self._turn = 0
         self.draw(blocks)  # so that a page has them with the widget
         super().__init__()
+
+    def open(self) -> None:
+        """Open the comm to the browser, which may answer on another thread before the constructor ends."""
+        self.on_msg(self._note)
+        super().open()
 
     def whole(self) -> dict[str, object]:
         """Return all that a page needs."""
@@ -66,8 +74,8 @@ class BrowserView(Rich):
                 if self.is_ready:  # a page that comes later has the whole
                     self.send({"kind": "change", "turn": self._turn, **changes})
 
-    def _note(self, widget: object, content: Any, buffers: object) -> None:
-        super()._note(widget, content, buffers)
+    def _note(self, _widget: object, content: Any, _buffers: object) -> None:
+        self.is_ready = True
         kind = content.get("kind")
         if kind == "ready":
             with self._sending:
