@@ -23,7 +23,9 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.settlement import Connection
-from sbnotebook.spark.options import ReadOptions, WriteOptions
+from sbnotebook.spark.browse_stream import BrowseStream
+from sbnotebook.spark.consume_stream import ConsumeStream
+from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions
 from sbnotebook.spark.peek_reader import PeekReader
 from sbnotebook.spark.send_writer import SendWriter
 from sbnotebook.spark.task_context import close_warm
@@ -272,7 +274,7 @@ def test_send_writer_logs_commit_and_abort(
     ]
 
 
-def test_tasks_sign_in_with_a_service_credential(
+def test_tasks_and_streams_sign_in_with_a_service_credential(
     connection_string: str, namespace: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[ServiceCredential] = []
@@ -291,5 +293,12 @@ def test_tasks_sign_in_with_a_service_credential(
     reader = PeekReader(ReadOptions.parse(options), StructType().add("body_text", "string"))
     rows = [batch.to_pylist() for part in reader.partitions() for batch in reader.read(part)]
     assert rows == [[{"body_text": "a"}]]
+    for kind, mode in ((BrowseStream, "browse"), (ConsumeStream, "consume")):
+        stream = kind(StreamOptions.parse({**options, "mode": mode}), StructType().add("body_text", "string"))
+        start = stream.initialOffset()
+        end = stream.latestOffset(start, stream.getDefaultReadLimit())
+        parts: list[Any] = [*stream.partitions(start, end)]
+        assert [batch.to_pylist() for part in parts for batch in stream.read(part)] == rows
+        stream.stop()
     assert {credential.name for credential in asked} == {"bus"}
     assert len(namespace.entity(queue).peek()) == 1
