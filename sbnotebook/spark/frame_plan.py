@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pac
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sbnotebook.client.async_entity import AsyncEntity
@@ -49,10 +50,6 @@ if TYPE_CHECKING:
 
 _ON_EXECUTORS: Final = (Complete.verb, DeadLetter.verb, Abandon.verb)
 _FROM_DRIVER: Final = (OutcomeStatus.NOT_FOUND.value, OutcomeStatus.SKIPPED.value)
-_COLUMNS: Final = (
-    "entity string, sequence_number bigint, decision string, status string, message_id string, condition string, "
-    "description string, tracking_id string, retryable boolean"
-)
 _PASSES: Final = 100
 _PARTITIONS: Final = 8
 _ROWS: Final = 10_000
@@ -214,7 +211,7 @@ class FramePlan(ShownAsPreview):
         return (
             reduce(lambda first, more: first.union(more), frames)
             if frames
-            else self._spark.createDataFrame([], _COLUMNS)
+            else self._spark.createDataFrame([], from_arrow_schema(OUTCOMES))
         )
 
     def _on_executors(self, rows: pa.Table, max_in_flight: InFlight) -> pa.Table:

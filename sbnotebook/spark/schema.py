@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -137,11 +137,3 @@ def arrow_schema_for(schema: StructType) -> Any:
         return to_arrow_schema(schema, timezone="UTC")
     except TypeError:  # before Spark 4.2 the time zone cannot be given, and is UTC
         return to_arrow_schema(schema)
-
-
-def arrow_type(kind: DataType) -> Any:
-    """Return the Arrow type for one of Spark, with times in UTC."""
-    try:
-        return to_arrow_type(kind, timezone="UTC")
-    except TypeError:
-        return to_arrow_type(kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
@@ -24,6 +24,7 @@ from pyspark.sql.types import (
     MapType,
     NullType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
     VarcharType,
@@ -37,7 +38,7 @@ from sbnotebook.model.schema import COLUMNS, SENT_COLUMNS, ColumnType
 from sbnotebook.settlement import EncodedRows, Limits
 from sbnotebook.spark.failed_rows import OUTCOME_COLUMNS, FailureFile
 from sbnotebook.spark.options import WriteOptions
-from sbnotebook.spark.schema import arrow_type
+from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.task_context import in_flight_of_task, warm_namespace
 from sbnotebook.spark.task_writer import TaskResult, TaskWriter
 
@@ -46,6 +47,23 @@ _DESCRIPTION: Final = 500
 _TEXT: Final = (StringType, CharType, VarcharType)
 _VALUES: Final = (*_TEXT, BooleanType, IntegralType, FloatType, DoubleType, BinaryType, TimestampType)
 _BODIES: Final = ("body", "body_text")
+_HOLDS: Final[dict[ColumnType, tuple[str, tuple[type[DataType], ...]]]] = {
+    ColumnType.STRING: ("a string", _TEXT),
+    ColumnType.INT: ("a whole number", (IntegralType,)),
+    ColumnType.LONG: ("a whole number", (IntegralType,)),
+    ColumnType.TIMESTAMP: ("a timestamp", (TimestampType,)),
+    ColumnType.BINARY: ("binary", (BinaryType,)),
+    ColumnType.STRING_MAP: ("a map of strings to strings", _TEXT),
+}
+_MAPS: Final = frozenset(column.name for column in COLUMNS if column.type is ColumnType.STRING_MAP)
+_KINDS: Final = {column.name: _HOLDS[column.type] for column in COLUMNS} | {
+    "body": ("binary or a string", (*_TEXT, BinaryType)),
+    "application_properties": (
+        "a map of strings to strings, numbers, booleans, timestamps or binary values",
+        _VALUES,
+    ),
+}
+"""The content of a column, in words, and its types; those of the values of a map."""
 _KAFKA: Final = frozenset(
     ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "includeHeaders")
 )
@@ -220,18 +238,26 @@ def check_sent_columns(schema: StructType) -> None:
 
 def _check_type(name: str, kind: DataType) -> None:
     if name in SENT_COLUMNS and not isinstance(kind, NullType):
-        holds, fits = _KINDS[name]
-        if not fits(kind):
+        holds, kinds = _KINDS[name]
+        if not _fits(kind, kinds, is_map=name in _MAPS):
             shown = kind.simpleString()[:_SHOWN]
             raise ConfigurationError(f"The column {name} has the type {shown}, but it must be {holds}: cast it.")
     try:
         with suppress(ValueError):  # an empty map, which Spark passes on
-            arrow_type(kind)
+            arrow_schema_for(StructType([StructField(name, kind)]))
     except PySparkTypeError:
         shown = kind.simpleString()[:_SHOWN]
         raise ConfigurationError(
             f"The column {name[:_SHOWN]} cannot be sent: Spark does not hand a {shown} to Python."
         ) from None
+
+
+def _fits(kind: DataType, kinds: tuple[type[DataType], ...], *, is_map: bool) -> bool:
+    if not is_map:
+        return isinstance(kind, kinds)
+    return (
+        isinstance(kind, MapType) and isinstance(kind.keyType, _TEXT) and isinstance(kind.valueType, (*kinds, NullType))
+    )
 
 
 def _refuse_misspelt(others: list[str]) -> None:
@@ -264,35 +290,3 @@ def _refuse_columns_of_kafka(others: list[str]) -> None:
             f"The columns {', '.join(others)} are those of Kafka, and would become a JSON body: select value AS body, "
             "and key AS partition_key or session_id. For JSON, select to_json(struct(*)) AS body_text."
         )
-
-
-def _is_map(of: tuple[type[DataType], ...]) -> Callable[[DataType], bool]:
-    def fits(kind: DataType) -> bool:
-        return (
-            isinstance(kind, MapType)
-            and isinstance(kind.keyType, _TEXT)
-            and isinstance(kind.valueType, (*of, NullType))
-        )
-
-    return fits
-
-
-def _kinds() -> dict[str, tuple[str, Callable[[DataType], bool]]]:
-    by_type: dict[ColumnType, tuple[str, Callable[[DataType], bool]]] = {
-        ColumnType.STRING: ("a string", lambda kind: isinstance(kind, _TEXT)),
-        ColumnType.INT: ("a whole number", lambda kind: isinstance(kind, IntegralType)),
-        ColumnType.LONG: ("a whole number", lambda kind: isinstance(kind, IntegralType)),
-        ColumnType.TIMESTAMP: ("a timestamp", lambda kind: isinstance(kind, TimestampType)),
-        ColumnType.BINARY: ("binary", lambda kind: isinstance(kind, BinaryType)),
-        ColumnType.STRING_MAP: ("a map of strings to strings", _is_map(_TEXT)),
-    }
-    kinds = {column.name: by_type[column.type] for column in COLUMNS}
-    kinds["body"] = ("binary or a string", lambda kind: isinstance(kind, (*_TEXT, BinaryType)))
-    kinds["application_properties"] = (
-        "a map of strings to strings, numbers, booleans, timestamps or binary values",
-        _is_map(_VALUES),
-    )
-    return kinds
-
-
-_KINDS: Final = _kinds()

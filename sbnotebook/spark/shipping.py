@@ -15,15 +15,10 @@ class Shipped:
 
     def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
         """Return how to make the object again."""
-        return reduced(self)
+        from pyspark import cloudpickle
 
-
-def reduced(shipped: object) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-    """Return how to make an object again, for its ``__reduce__``."""
-    from pyspark import cloudpickle
-
-    as_spark_does: Any = cloudpickle  # the object may hold functions that no module has
-    return _unpacking(), (as_spark_does.dumps((type(shipped), shipped.__dict__)),)
+        as_spark_does: Any = cloudpickle  # the object may hold functions that no module has
+        return _unpacking(), (as_spark_does.dumps((type(self), self.__dict__)),)
 
 
 def _unpacking() -> Callable[[bytes], Any]:

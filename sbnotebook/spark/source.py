@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.spark.shipping import Shipped
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
@@ -64,7 +65,7 @@ class RefusedStream(DataSourceStreamReader):
     initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815 (Spark's names)  # pyright: ignore[reportAssignmentType]
 
 
-class ServiceBusDataSource(DataSource):
+class ServiceBusDataSource(Shipped, DataSource):
     """``format("servicebus")``: its options are in :mod:`sbnotebook.spark.options`.
 
     This module is imported at the first look-up of any data source, so it imports the rest only when it is used.
@@ -90,12 +91,6 @@ class ServiceBusDataSource(DataSource):
             del options["fullyqualifiednamespace"]
             options["connectionstring"] = registered
         return options
-
-    def __reduce__(self) -> tuple[Callable[[bytes], Any], tuple[bytes]]:
-        """Return how to make the source again: Spark also sends it to the workers."""
-        from sbnotebook.spark.shipping import reduced
-
-        return reduced(self)
 
     @classmethod
     def name(cls) -> str:

