@@ -162,6 +162,7 @@ class Report(Sequence[Outcome]):
         """Return a pandas frame with a row for each outcome, and the fields of :class:`Outcome` as columns.
 
         Example:
+            >>> from sbnotebook.model.address import EntityAddress
             >>> outcome = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("orders"), 7)
             >>> Report([outcome]).to_pandas()["status"][0]
             'settled'
@@ -235,6 +236,7 @@ class Tally:
     It takes little memory as long as messages that lie near to each other end at about the same time.
 
     Example:
+        >>> from sbnotebook.model.address import EntityAddress
         >>> sent = Outcome(OutcomeStatus.SETTLED, "send", EntityAddress("orders"))
         >>> tally = Tally()
         >>> tally.note(7, sent)
