@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 
 __all__ = [
+    "deferred_queue",
     "filled_client_queue",
     "filled_queue",
     "partly_deferred_queue",
@@ -30,6 +32,14 @@ async def filled_queue(
     await namespace.create_queue(name, **options)
     queue = namespace.entity(name)
     assert (await queue.send(_numbered(messages), max_in_flight=1)).ok
+    return queue
+
+
+async def deferred_queue(namespace: AsyncNamespace, count: int, deferred: int) -> AsyncEntity:
+    """Create a queue under a new name with messages 1, 2 and so on, and defer the first of them."""
+    messages = [Message(body=b"x", message_id=str(n)) for n in range(1, count + 1)]
+    queue = await filled_queue(namespace, f"queue-{uuid.uuid4().hex[:8]}", messages)
+    assert (await (await queue.defer_all(max_messages=deferred)).apply()).settled == deferred
     return queue
 
 

@@ -10,7 +10,7 @@ from sbnotebook.settlement import Connection
 
 
 class Proxy:
-    """A proxy, which can refuse connections, withhold the answers, and cut every connection.
+    """A proxy, which can refuse connections, and cut every connection.
 
     Args:
         connection_string: of the emulator.
@@ -19,9 +19,6 @@ class Proxy:
     def __init__(self, connection_string: str) -> None:
         self._connection_string = connection_string
         self._writers: list[asyncio.StreamWriter] = []
-        self._open = asyncio.Event()
-        self._open.set()
-        self.withheld = asyncio.Event()
         self.to_refuse = 0
         """The number of connections to refuse, beginning with the next one."""
 
@@ -33,18 +30,10 @@ class Proxy:
         port = self.server.sockets[0].getsockname()[1]
         self.connection = Connection(self._connection_string.replace(found[1], str(port), 1))
 
-    def withhold(self) -> None:
-        self.withheld.clear()
-        self._open.clear()
-
-    def resume(self) -> None:
-        self._open.set()
-
     def cut(self) -> None:
         writers, self._writers = self._writers, []
         for writer in writers:
             writer.transport.abort()
-        self._open.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.to_refuse:
@@ -53,14 +42,11 @@ class Proxy:
             return
         answers, requests = await asyncio.open_connection("127.0.0.1", self._to)
         self._writers += [writer, requests]
-        await asyncio.gather(self._pump(reader, requests), self._pump(answers, writer, answers=True))
+        await asyncio.gather(self._pump(reader, requests), self._pump(answers, writer))
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool = False) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
-                if answers and not self._open.is_set():
-                    self.withheld.set()
-                    await self._open.wait()
                 writer.write(data)
                 await writer.drain()
         writer.close()

@@ -28,8 +28,6 @@ from sbnotebook.settlement.watch import Watch
 pytestmark = pytest.mark.anyio
 
 QUEUE = EntityAddress("orders")
-COUNT = 250
-"""More than a group of any action."""
 
 
 def peeked(count: int) -> list[PeekedMessage]:
@@ -109,23 +107,6 @@ async def test_a_message_that_comes_again_has_its_later_outcome() -> None:
 
     report = await Run(peeked(2), Complete(), Limits()).carry_out(look)
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST]
-
-
-async def test_an_error_ends_a_run_after_the_groups_beside_it() -> None:
-    async def steps(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
-        if messages[0].sequence_number == 3:
-            raise DecisionError("The disk is full.")
-        await anyio.sleep(0.01)
-        return await settle(messages)
-
-    async def look(run: Run) -> None:
-        await run.take(run.messages, steps, size=1, beside=3)
-
-    report = await Run(peeked(6), Complete(), Limits()).carry_out(look)
-    done = [outcome.sequence_number for outcome in report if outcome.ok]
-    assert 3 not in done
-    assert {1, 2} <= {*done} <= {1, 2, 4}
-    assert {outcome.status for outcome in report.failures} == {OutcomeStatus.SKIPPED}
 
 
 async def test_an_interrupt_lets_all_groups_end_that_are_under_way() -> None:

@@ -129,7 +129,6 @@ TWO: Final = {
     "soon after the search of the first": [0, 8],
     "late": [0, 12],
 }
-THREE: Final = {"together": [0, 0.4, 0.9], "late": [0, 12, 24]}
 
 
 class Served(NamedTuple):
@@ -180,16 +179,6 @@ def test_two_clients_come_to_share_evenly(begins: Sequence[float], together: int
     assert min(run.rate for run in runs) >= 0.9 * ALLOWED
     assert mean(run.refused for run in runs) < 0.025
     assert max(run.refused for run in runs) < 0.05
-
-
-@pytest.mark.parametrize("together", TOGETHER)
-@pytest.mark.parametrize("begins", THREE.values(), ids=THREE)
-def test_three_clients_come_to_share_evenly(begins: Sequence[float], together: int) -> None:
-    runs = served(begins, together)
-    assert part(run.uneven <= 0.3 for run in runs) >= 0.75, "23 % to 43 %"
-    assert max(run.uneven for run in runs) <= 0.6
-    assert min(run.rate for run in runs) >= 0.9 * ALLOWED
-    assert mean(run.refused for run in runs) < 0.05
 
 
 def test_a_client_takes_what_another_one_leaves() -> None:

@@ -52,12 +52,6 @@ async def test_peek_tells_states_apart_and_says_what_the_service_knows(namespace
         assert [m.body for m in await queue.peek(state=MessageState.DEFERRED)] == [b"a"]
 
 
-async def test_peeking_an_empty_queue_gives_nothing(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("empty")
-    assert await namespace.entity("empty").peek() == []
-    assert await namespace.entity("empty/$dlq").peek() == []
-
-
 async def test_an_empty_answer_is_asked_for_again(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
     queue = await filled_queue(namespace, "now-and-then", PAGE + 1)
     faults = shared_emulator.faults.entity("now-and-then")
@@ -126,16 +120,6 @@ async def test_messages_behind_a_gap_are_found_by_their_numbers(namespace: Async
     assert (await namespace.peeker(queue.address).payloads_of(numbers)).keys() == {1, PAGE + 45}
 
 
-async def test_peek_waits_for_a_busy_service_page_by_page(emulator: RunningEmulator, own: AsyncNamespace) -> None:
-    await own.create_queue("busy")
-    queue = own.entity("busy")
-    (await queue.send([Message(body=b"x")])).raise_for_failures()
-    peeker = own.peeker(queue.address)
-    assert len((await peeker.page(1)).payloads) == 1
-    emulator.faults.entity("busy").server_busy = 2
-    assert len(await queue.peek()) == 1
-
-
 async def test_messages_that_cannot_be_read_hide_no_others(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,29 +153,6 @@ async def test_messages_that_cannot_be_read_hide_no_others(
     for count, last in ((2, numbers[1]), (3, numbers[2])):
         assert (await peeker.page(numbers[0], count)).last_number == last
     assert (await peeker.page(numbers[-1] + 5)).last_number == numbers[-1] + 4
-
-
-async def test_pages_of_finds_numbers_however_far_apart(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("far-apart")
-    queue = namespace.entity("far-apart")
-    assert (await queue.send(Message(body=b"%d" % n) for n in range(900))).ok
-    async with queue.batch() as batch:
-        held = await batch.receive(100)
-        assert (await batch.settle(Complete(), held)).ok
-    peeker = namespace.peeker(queue.address)
-    first, last = len(held) + 1, 900
-    for numbers in (
-        [50],
-        [first],
-        [900, first, first],
-        range(1, 901),
-        range(first - 1, 900, 7),
-        range(first - 1, 900, 270),
-        [300, 2**60],
-        [first - 2, first - 1, 2**60],
-    ):
-        found = [message.sequence_number async for page in peeker.pages_of(numbers) for _, message in page]
-        assert found == sorted({n for n in numbers if first <= n <= last})
 
 
 async def test_a_closed_namespace_keeps_no_peeker_open(shared_emulator: RunningEmulator, tmp_path: Path) -> None:

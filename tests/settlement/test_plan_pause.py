@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Complete, Defer, EntityAddress, LockedMessage, Message, Outcome, Report, Resubmit, Send
+from sbnotebook.model import Complete, EntityAddress, Message, Outcome, Report, Resubmit, Send
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
 from sbnotebook.settlement.pace import Pause
@@ -31,19 +31,6 @@ async def settle(_: AsyncNamespace, queue: AsyncEntity, stack: AsyncExitStack) -
     return queue.plan(batch, Complete())
 
 
-async def settle_by_token(_: AsyncNamespace, queue: AsyncEntity, stack: AsyncExitStack) -> Plan:
-    batch = await stack.enter_async_context(queue.batch())
-    locked: list[LockedMessage] = []
-    while len(locked) < COUNT:
-        locked += await batch.receive(COUNT)
-    batch.let_lapse(locked)
-    return queue.plan_by_token(Complete(), locked)
-
-
-async def pick(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
-    return await queue.pick(await queue.peek(), Complete())
-
-
 async def purge(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
     return await queue.purge()
 
@@ -58,11 +45,6 @@ async def undo(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack)
     return await namespace.undo(await (await queue.purge()).apply())
 
 
-async def settle_deferred(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
-    (await (await queue.pick(await queue.peek(), Defer())).apply()).raise_for_failures()
-    return queue.plan_deferred(await queue.peek(), Complete())
-
-
 async def cancel_scheduled(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
     (await (await queue.purge()).apply()).raise_for_failures()
     await queue.schedule([Message(message_id=str(n)) for n in range(COUNT)], at=datetime.now(UTC) + timedelta(days=1))
@@ -71,7 +53,7 @@ async def cancel_scheduled(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitS
 
 @pytest.mark.parametrize(
     "make_plan",
-    [settle, settle_by_token, pick, purge, resubmit, undo, settle_deferred, cancel_scheduled],
+    [settle, purge, resubmit, undo, cancel_scheduled],
     ids=lambda make_plan: make_plan.__name__.replace("_", "-"),
 )
 async def test_a_pause_holds_it_up_and_then_it_goes_on(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from sbnotebook.amqp import Long
 from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
-    DeadLetter,
     EntityAddress,
     Message,
     OutcomeStatus,
@@ -57,6 +57,19 @@ class FastClock(SystemClock):
         await super().sleep(min(seconds, 0.01))
 
 
+@pytest.fixture
+def clock() -> FastClock:
+    return FastClock()
+
+
+@pytest.fixture
+async def fast(emulator: RunningEmulator, tmp_path: Path, clock: FastClock) -> AsyncIterator[AsyncNamespace]:
+    """A namespace of :func:`emulator` on :func:`clock`."""
+    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
+    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
+        yield namespace
+
+
 def atomic(to: str | None = None, **options: Any) -> Resubmit:
     given: dict[str, Any] = {"atomic": True} | options
     return Resubmit(to=None if to is None else EntityAddress(to), **given)
@@ -86,23 +99,6 @@ async def test_atomic_sends_the_clone_and_completes_the_original(namespace: Asyn
     # There is nothing to resume.
     assert namespace.journal.unfinished(namespace.identity()) == []
     assert not await namespace.resume()
-
-
-async def test_atomic_from_a_subscription_goes_to_its_topic(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    shared_emulator.create_topic("news")
-    shared_emulator.create_subscription("news", "all")
-    await namespace.entity("news").send([Message(body=b"n", message_id="m")])
-    async with namespace.entity("news/subscriptions/all").batch() as batch:
-        await batch.receive(1)
-        await batch.settle(DeadLetter("Bad"))
-    source = namespace.entity("news/subscriptions/all/$dlq")
-
-    report = await source.plan_resubmit(await source.peek(), atomic()).apply()
-
-    assert report.ok, report.failures
-    assert await counted(namespace, "news/subscriptions/all", "news/subscriptions/all/$dlq") == [1, 0]
 
 
 async def test_atomic_forward_sends_to_another_entity(namespace: AsyncNamespace) -> None:
@@ -190,22 +186,6 @@ async def test_a_refused_clone_leaves_its_original_alone(
     assert await counted(own, to, "some/$dlq") == [4, 0]
 
 
-async def test_a_lost_lock_rolls_back(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    letters = await dead_letters(own, "lost", 2)
-
-    def lose(message: ReceivedMessage) -> Message:
-        if message.message_id == "m0":
-            emulator.lose_locks("lost/$dlq")
-        return message.with_changes(subject="edited")
-
-    report = await own.entity("lost/$dlq").plan_resubmit(letters, atomic(), edit=lose).apply()
-
-    lost = [outcome.sequence_number for outcome in report if not outcome.ok]
-    assert {outcome.status for outcome in report if not outcome.ok} <= {OutcomeStatus.LOCK_LOST}
-    assert [letter.sequence_number for letter in await own.entity("lost/$dlq").peek()] == lost
-    assert await counted(own, "lost") == [2 - len(lost)]
-
-
 @pytest.mark.parametrize("to", ["cut", "other"])
 @pytest.mark.parametrize(
     ("fault", "status", "words", "left"),
@@ -215,21 +195,25 @@ async def test_a_lost_lock_rolls_back(own: AsyncNamespace, emulator: RunningEmul
     ],
 )
 async def test_a_connection_lost_during_the_commit(
-    emulator: RunningEmulator, tmp_path: Path, to: str, fault: str, status: OutcomeStatus, words: str, left: list[int]
+    fast: AsyncNamespace,
+    clock: FastClock,
+    emulator: RunningEmulator,
+    to: str,
+    fault: str,
+    status: OutcomeStatus,
+    words: str,
+    left: list[int],
 ) -> None:
-    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    clock = FastClock()
-    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
-        letters = await dead_letters(namespace, "cut", 1)
-        await namespace.create_queue("other")
-        setattr(emulator.faults.entity(COORDINATOR), fault, 2)  # the first is the declaration
+    letters = await dead_letters(fast, "cut", 1)
+    await fast.create_queue("other")
+    setattr(emulator.faults.entity(COORDINATOR), fault, 2)  # the first is the declaration
 
-        decision = atomic(to, atomic="forward")
-        report = await namespace.entity("cut/$dlq").plan_resubmit(letters, decision).apply()
+    decision = atomic(to, atomic="forward")
+    report = await fast.entity("cut/$dlq").plan_resubmit(letters, decision).apply()
 
-        assert [outcome.status for outcome in report] == [status]
-        assert words in (report[0].description or "")
-        assert await counted(namespace, to, "cut/$dlq") == left
+    assert [outcome.status for outcome in report] == [status]
+    assert words in (report[0].description or "")
+    assert await counted(fast, to, "cut/$dlq") == left
     # Neither is believed before the transaction must be over.
     assert clock.waited > timedelta(seconds=120)
 
@@ -239,32 +223,29 @@ async def test_a_connection_lost_during_the_commit(
     [(5, FAILED, "which was not done"), (30, UNCONFIRMED, "found neither the original nor its clone")],
 )
 async def test_an_original_that_peeks_left_out_is_not_lost(
-    emulator: RunningEmulator, tmp_path: Path, peeks: int, status: OutcomeStatus, words: str
+    fast: AsyncNamespace, emulator: RunningEmulator, peeks: int, status: OutcomeStatus, words: str
 ) -> None:
-    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(connection, journal=journal, clock=FastClock()) as namespace:
-        letters = await dead_letters(namespace, "hidden", 1)
-        emulator.faults.entity(COORDINATOR).drop_before_nth = 2  # the commit
-        emulator.faults.entity("hidden/$DeadLetterQueue").empty_peeks = peeks
+    letters = await dead_letters(fast, "hidden", 1)
+    emulator.faults.entity(COORDINATOR).drop_before_nth = 2  # the commit
+    emulator.faults.entity("hidden/$DeadLetterQueue").empty_peeks = peeks
 
-        report = await namespace.entity("hidden/$dlq").plan_resubmit(letters, atomic()).apply()
+    report = await fast.entity("hidden/$dlq").plan_resubmit(letters, atomic()).apply()
 
-        assert [outcome.status for outcome in report] == [status]
-        assert words in (report[0].description or "")
-        emulator.faults.entity("hidden/$DeadLetterQueue").empty_peeks = 0
-        emulator.lose_locks("hidden/$dlq")
-        assert await counted(namespace, "hidden", "hidden/$dlq") == [0, 1]
-        # It is there, so nothing was committed: it is sent, and not merely completed.
-        again = await namespace.entity("hidden/$dlq").peek()
-        assert (await namespace.entity("hidden/$dlq").plan_resubmit(again, atomic()).apply()).ok
-        assert await counted(namespace, "hidden", "hidden/$dlq") == [1, 0]
+    assert [outcome.status for outcome in report] == [status]
+    assert words in (report[0].description or "")
+    emulator.faults.entity("hidden/$DeadLetterQueue").empty_peeks = 0
+    emulator.lose_locks("hidden/$dlq")
+    assert await counted(fast, "hidden", "hidden/$dlq") == [0, 1]
+    # It is there, so nothing was committed: it is sent, and not merely completed.
+    again = await fast.entity("hidden/$dlq").peek()
+    assert (await fast.entity("hidden/$dlq").plan_resubmit(again, atomic()).apply()).ok
+    assert await counted(fast, "hidden", "hidden/$dlq") == [1, 0]
 
 
 async def test_a_commit_is_looked_at_only_when_the_service_has_ended_it(
-    emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fast: AsyncNamespace, clock: FastClock, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    clock, lost_at = FastClock(), list[datetime]()
+    lost_at = list[datetime]()
     opened, moved = TransactionLine.open, TransactionLine.move
 
     async def open_slowly(line: TransactionLine) -> None:
@@ -280,12 +261,11 @@ async def test_a_commit_is_looked_at_only_when_the_service_has_ended_it(
 
     monkeypatch.setattr(TransactionLine, "open", open_slowly)
     monkeypatch.setattr(TransactionLine, "move", note_when)
-    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
-        letters = await dead_letters(namespace, "slow", 2)
-        emulator.faults.entity("slow").reject_nth = 1  # so that the second one opens the connection again
-        emulator.faults.entity(COORDINATOR).drop_before_nth = 3
+    letters = await dead_letters(fast, "slow", 2)
+    emulator.faults.entity("slow").reject_nth = 1  # so that the second one opens the connection again
+    emulator.faults.entity(COORDINATOR).drop_before_nth = 3
 
-        report = await namespace.entity("slow/$dlq").plan_resubmit(letters, atomic()).apply()
+    report = await fast.entity("slow/$dlq").plan_resubmit(letters, atomic()).apply()
 
     assert [outcome.status for outcome in report] == [FAILED, FAILED]
     assert "during the commit, which was not done" in (report[1].description or "")
@@ -322,25 +302,22 @@ async def test_the_line_is_opened_again_before_its_token_expires(
 
 
 async def test_a_line_that_is_idle_is_opened_again(
-    emulator: RunningEmulator, tmp_path: Path, lines: list[TransactionLine]
+    fast: AsyncNamespace, clock: FastClock, lines: list[TransactionLine]
 ) -> None:
-    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    clock = FastClock()
-    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
-        await namespace.create_queue("idle", lock_duration=timedelta(minutes=5))
-        letters = await dead_letters(namespace, "idle", 4)
-        waits = {"m1": 50, "m2": 61}
+    await fast.create_queue("idle", lock_duration=timedelta(minutes=5))
+    letters = await dead_letters(fast, "idle", 4)
+    waits = {"m1": 50, "m2": 61}
 
-        def edit(message: ReceivedMessage) -> ReceivedMessage:
-            clock.waited += timedelta(seconds=waits.get(message.message_id or "", 0))
-            return message
+    def edit(message: ReceivedMessage) -> ReceivedMessage:
+        clock.waited += timedelta(seconds=waits.get(message.message_id or "", 0))
+        return message
 
-        report = await namespace.entity("idle/$dlq").plan_resubmit(letters, atomic(), edit=edit).apply()
-        assert report.ok, report.failures
-        assert len(lines) == 2
-        parts: list[Any] = [vars(line)["_parts"] for line in lines]
-        assert [vars(each)["_handler"] for each in parts] == [None, None], "each was closed"
-        assert await counted(namespace, "idle", "idle/$dlq") == [4, 0]
+    report = await fast.entity("idle/$dlq").plan_resubmit(letters, atomic(), edit=edit).apply()
+    assert report.ok, report.failures
+    assert len(lines) == 2
+    parts: list[Any] = [vars(line)["_parts"] for line in lines]
+    assert [vars(each)["_handler"] for each in parts] == [None, None], "each was closed"
+    assert await counted(fast, "idle", "idle/$dlq") == [4, 0]
 
 
 async def test_a_short_token_does_not_open_a_line_for_each_message(
@@ -371,75 +348,69 @@ async def test_a_connection_lost_before_the_commit_rolls_back(
     assert await counted(own, "cut") == [2]
 
 
-async def test_a_refused_commit_is_no_riddle(emulator: RunningEmulator, tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
+async def test_a_refused_commit_is_no_riddle(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     emulator.faults.network_delay_ms = 25
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
-        letters = await dead_letters(namespace, "late", 1)
+    letters = await dead_letters(own, "late", 1)
 
-        async def lose_amid_transaction() -> None:
-            peers: Any = emulator._server.broker.peers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-            while not [token for peer in [*peers] for token in peer.transactions.tokens]:  # noqa: ASYNC110 (no event)
-                await anyio.sleep(0.01)
-            emulator.lose_locks("late/$dlq")
+    async def lose_amid_transaction() -> None:
+        peers: Any = emulator._server.broker.peers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        while not [token for peer in [*peers] for token in peer.transactions.tokens]:  # noqa: ASYNC110 (no event)
+            await anyio.sleep(0.01)
+        emulator.lose_locks("late/$dlq")
 
-        plan = namespace.entity("late/$dlq").plan_resubmit(letters, atomic())
-        reports: list[Report] = []
-        began = anyio.current_time()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lose_amid_transaction)
-            reports.append(await plan.apply())
+    plan = own.entity("late/$dlq").plan_resubmit(letters, atomic())
+    reports: list[Report] = []
+    began = anyio.current_time()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lose_amid_transaction)
+        reports.append(await plan.apply())
 
-        assert anyio.current_time() - began < 60, "it was found out from the original, which takes longer"
-        ((outcome,),) = reports
-        assert outcome.status is FAILED
-        assert "Nothing was done, there was no commit" in (outcome.description or "")
-        assert await counted(namespace, "late", "late/$dlq") == [0, 1]
+    assert anyio.current_time() - began < 60, "it was found out from the original, which takes longer"
+    ((outcome,),) = reports
+    assert outcome.status is FAILED
+    assert "Nothing was done, there was no commit" in (outcome.description or "")
+    assert await counted(own, "late", "late/$dlq") == [0, 1]
 
 
 async def test_a_lock_that_ends_before_its_transaction_sends_nothing(
-    emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fast: AsyncNamespace, clock: FastClock, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    clock, opened, times = FastClock(), TransactionLine.open, iter((0, 400))
+    opened, times = TransactionLine.open, iter((0, 400))
 
     async def open_slowly(line: TransactionLine) -> None:
         await opened(line)
         clock.waited += timedelta(seconds=next(times))
 
     monkeypatch.setattr(TransactionLine, "open", open_slowly)
-    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
-        letters = await dead_letters(namespace, "slow", 2)
-        emulator.faults.entity("slow").reject_nth = 1  # so that the second one opens the connection again
+    letters = await dead_letters(fast, "slow", 2)
+    emulator.faults.entity("slow").reject_nth = 1  # so that the second one opens the connection again
 
-        report = await namespace.entity("slow/$dlq").plan_resubmit(letters, atomic()).apply()
+    report = await fast.entity("slow/$dlq").plan_resubmit(letters, atomic()).apply()
 
-        assert [outcome.status for outcome in report] == [FAILED, OutcomeStatus.LOCK_LOST]
-        assert "before its transaction began: nothing was sent" in (report[1].description or "")
-        assert await counted(namespace, "slow") == [0]
+    assert [outcome.status for outcome in report] == [FAILED, OutcomeStatus.LOCK_LOST]
+    assert "before its transaction began: nothing was sent" in (report[1].description or "")
+    assert await counted(fast, "slow") == [0]
 
 
 @pytest.mark.parametrize("error", [ServiceBusError("down"), TimeoutError("no answer")], ids=["refused", "timeout"])
 async def test_a_commit_that_cannot_be_looked_at_is_in_doubt(
-    emulator: RunningEmulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+    fast: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(connection, journal=journal, clock=FastClock()) as namespace:
-        letters = await dead_letters(namespace, "unseen", 1)
-        emulator.faults.entity(COORDINATOR).drop_before_nth = 2  # the commit
-        moved = TransactionLine.move
+    letters = await dead_letters(fast, "unseen", 1)
+    emulator.faults.entity(COORDINATOR).drop_before_nth = 2  # the commit
+    moved = TransactionLine.move
 
-        async def fail(*_: object) -> None:
-            raise error
+    async def fail(*_: object) -> None:
+        raise error
 
-        async def move(line: TransactionLine, *given: Any) -> None:
-            monkeypatch.setattr(namespace.peeker(letters[0].entity), "messages_of", fail)
-            await moved(line, *given)
+    async def move(line: TransactionLine, *given: Any) -> None:
+        monkeypatch.setattr(fast.peeker(letters[0].entity), "messages_of", fail)
+        await moved(line, *given)
 
-        monkeypatch.setattr(TransactionLine, "move", move)
-        report = await namespace.entity("unseen/$dlq").plan_resubmit(letters, atomic()).apply()
-        assert [outcome.status for outcome in report] == [UNCONFIRMED]
-        assert "the original could not be looked at since: " in (report[0].description or "")
+    monkeypatch.setattr(TransactionLine, "move", move)
+    report = await fast.entity("unseen/$dlq").plan_resubmit(letters, atomic()).apply()
+    assert [outcome.status for outcome in report] == [UNCONFIRMED]
+    assert "the original could not be looked at since: " in (report[0].description or "")
 
 
 @pytest.mark.parametrize("what", ["no network", "a token that is refused"])

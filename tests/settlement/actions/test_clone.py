@@ -4,7 +4,6 @@ from datetime import timedelta
 
 import pytest
 
-from sbnotebook.amqp import ULong
 from sbnotebook.model import EntityAddress, PeekedMessage, ReceivedMessage, Resubmit
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement.actions.clone import clone_of
@@ -41,14 +40,6 @@ def test_clone_ids_differ_for_thousands_with_one_id() -> None:
     same = letter(message_id="same")
     clones = {clone_of(same.with_changes(sequence_number=n), Resubmit(), None, NOW).message_id for n in range(20_000)}
     assert len(clones) == 20_000
-
-
-def test_all_that_the_sender_wrote_is_in_the_clone() -> None:
-    extras = {"user_id": b"me", "priority": 9, "message_id": ULong(5), "correlation_id": ULong(6), "footer": {"a": 1}}
-    original = letter(message_id="5", correlation_id="6", partition_key="k", extras=extras, body=b"x", to="there")
-    clone = clone_of(original, Resubmit(), None, NOW)
-    assert clone.extras == extras
-    assert (clone.correlation_id, clone.partition_key, clone.body, clone.to) == ("6", "k", b"x", "there")
 
 
 @pytest.mark.parametrize("count", [2**31 - 2, 2**31 - 1])

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import sqlite3
 import time
-import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +11,6 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import MessagingEntityDisabledError
 
-from sbnotebook.amqp import Long
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
@@ -34,7 +32,7 @@ from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import management
-from tests.filled_queues import filled_queue
+from tests.filled_queues import deferred_queue, filled_queue
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -44,33 +42,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def with_deferred(namespace: AsyncNamespace, count: int, defer: int) -> str:
-    """A new queue with messages, of which the first are deferred."""
-    name = f"queue-{uuid.uuid4().hex[:8]}"
-    await namespace.create_queue(name, lock_duration=timedelta(minutes=1))
-    queue = namespace.entity(name)
-    messages = [
-        Message(body=b"x", message_id=str(n), application_properties={"n": Long(n)}) for n in range(1, count + 1)
-    ]
-    (await queue.send(messages)).raise_for_failures()
-    async with queue.batch() as batch:
-        await batch.receive(defer)
-        (await batch.settle(Defer())).raise_for_failures()
-    return name
-
-
-async def test_deferred_messages_are_locked_by_their_numbers(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 70, 60))
-    async with queue.batch() as batch:
-        locked = await batch.receive_deferred(range(60, 0, -1))
-        assert [message.sequence_number for message in locked] == list(range(1, 61))
-        assert all(isinstance(message.application_properties["n"], Long) for message in locked)
-        assert (await batch.settle(Complete())).settled == 60
-    assert [m.message_id for m in await queue.peek()] == [str(n) for n in range(61, 71)]
-
-
 async def test_those_that_cannot_be_had_are_left_out(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 5, 4))
+    queue = await deferred_queue(namespace, 5, 4)
     async with queue.batch() as other, queue.batch() as batch:
         assert len(await other.receive_deferred([2])) == 1
         locked = await batch.receive_deferred([1, 2, 3, 4, 5, 999])  # 2 is locked, 5 active, 999 not there
@@ -81,7 +54,7 @@ async def test_those_that_cannot_be_had_are_left_out(namespace: AsyncNamespace) 
 async def test_many_that_are_not_deferred_are_not_asked_for_one_by_one(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 200, 3))
+    queue = await deferred_queue(namespace, 200, 3)
     receive, asked = management.receive_deferred, list[int]()
 
     async def counted(receiver: ServiceBusReceiver, numbers: Sequence[int]) -> list[ReceivedLock]:
@@ -97,7 +70,7 @@ async def test_many_that_are_not_deferred_are_not_asked_for_one_by_one(
 
 
 async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    queue = await deferred_queue(namespace, 2, 2)
     async with queue.batch() as batch:
         first, _ = await batch.receive_deferred([1, 2])
         assert (await batch.settle(Abandon(), [first])).ok
@@ -106,7 +79,7 @@ async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> 
 
 
 async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace, tmp_path: Path) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 5, 3))
+    queue = await deferred_queue(namespace, 5, 3)
     assert (await queue.schedule([Message(body=b"later")], delay=timedelta(hours=1))).ok
     stranger = Journal(tmp_path / "strangers.sqlite")
     async with AsyncNamespace(namespace.connection, journal=stranger) as other:
@@ -130,7 +103,7 @@ async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace
 
 
 async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: AsyncNamespace, tmp_path: Path) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 3, 2))
+    queue = await deferred_queue(namespace, 3, 2)
     journal = Journal(tmp_path / "other.sqlite")
     async with (
         AsyncNamespace(namespace.connection, journal=journal) as other,
@@ -144,7 +117,7 @@ async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: Asyn
 
 
 async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 2, 1))
+    queue = await deferred_queue(namespace, 2, 1)
 
     async def look() -> dict[int, PeekedMessage]:
         async with queue.batch() as batch:
@@ -158,7 +131,7 @@ async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: As
 
 @pytest.mark.parametrize("days", [-1, 1])
 async def test_an_entry_of_another_time_is_of_another_message(namespace: AsyncNamespace, days: int) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 1, 1))
+    queue = await deferred_queue(namespace, 1, 1)
 
     async def look() -> dict[int, PeekedMessage]:
         (message,) = await queue.peek()
@@ -170,7 +143,7 @@ async def test_an_entry_of_another_time_is_of_another_message(namespace: AsyncNa
 
 
 async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 4, 4))
+    queue = await deferred_queue(namespace, 4, 4)
     messages = await queue.peek()
     report = await queue.plan_deferred(messages[:2], Complete()).apply()
     assert [o.status for o in report] == [OutcomeStatus.SETTLED] * 2
@@ -186,7 +159,7 @@ async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace
 
 
 async def test_others_with_the_numbers_of_the_plan_stay(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    queue = await deferred_queue(namespace, 2, 2)
     first, second = (await queue.deferred()).messages.values()
     stale = first.with_changes(enqueued_time=datetime(2020, 1, 1, tzinfo=UTC))
     report = await queue.plan_deferred([stale, second], Complete()).apply()
@@ -194,20 +167,11 @@ async def test_others_with_the_numbers_of_the_plan_stay(namespace: AsyncNamespac
     assert await queue.peek() == [first]
 
 
-async def test_what_an_answer_leaves_out_is_asked_for_again(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 30, 30))
-    shared_emulator.faults.entity(str(queue.address)).short_answers = 7
-    async with queue.batch() as batch:
-        assert len(await batch.receive_deferred(range(1, 31))) == 30
-
-
 async def test_deferred_silent_service_blocks_for_a_limited_time(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(management, "_DEFERRED_WITHIN", 1.0)
-    queue = own.entity(await with_deferred(own, 250, 250))
+    queue = await deferred_queue(own, 250, 250)
     settle, groups = LockedBatch.settle_group, list[Report]()
 
     async def freeze_after(batch: LockedBatch, *arguments: Any, **options: Any) -> Report:
@@ -225,7 +189,7 @@ async def test_deferred_silent_service_blocks_for_a_limited_time(
 
 
 async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 2, 1))
+    queue = await deferred_queue(namespace, 2, 1)
     deferred, active = await queue.peek()
     with pytest.raises(DecisionError, match=r"To release deferred messages is not possible"):
         queue.plan_deferred([deferred], Release())
@@ -246,7 +210,7 @@ def test_chunks_keep_partitions_apart() -> None:
 
 
 async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 9, 8))
+    queue = await deferred_queue(namespace, 9, 8)
     decisions = {
         1: Complete(),
         2: DeadLetter("Bad", "carrier UA"),
@@ -274,7 +238,7 @@ async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNa
 async def test_deferred_refuses_invalid_decisions_before_settling(
     namespace: AsyncNamespace,
 ) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    queue = await deferred_queue(namespace, 2, 2)
     with pytest.raises(DecisionError, match="To defer deferred messages"):
         await queue.settle_deferred({1: Complete(), 2: Defer()})
     assert len(await queue.peek(state=MessageState.DEFERRED)) == 2
@@ -285,7 +249,7 @@ async def test_deferred_refuses_invalid_decisions_before_settling(
 
 
 async def test_deferred_without_journal_and_archive_writes_nothing(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 2, 2))
+    queue = await deferred_queue(namespace, 2, 2)
     assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
     assert (await queue.deferred()).entries.keys() == {1, 2}
     assert namespace.archive is not None
@@ -293,7 +257,7 @@ async def test_deferred_without_journal_and_archive_writes_nothing(namespace: As
 
 
 async def test_what_is_there_is_not_told_as_gone(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 4, 3))
+    queue = await deferred_queue(namespace, 4, 3)
     messages = [message for message in await queue.peek() if message.state is MessageState.DEFERRED]
     async with queue.batch() as other:
         assert len(await other.receive_deferred([1])) == 1
@@ -309,7 +273,7 @@ async def test_what_is_there_is_not_told_as_gone(namespace: AsyncNamespace) -> N
 
 
 async def test_a_decision_that_fails_keeps_the_outcomes_of_others(namespace: AsyncNamespace) -> None:
-    queue = namespace.entity(await with_deferred(namespace, 4, 4))
+    queue = await deferred_queue(namespace, 4, 4)
     archive = namespace.archive
     assert archive is not None
     archive.require_room()
@@ -425,7 +389,7 @@ async def test_a_removal_that_fails_tells_what_is_gone(
 
 @pytest.mark.thorough
 async def test_several_tasks_wait_for_deferred_messages_at_once(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = own.entity(await with_deferred(own, 40, 40))
+    queue = await deferred_queue(own, 40, 40)
     numbers = [message.sequence_number for message in await queue.peek()]
     received: list[int] = []
 

@@ -164,14 +164,6 @@ async def test_pick_resubmits_from_the_middle_of_a_dead_letter_queue(namespace: 
     assert await counts(dlq) == dict.fromkeys(left, 0)
 
 
-async def test_only_as_many_are_locked_as_stand_before_the_last(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "pick-no-further", 300)
-    numbers = await sequence_numbers(queue)
-    report = await (await queue.pick([numbers[49]], Complete())).apply()
-    assert isinstance(report, PickReport)
-    assert [outcome.sequence_number for outcome in report.rest] == numbers[:49]
-
-
 async def test_a_plan_says_how_many_were_delivered_before(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-delivered", 10)
     async with queue.batch() as batch:
@@ -224,10 +216,6 @@ async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> No
     async with queue.batch() as other:
         assert [message.sequence_number for message in await other.receive(1)] == [held]
         plan = await queue.pick([settled, deferred, held, never, later, numbers[20]], Complete())
-        sentence = plan.preview().sentence
-        assert "Of the chosen messages, 1 is deferred" in sentence
-        assert "Of the chosen messages, 1 is scheduled" in sentence
-        assert "Of the chosen messages, 2 are not in the entity" in sentence
         report = await plan.apply()
         assert [outcome.status for outcome in report] == [
             OutcomeStatus.NOT_FOUND,
@@ -341,17 +329,6 @@ async def test_pick_gives_up_a_missing_message_while_queue_fills(namespace: Asyn
             tasks.cancel_scope.cancel()
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
     assert set((await counts(queue)).values()) == {0}
-
-
-async def test_pick_gives_up_where_a_hundred_behind_it_came(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "pick-behind", 400, lock_duration=timedelta(seconds=5))
-    numbers = await sequence_numbers(queue)
-    looked: list[int] = []
-    async with queue.batch() as other:
-        await other.receive(1)
-        report = await (await queue.pick([numbers[0]], Complete())).apply(progress=looked.append)
-    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
-    assert looked[:4] == [1, 100, 1, 100]
 
 
 async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: AsyncNamespace) -> None:
@@ -508,21 +485,6 @@ async def test_pick_abandons_what_it_cannot_release_if_allowed(
     assert {outcome.verb for outcome in report.rest} == {"abandon"}
     assert set((await counts(queue)).values()) <= {0, 1}
     assert await heads(queue, 5) == [number for number in numbers if number in await counts(queue)][:5]
-
-
-@pytest.mark.usefixtures("small_requests")
-async def test_a_link_that_the_service_detaches_ends_the_search(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled_queue(namespace, "pick-detached", 3_000)
-    numbers = await sequence_numbers(queue)
-    plan = await queue.pick([numbers[-1]], Complete())
-    report = await plan.apply(progress=after(1_000, lambda: shared_emulator.close_links("pick-detached")))
-    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
-    assert isinstance(report, PickReport)
-    assert not report.rest.ok
-    await namespace.peeker(queue.address).close()  # its link was detached, too
-    assert await counts(queue) == dict.fromkeys(numbers, 0)
 
 
 @pytest.mark.usefixtures("small_requests")

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Complete, DeadLetter, Defer, EntityAddress, MessageState, OutcomeStatus, Resubmit
+from sbnotebook.model import Complete, EntityAddress, MessageState, OutcomeStatus, Resubmit
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking.settle import Settling
@@ -21,20 +21,12 @@ ELSEWHERE: Final = EntityAddress("elsewhere")
 MakePlan = Callable[[AsyncEntity], Awaitable[Plan]]
 
 
-async def third(queue: AsyncEntity, decision: Complete | Defer | DeadLetter | Resubmit) -> Plan:
+async def third(queue: AsyncEntity, decision: Complete | Resubmit) -> Plan:
     return await queue.pick((await queue.peek())[::3], decision)
 
 
 async def pick_completes(queue: AsyncEntity) -> Plan:
     return await third(queue, Complete())
-
-
-async def pick_defers(queue: AsyncEntity) -> Plan:
-    return await third(queue, Defer())
-
-
-async def pick_dead_letters(queue: AsyncEntity) -> Plan:
-    return await third(queue, DeadLetter("Bad"))
 
 
 async def pick_resubmits(queue: AsyncEntity) -> Plan:
@@ -49,11 +41,7 @@ async def defer_all(queue: AsyncEntity) -> Plan:
     return await queue.defer_all()
 
 
-async def defer_some(queue: AsyncEntity) -> Plan:
-    return await queue.defer_all(only=lambda messages: messages[::3])
-
-
-ACTIONS: Final = (pick_completes, pick_defers, pick_dead_letters, pick_resubmits, purge_some, defer_all, defer_some)
+ACTIONS: Final = (pick_completes, pick_resubmits, purge_some, defer_all)
 
 
 @pytest.mark.parametrize("make", ACTIONS)

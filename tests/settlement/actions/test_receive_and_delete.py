@@ -82,24 +82,6 @@ async def test_an_archive_that_fills_up_keeps_no_message_from_the_caller(own: As
     assert len(await queue.peek()) == 250 - len(taken)
 
 
-async def test_what_arrived_before_a_cancellation_is_not_lost(emulator: RunningEmulator, own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "cancelled", 30)
-    taken: list[PeekedMessage] = []
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as tasks:
-
-            async def cancel() -> None:
-                while not taken:  # noqa: ASYNC110 (there is no event to wait for)
-                    await anyio.sleep(0.005)
-                scope.cancel()
-
-            tasks.start_soon(cancel)
-            await queue.receive_and_delete(100, max_wait=30, into=taken)
-    assert scope.cancelled_caught
-    assert len(taken) == 30 - emulator.counts("cancelled").active
-    assert archived(own) == [message.sequence_number for message in taken]
-
-
 async def test_what_is_on_its_way_as_it_is_cancelled_is_waited_for(
     emulator: RunningEmulator, own: AsyncNamespace
 ) -> None:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import anyio
 import pytest
@@ -12,7 +11,6 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Complete,
-    DeadLetter,
     Defer,
     EntityAddress,
     Message,
@@ -26,9 +24,7 @@ from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import PickReport
-from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import Pause
-from sbnotebook.settlement.sending.sender_pool import SenderPool
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
@@ -102,31 +98,6 @@ async def test_a_refused_clone_leaves_the_original_where_it_is(namespace: AsyncN
     assert namespace.journal.unfinished(namespace.identity()) == []
 
 
-async def test_a_message_that_came_back_too_often_is_skipped(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "capped", 1)
-    resubmit = Resubmit(to=EntityAddress("capped"), max_resubmits=1)
-    assert (await namespace.entity("capped/$dlq").plan_resubmit(letters, resubmit).apply()).ok
-    async with namespace.entity("capped").batch() as batch:
-        await batch.receive(1)
-        await batch.settle(DeadLetter("Bad"))
-    again = await namespace.entity("capped/$dlq").peek()
-
-    report = await namespace.entity("capped/$dlq").plan_resubmit(again, resubmit).apply()
-
-    assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
-    assert len(await namespace.entity("capped/$dlq").peek()) == 1
-
-
-async def test_a_delayed_clone_is_scheduled(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "later", 1)
-    plan = namespace.entity("later/$dlq").plan_resubmit(
-        letters, Resubmit(to=EntityAddress("later"), delay=timedelta(hours=1))
-    )
-    assert (await plan.apply()).ok
-    (clone,) = await namespace.entity("later").peek()
-    assert clone.state is MessageState.SCHEDULED
-
-
 async def test_resubmit_failing_edit_leaves_that_message_only(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "edited", 3)
 
@@ -176,25 +147,6 @@ async def test_resubmit_refuses_messages_of_another_queue(namespace: AsyncNamesp
     why = r"^2 of the messages are not in yours/\$dlq \(the first is in mine/\$dlq\)"
     with pytest.raises(DecisionError, match=why):
         namespace.entity("yours/$dlq").plan_resubmit([*own, *letters, theirs])
-
-
-@pytest.mark.parametrize("marked", [True, False])
-async def test_resubmit_recognises_a_clone_of_an_earlier_run(namespace: AsyncNamespace, marked: bool) -> None:
-    name = f"cut-off-{marked}"
-    letters = await dead_letters(namespace, name, 1)
-    await cut_off(namespace, letters[0], name, sent=True, marked=marked)
-    if marked:  # then it need not be there any more
-        async with namespace.entity(name).batch() as batch:
-            await batch.receive(1)
-            await batch.settle(Complete())
-
-    report = await namespace.entity(f"{name}/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress(name))).apply()
-
-    assert report.ok, report
-    assert report[0].description == f"An earlier run had sent its clone to {name}."
-    assert len(await namespace.entity(name).peek()) == (0 if marked else 1)
-    assert await namespace.entity(f"{name}/$dlq").peek() == []
-    assert namespace.journal.unfinished(namespace.identity()) == []
 
 
 async def test_resubmit_resends_an_unknown_clone_only_if_asked(namespace: AsyncNamespace) -> None:
@@ -253,33 +205,6 @@ async def test_clones_keep_their_order_though_the_first_edit_is_slow(namespace: 
     clones = await queue.peek()
     assert [clone.body for clone in clones] == [b"%d" % n for n in range(400)]
     assert {clone.session_id for clone in clones} == {"one"}
-
-
-async def test_an_interrupt_leaves_no_message_half_done(namespace: AsyncNamespace) -> None:
-    count = 1_200  # more than the four groups that may be in progress
-    letters = await dead_letters(namespace, "resubmit-stopped", count)
-    source = namespace.entity("resubmit-stopped/$dlq")
-    resubmit = Resubmit(to=EntityAddress("resubmit-stopped"))
-    with anyio.CancelScope() as scope:
-
-        def stop_after_the_first_group(_count: int) -> None:
-            scope.cancel()
-
-        await source.plan_resubmit(letters, resubmit).apply(progress=stop_after_the_first_group)
-    assert scope.cancelled_caught
-    clones = await namespace.entity("resubmit-stopped").peek()
-    left = await source.peek()
-    assert clones
-    assert left
-    assert len(clones) + len(left) == count
-    assert namespace.journal.unfinished(namespace.identity()) == []
-
-    assert (await source.plan_resubmit(left, resubmit).apply()).ok
-    originals = [
-        message.application_properties[ORIGINAL_MESSAGE_ID]
-        for message in await namespace.entity("resubmit-stopped").peek()
-    ]
-    assert sorted(map(str, originals)) == sorted(f"m{n}" for n in range(count))
 
 
 async def test_resubmit_interrupt_completes_originals_of_sent_clones(
@@ -355,34 +280,6 @@ async def test_nothing_is_locked_to_look_for_what_is_scheduled(namespace: AsyncN
     assert report.rest == Report()
 
 
-async def test_sender_and_receiver_open_at_once_before_locking(
-    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    letters = await dead_letters(own, "opened", 3)
-    await own.create_queue("opened-to")
-    steps: list[str] = []
-
-    def noting(cls: type[Any], name: str, what: str) -> None:
-        called = getattr(cls, name)
-
-        async def noted(*given: Any, **options: Any) -> Any:
-            steps.append(what)
-            result = await called(*given, **options)
-            steps.append(f"{what}: done")
-            return result
-
-        monkeypatch.setattr(cls, name, noted)
-
-    noting(SenderPool, "_open", "open the sender")
-    noting(LockedBatch, "__aenter__", "open the receiver")
-    noting(LockedBatch, "lock_ahead", "lock")
-    emulator.faults.network_delay_ms = 20
-    plan = own.entity("opened/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress("opened-to")))
-    assert (await plan.apply()).ok
-    assert steps.index("open the receiver") < steps.index("open the sender: done") < steps.index("lock")
-    assert steps.index("open the sender") < steps.index("open the receiver: done")
-
-
 @pytest.mark.parametrize("limits", [Limits(rate=1_000), Limits(pause=Pause())], ids=["rate", "pause"])
 async def test_what_is_done_is_recorded_before_a_long_wait(namespace: AsyncNamespace, limits: Limits) -> None:
     name = "recorded-rate" if limits.rate else "recorded-pause"
@@ -395,3 +292,13 @@ async def test_what_is_done_is_recorded_before_a_long_wait(namespace: AsyncNames
     plan = namespace.entity(f"{name}/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress(name)))
     assert (await plan.apply(limits, look)).ok
     assert set(unfinished) == {0}
+
+
+async def test_a_delayed_clone_is_scheduled(namespace: AsyncNamespace) -> None:
+    letters = await dead_letters(namespace, "later", 1)
+    plan = namespace.entity("later/$dlq").plan_resubmit(
+        letters, Resubmit(to=EntityAddress("later"), delay=timedelta(hours=1))
+    )
+    assert (await plan.apply()).ok
+    (clone,) = await namespace.entity("later").peek()
+    assert clone.state is MessageState.SCHEDULED

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +11,17 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.amqp import AmqpValue, Symbol, UInt, ULong
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import JournalError
 from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
-from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN
 from sbnotebook.settlement.engine import GROUP
-from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
+from tests.settlement.clerks import CLERK, clerks_connection
 
 pytestmark = pytest.mark.anyio
 
@@ -42,16 +39,6 @@ class Tampered(Journal):
         super().mark(ids, state)
         if state is self._state and self._act:
             self._act.pop()()
-
-
-class Skewed(SystemClock):
-    """The clock of a machine that was set wrong."""
-
-    def __init__(self, by: timedelta) -> None:
-        self._by = by
-
-    def now(self) -> datetime:
-        return super().now() + self._by
 
 
 def resubmit(to: str, **options: object) -> Resubmit:
@@ -151,22 +138,6 @@ async def test_resubmit_relocks_after_sending_and_sends_once(shared_emulator: Ru
         assert await bodies(namespace, "again") == [b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_resubmit_sends_nothing_after_a_lost_lock(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
-    letters = await dead_letters(namespace_by_hand, "late", 1)
-    source = namespace_by_hand.entity("late/$dlq")
-
-    def slow(message: ReceivedMessage) -> Message:
-        clock.emulators.advance(61)
-        return message
-
-    plan = source.plan_resubmit(letters, resubmit("late"), edit=slow)
-    report = await plan.apply()
-    assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST]
-    assert "nothing was sent" in (report[0].description or "")
-    assert await namespace_by_hand.entity("late").peek() == []
-    assert namespace_by_hand.journal.unfinished(namespace_by_hand.identity()) == []
-
-
 @pytest.mark.parametrize("when", ["after the intent", "between two attempts"])
 async def test_resubmit_looks_at_the_lock_before_each_attempt(tmp_path: Path, clock: HandClock, when: str) -> None:
     """The lock ends while the intent is written, or while the destination is busy."""
@@ -229,19 +200,6 @@ async def test_a_group_that_fails_ends_those_in_progress_behind_it(emulator: Run
         assert await bodies(namespace, "target") == [b"%d" % n for n in range(GROUP)]
 
 
-@pytest.mark.parametrize("minutes", [3, -3])
-async def test_resubmit_sends_despite_clock_skew(
-    shared_emulator: RunningEmulator, tmp_path: Path, minutes: int
-) -> None:
-    connection, journal = Connection(shared_emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    name = f"skewed{minutes}"
-    async with AsyncNamespace(connection, journal=journal, clock=Skewed(timedelta(minutes=minutes))) as namespace:
-        letters = await dead_letters(namespace, name, 3)
-        report = await namespace.entity(f"{name}/$dlq").plan_resubmit(letters, resubmit(name)).apply()
-        assert report.ok, report.failures
-        assert await bodies(namespace, name) == [b"0", b"1", b"2"]
-
-
 @pytest.mark.parametrize("arrived", [True, False])
 @pytest.mark.parametrize("once", [True, False])
 async def test_resubmit_unanswered_clone_is_unconfirmed_then_finished(
@@ -269,50 +227,19 @@ async def test_resubmit_unanswered_clone_is_unconfirmed_then_finished(
 
 
 async def test_resubmit_without_manage_right_sends_nothing_twice(tmp_path: Path) -> None:
-    claims = frozenset({Claim.SEND, Claim.LISTEN})
-    key = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", claims)
-    with running(keys=[key]) as emulator:
+    with running(keys=[CLERK]) as emulator:
         journal = Journal(tmp_path / "journal.sqlite")
         async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
             emulator.create_queue("asked", QueueOptions(requires_duplicate_detection=True))
             letters = await dead_letters(namespace, "asked", 1)
             await cut_off(namespace, letters[0], "asked", sent=False)
-        (endpoint, *_) = emulator.connection_string.split(";")
-        clerk = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
-        async with AsyncNamespace(Connection(clerk), journal=journal) as namespace:
+        async with AsyncNamespace(clerks_connection(emulator), journal=journal) as namespace:
             report = await namespace.entity("asked/$dlq").plan_resubmit(letters, resubmit("asked")).apply()
             assert [outcome.status for outcome in report] == [UNCONFIRMED]
             assert "the right Manage is needed" in (report[0].description or "")
             assert "topic" not in (report[0].description or "")
             assert "Y2xlcms" not in str(report[0])
             assert await bodies(namespace, "asked") == []
-
-
-async def test_the_clone_is_the_message_that_its_sender_wrote(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("whole")
-    queue = namespace.entity("whole")
-    extras: dict[str, AmqpValue] = {
-        "durable": True,
-        "priority": 9,
-        "user_id": b"me",
-        "group_sequence": UInt(3),
-        "correlation_id": ULong(6),
-        "message_id": ULong(5),
-        "message_annotations": {Symbol("x-opt-mine"): "kept"},
-        "footer": {Symbol("end"): 1},
-    }
-    await queue.send([Message(body=b"x", message_id="5", correlation_id="6", session_id="s", extras=extras)])
-    (original,) = await queue.peek()
-
-    report = await queue.plan_resubmit([original], resubmit("whole")).apply()
-
-    assert report.ok, report.failures
-    (clone,) = await queue.peek()
-    # Of its own it has an id, and with it no other type of one.
-    assert dict(clone.extras) == {name: value for name, value in original.extras.items() if name != "message_id"}
-    assert clone.extras.keys() >= extras.keys() - {"message_id"}
-    assert (clone.correlation_id, clone.session_id, clone.body) == ("6", "s", b"x")
-    assert clone.application_properties[ORIGINAL_MESSAGE_ID] == "5"
 
 
 async def test_resubmit_unsendable_edit_fails_for_that_message_only(namespace: AsyncNamespace) -> None:
@@ -327,24 +254,6 @@ async def test_resubmit_unsendable_edit_fails_for_that_message_only(namespace: A
     assert [message.message_id for message in await namespace.entity("odd/$dlq").peek()] == ["m1"]
 
 
-async def test_a_queue_that_never_ends_does_not_keep_a_run_from_ending(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("endless")
-    queue = namespace.entity("endless")
-    await queue.send([Message(body=b"first"), Message(body=b"second")])
-    first, gone = await queue.peek()
-    async with queue.batch() as batch:
-        await batch.settle(Complete(), [m for m in await batch.receive(2) if m.body == b"second"])
-    await queue.send(Message(body=b"%d" % n) for n in range(1_200))
-
-    with anyio.fail_after(60):
-        report = await queue.plan_resubmit([first, gone], resubmit("endless")).apply(Limits(max_in_flight=2))
-
-    assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.NOT_FOUND]
-    peeked = await queue.peek()
-    assert len(peeked) == 1_201
-    assert {message.delivery_count for message in peeked} == {0}
-
-
 async def test_resubmit_checks_the_destination_before_locking(
     namespace: AsyncNamespace,
 ) -> None:
@@ -355,23 +264,6 @@ async def test_resubmit_checks_the_destination_before_locking(
     assert namespace.journal.unfinished(namespace.identity()) == []
     async with source.batch() as batch:
         assert len(await batch.receive(1)) == 1
-
-
-async def test_resubmit_refused_retry_leaves_first_attempt_in_doubt(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    letters = await dead_letters(namespace, "doubt", 1)
-    await namespace.create_queue("doubt-to")
-    source = namespace.entity("doubt/$dlq")
-    await cut_off(namespace, letters[0], "doubt", sent=False)
-    for to in ("doubt", "doubt-to"):
-        faults = shared_emulator.faults.entity(to)
-        faults.reject_nth, faults.reject_condition = 1, "com.microsoft:argument-error"
-        report = await source.plan_resubmit(letters, resubmit(to, resend_unknown=True)).apply()
-        assert [outcome.status for outcome in report] == [FAILED]
-    report = await source.plan_resubmit(letters, resubmit("doubt")).apply()
-    assert [outcome.status for outcome in report] == [UNCONFIRMED]
-    assert await bodies(namespace, "doubt") == []
 
 
 async def test_resubmit_keeps_the_edit_of_a_second_attempt(

@@ -8,13 +8,14 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, DeadLetter, Defer, EntityAddress, OutcomeStatus, PeekedMessage, Resubmit
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Plan
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.journal import ResubmitState
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
+from tests.settlement.clerks import CLERK, clerks_connection
 
 pytestmark = pytest.mark.anyio
 
@@ -146,32 +147,6 @@ async def test_resume_resends_a_clone_for_the_time_of_the_first(namespace: Async
     assert timedelta() <= entry.scheduled - clone.scheduled_enqueue_time < timedelta(milliseconds=1)
 
 
-async def test_resume_does_not_remake_an_edited_clone(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "mended", 1)
-    await cut_off(namespace, letters[0], "mended", sent=False, edited=True)
-    report = await (await the_plan(namespace, resend_unknown=True)).apply()
-    assert [outcome.status for outcome in report] == [UNCONFIRMED]
-    assert len(await namespace.entity("mended/$dlq").peek()) == 1
-    assert await namespace.entity("mended").peek() == []
-    # A second resubmit, without the edit, sends it as it is.
-    again = namespace.entity("mended/$dlq").plan_resubmit(letters, Resubmit(resend_unknown=True))
-    assert (await again.apply()).ok
-
-
-async def test_resume_of_a_clone_that_is_refused_stays_unfinished(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    letters = await dead_letters(namespace, "no-entry", 1)
-    await namespace.create_queue("no-entry-to")
-    await cut_off(namespace, letters[0], "no-entry-to", sent=False)
-    faults = shared_emulator.faults.entity("no-entry-to")
-    faults.reject_nth, faults.reject_condition = 1, "amqp:resource-limit-exceeded"
-    report = await (await the_plan(namespace, resend_unknown=True)).apply()
-    assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
-    (entry,) = namespace.journal.unfinished(namespace.identity())
-    assert entry.state is ResubmitState.INTENDED
-
-
 async def test_resume_reports_a_locked_original(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "held", 1)
     await cut_off(namespace, letters[0], "held", sent=True, marked=True)
@@ -230,17 +205,14 @@ async def test_resume_continues_past_a_missing_entity(namespace: AsyncNamespace)
 
 
 async def test_an_entity_that_may_be_there_is_not_called_missing(tmp_path: Path) -> None:
-    key = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
     journal = Journal(tmp_path / "journal.sqlite")
-    with running(keys=[key]) as emulator:
+    with running(keys=[CLERK]) as emulator:
         async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
             letters = await dead_letters(namespace, "hidden", 1)
             await namespace.create_queue("kept")
             await cut_off(namespace, letters[0], "kept", sent=False)
             await namespace.delete_queue("hidden")
-        (endpoint, *_) = emulator.connection_string.split(";")
-        clerk = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
-        async with AsyncNamespace(Connection(clerk), journal=journal) as namespace:
+        async with AsyncNamespace(clerks_connection(emulator), journal=journal) as namespace:
             plan = await the_plan(namespace)
             assert "the original could not be looked at (1)" in plan.preview().sentence
             assert [outcome.status for outcome in await plan.apply()] == [OutcomeStatus.FAILED]

@@ -55,21 +55,6 @@ async def test_scheduled_messages_keep_types_and_their_numbers_are_told(namespac
     assert {message.scheduled_enqueue_time for message in listed} == {LATER}
 
 
-async def test_they_become_active_when_their_time_has_come(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
-    namespace = namespace_by_hand
-    await namespace.create_queue("due")
-    queue = namespace.entity("due")
-    own = Message(message_id="own", scheduled_enqueue_time=clock.now() + timedelta(seconds=20))
-    assert (await queue.schedule([own])).ok
-    assert (await queue.schedule([Message(message_id="soon")], at=clock.now() + timedelta(seconds=5))).ok
-    assert len(await queue.scheduled()) == 2
-    await clock.turn(6)
-    assert [message.message_id for message in await queue.scheduled()] == ["own"]
-    await clock.turn(15)
-    assert await queue.scheduled() == []
-    assert {message.message_id for message in await queue.peek(state=MessageState.ACTIVE)} == {"own", "soon"}
-
-
 async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("cancelled-some")
     queue = namespace.entity("cancelled-some")
@@ -292,18 +277,6 @@ async def test_cancelling_that_cannot_go_on_tells_what_is_cancelled(
     report = await queue.plan_cancel_scheduled(numbers(scheduled)).apply(Limits(10), delete)
     assert report.counts == {OutcomeStatus.SETTLED: 10, OutcomeStatus.SKIPPED: 20}
     assert "There is no queue" in (report.failures[0].description or "")
-
-
-async def test_cancelling_that_is_cut_off_tells_what_was_not_begun(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("cut-off-later")
-    queue = namespace.entity("cut-off-later")
-    report = await queue.schedule(numbered(20), at=LATER)
-    scope = anyio.CancelScope()
-    with Watch() as watch, scope:
-        await queue.plan_cancel_scheduled(numbers(report)).apply(Limits(5), lambda _: scope.cancel())
-    assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SETTLED] * 5 + [OutcomeStatus.SKIPPED] * 15
-    assert numbers(watch.report) == numbers(report)
-    assert len(await queue.scheduled()) == 15
 
 
 async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(

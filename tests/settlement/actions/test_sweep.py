@@ -314,25 +314,6 @@ async def test_a_broken_connection_leaves_each_message_in_its_record(
 # ------------------------------------------------------------------ failures
 
 
-async def test_what_others_took_meanwhile_is_not_found(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 4)
-    plan = await queue.purge()
-    async with queue.batch() as batch:
-        await batch.settle(Complete(), (await batch.receive(4))[:2])
-    report = await plan.apply()
-    assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND] * 2 + [OutcomeStatus.SETTLED] * 2
-
-
-async def test_a_queue_that_was_made_anew_keeps_its_messages(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    plan = await (await filled_queue(own, "orders", 3)).purge()
-    await own.delete_queue("orders")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=own.journal) as later:
-        queue = await filled_queue(later, "orders", 3)
-        report = await plan.apply()
-        assert report.counts == {OutcomeStatus.NOT_FOUND: 3}
-        assert numbers(await queue.peek()) == [0, 1, 2]
-
-
 @pytest.mark.parametrize("archived", [True, False])
 async def test_purge_leaves_other_messages_with_planned_numbers(own: AsyncNamespace, archived: bool) -> None:
     queue = await filled_queue(own, "orders", 5)
@@ -348,24 +329,6 @@ async def test_purge_leaves_other_messages_with_planned_numbers(own: AsyncNamesp
     assert numbers(await queue.peek()) == [0, 1, 2, 3, 4, 5]
     # The messages examined for that are unchanged.
     assert {message.delivery_count for message in await queue.peek(state=MessageState.ACTIVE)} == {0}
-
-
-async def test_others_that_could_not_be_given_back_are_told(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = await filled_queue(own, "orders", 9)
-    plan = await queue.purge(only=lambda found: [message for message in found if message.sequence_number in {1, 9}])
-    report = await plan.apply(progress=lambda _: emulator.drop_connections("orders"))
-    assert report.counts == {OutcomeStatus.SETTLED: 2}
-    assert "7 others not released: their delivery counts go up when their locks end" in str(report)
-
-
-async def test_what_others_hold_is_skipped_and_stays(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 3, lock_duration=timedelta(seconds=5))
-    plan = await queue.purge()
-    async with queue.batch() as batch:
-        await batch.receive(1)
-        report = await plan.apply()
-        assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED] + [OutcomeStatus.SETTLED] * 2
-    assert numbers(await queue.peek()) == [0]
 
 
 async def test_purge_refuses_when_the_archive_is_full(emulator: RunningEmulator, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.amqp import Timestamp, UByte, ULong
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
+from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Complete,
@@ -27,10 +27,10 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.actions import undo
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.archive import Archive, ArchiveState
 from tests.filled_queues import filled_queue
+from tests.settlement.clerks import CLERK, clerks_connection
 from tests.settlement.full_disk import fill_up
 
 pytestmark = pytest.mark.anyio
@@ -357,25 +357,6 @@ async def test_what_is_not_in_the_archive_is_said(namespace: AsyncNamespace) -> 
         await namespace.undo([stayed])
 
 
-async def test_many_messages_are_read_in_parts(namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(undo, "_READ_AT_ONCE", 2)
-    queue = await filled_queue(namespace, "undo-parts", 5)
-    before = [message.body for message in await queue.peek()]
-    assert (await (await namespace.undo(await complete(queue, 5))).apply()).ok
-    assert sorted(message.body for message in await queue.peek()) == sorted(before)
-
-
-async def test_a_new_id_is_as_long_as_an_id_may_be_at_most(namespace: AsyncNamespace) -> None:
-    names = ["x" * 106, "y" * 107]  # with the mark behind it, the second one would be too long
-    queue = await filled_queue(namespace, "undo-long-ids", [Message(message_id=name) for name in names])
-    report = await complete(queue, 2)
-    assert (await (await namespace.undo(report, new_ids=True)).apply()).ok
-    back = sorted(await queue.peek(), key=lambda message: -len(message.message_id or ""))
-    assert [len(message.message_id or "") for message in back] == [128, 64 + 22]
-    assert (back[0].message_id or "").startswith(names[0])
-    assert [message.application_properties["OriginalMessageId"] for message in back] == names
-
-
 async def test_what_could_not_be_removed_does_not_stop_an_undo(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "kept", 2)
     async with queue.batch() as batch:
@@ -406,12 +387,9 @@ async def test_what_the_archive_drops_meanwhile_is_said(own: AsyncNamespace, tmp
 
 
 async def test_undo_asks_without_the_right_manage(tmp_path: Path) -> None:
-    clerk = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
-    with running(keys=[clerk], queues=["guarded"]) as emulator:
-        (endpoint, *_) = emulator.connection_string.split(";")
-        clerks = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
+    with running(keys=[CLERK], queues=["guarded"]) as emulator:
         journal = Journal(tmp_path / "journal.sqlite")
-        async with AsyncNamespace(Connection(clerks), journal=journal) as namespace:
+        async with AsyncNamespace(clerks_connection(emulator), journal=journal) as namespace:
             queue = namespace.entity("guarded")
             assert (await queue.send([Message(message_id="m0")])).ok
             report = await complete(queue, 1)

@@ -10,10 +10,8 @@ import pytest
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import ConfigurationError
 from sbnotebook.settlement.connecting.administration_clients import administration_client, async_administration_client
 
-REMOTE = "Endpoint=sb://emulator.test:5300;SharedAccessKeyName=n;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
 AZURE = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=a2V5"
 
 
@@ -34,33 +32,6 @@ def test_the_emulator_is_administered(emulator: RunningEmulator) -> None:
         with pytest.raises(ResourceNotFoundError):
             client.get_queue("bills")
         assert [queue.name for queue in client.list_queues()] == ["orders"]
-
-
-@pytest.mark.anyio
-async def test_the_emulator_is_administered_with_await(emulator: RunningEmulator) -> None:
-    async with async_administration_client(emulator.connection_string) as client:
-        await client.create_queue("bills", max_delivery_count=3)
-        assert (await client.get_queue("bills")).max_delivery_count == 3
-        assert [queue.name async for queue in client.list_queues()] == ["bills", "orders"]
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.0.1"])
-def test_this_machine_has_several_names(emulator: RunningEmulator, host: str) -> None:
-    text = emulator.connection_string.replace("127.0.0.1", host)
-    if host == "127.8.0.1":
-        administration_client(text).close()  # the emulator does not listen there
-    else:
-        with administration_client(text) as client:
-            assert client.get_queue("orders").name == "orders"
-
-
-@pytest.mark.parametrize("make", [administration_client, async_administration_client])
-@pytest.mark.parametrize("host", ["emulator.test", "10.0.0.1", "localhost.test"])
-def test_nothing_goes_unencrypted_to_another_machine(make: type, host: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"unencrypted: say allow_remote=True") as caught:
-        make(REMOTE.replace("emulator.test", host))
-    assert "a2V5" not in str(caught.value)
-    make(REMOTE.replace("emulator.test", host), allow_remote=True)
 
 
 def test_namespace_in_azure_is_reached_over_tls() -> None:

@@ -248,12 +248,6 @@ def test_a_synchronous_credential_that_hangs_is_not_waited_for() -> None:
         ends.set()
 
 
-def test_without_a_credential_azures_default_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("azure.identity.DefaultAzureCredential", SyncCredential)
-    asked: Any = Connection.with_credential("shop.servicebus.windows.net").host_and_credential()[1]
-    assert anyio.run(asked.get_token, "scope") == "token"
-
-
 class Closable(SyncCredential):
     """Counts how often it was closed."""
 

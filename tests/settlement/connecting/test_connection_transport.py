@@ -2,16 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
 
-from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Complete, Message
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.model import Complete
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.connection import TRANSPORT_VARIABLE, is_over_websocket, tls_context
 from sbnotebook.settlement.connecting.connection_strings import read_connection_string
 from sbnotebook.settlement.sdk.protocol import TcpTransport, certificates
@@ -32,22 +30,6 @@ def test_the_connection_string_goes_before_the_environment(monkeypatch: pytest.M
     monkeypatch.setenv(TRANSPORT_VARIABLE, "pigeon")
     with pytest.raises(ConfigurationError, match="SBNOTEBOOK_TRANSPORT is websocket for port 443, or amqp"):
         is_over_websocket()
-
-
-@pytest.mark.anyio
-async def test_websocket_carries_every_operation(emulator: RunningEmulator, tmp_path: Path) -> None:
-    connection = Connection(f"{emulator.connection_string.rstrip(';')};TransportType=AmqpWebSockets")
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(connection, journal=journal, archive=False) as namespace:
-        await namespace.create_queue("orders")
-        queue = namespace.entity("orders")
-        assert (await queue.send([Message(body=bytes(100_000)) for _ in range(30)])).ok
-        async with queue.batch() as batch:
-            held = await batch.receive(20)
-            assert (await batch.settle(Complete(), held[:10])).ok
-        assert batch.release_report is not None
-        assert batch.release_report.ok
-        assert [message.delivery_count for message in await queue.peek()] == [0] * 20
 
 
 def test_what_the_sdk_trusts_is_trusted() -> None:

@@ -6,7 +6,6 @@ import base64
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,11 +25,10 @@ from azure.servicebus.exceptions import (
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions, Tier
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import Abandon, Complete, EntityAddress, Message, OutcomeStatus, Resubmit, SubQueue
+from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, Resubmit, SubQueue
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.connecting import refusals
 from sbnotebook.settlement.connecting.refusals import is_missing, known_addresses, missing, refusal, unreachable
-from sbnotebook.settlement.plan import Limits
 from tests.settlement.signed import signed
 
 pytestmark = pytest.mark.anyio
@@ -390,15 +388,3 @@ async def test_decision_that_is_impossible_is_refused(spaces: Spaces) -> None:
             await act()
         check_sentence(refused_by_closed.value, "The batch is closed")
     assert {message.delivery_count for message in await queue.peek()} == {0}
-
-
-def test_what_cannot_be_is_refused_where_it_is_written() -> None:
-    rows: list[tuple[type[Exception], str, Callable[[], object]]] = [
-        (ConfigurationError, "max_in_flight is 1 or more", lambda: Limits(max_in_flight=0)),
-        (ConfigurationError, "rate is above 0", lambda: Limits(rate=0)),
-        (DecisionError, "cannot be abandoned in the past", lambda: Abandon(delay=timedelta(seconds=-1))),
-    ]
-    for kind, pattern, make in rows:
-        with pytest.raises(kind) as refused:
-            make()
-        check_sentence(refused.value, pattern)

@@ -1,41 +1,25 @@
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import Abandon, Complete, Defer, Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.model import Abandon, Complete
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking import by_number
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
+from tests.filled_queues import deferred_queue
 
 pytestmark = pytest.mark.anyio
-
-
-async def with_deferred(
-    emulator: RunningEmulator, namespace: AsyncNamespace, count: int, defer: int, *, is_partitioned: bool = False
-) -> tuple[AsyncEntity, list[int]]:
-    """A new queue with messages, and the numbers of those that are deferred, the first."""
-    name = f"queue-{uuid.uuid4().hex[:8]}"
-    emulator.create_queue(name, QueueOptions(enable_partitioning=is_partitioned))
-    queue = namespace.entity(name)
-    (await queue.send([Message(body=b"x", message_id=str(n)) for n in range(count)])).raise_for_failures()
-    async with queue.batch() as batch:
-        await batch.receive(defer)
-        report = await batch.settle(Defer())
-    assert report.ok
-    return queue, [outcome.sequence_number or 0 for outcome in report]
 
 
 async def test_an_answer_with_one_message_is_not_the_end(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace
 ) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 6, 6)
+    queue, numbers = await deferred_queue(namespace, 6, 6), [*range(1, 7)]
     shared_emulator.faults.entity(str(queue.address)).short_answers = 1
     async with queue.batch() as batch:
         assert [message.sequence_number for message in await batch.receive_deferred(numbers[:3])] == numbers[:3]
@@ -49,7 +33,7 @@ async def test_an_answer_with_one_message_is_not_the_end(
 async def test_a_removal_that_leaves_some_out_goes_on(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace
 ) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 5, 5)
+    queue, numbers = await deferred_queue(namespace, 5, 5), [*range(1, 6)]
     shared_emulator.faults.entity(str(queue.address)).short_answers = 2
     deleter, ends = DeferredDeleter(namespace.connection, namespace.peeker(queue.address)), Removal(set(), set())
     await deleter.remove(numbers, ends)
@@ -62,7 +46,7 @@ async def test_a_removal_that_leaves_some_out_goes_on(
 async def test_a_removal_without_an_answer_is_repeated(
     shared_emulator: RunningEmulator, namespace: AsyncNamespace, fault: str
 ) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 160, 150)
+    queue, numbers = await deferred_queue(namespace, 160, 150), [*range(1, 151)]
     setattr(shared_emulator.faults.entity(str(queue.address)), fault, 1)
     deleter = DeferredDeleter(namespace.connection, namespace.peeker(queue.address))
     await deleter.delete(numbers)
@@ -70,10 +54,8 @@ async def test_a_removal_without_an_answer_is_repeated(
     assert len(await queue.peek()) == 10
 
 
-async def test_link_is_closed_though_the_caller_is_cancelled(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace
-) -> None:
-    queue, _ = await with_deferred(shared_emulator, namespace, 1, 1)
+async def test_link_is_closed_though_the_caller_is_cancelled(namespace: AsyncNamespace) -> None:
+    queue = await deferred_queue(namespace, 1, 1)
     deleter = DeferredDeleter(namespace.connection, namespace.peeker(queue.address))
     await deleter.open()
     parts: Any = deleter
@@ -85,9 +67,9 @@ async def test_link_is_closed_though_the_caller_is_cancelled(
 
 
 async def test_what_another_receiver_holds_is_waited_for(
-    shared_emulator: RunningEmulator, namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue, numbers = await with_deferred(shared_emulator, namespace, 5, 5)
+    queue, numbers = await deferred_queue(namespace, 5, 5), [*range(1, 6)]
     deleter = DeferredDeleter(namespace.connection, namespace.peeker(queue.address))
     async with queue.batch() as other:
         await other.receive_deferred(numbers[1:3])

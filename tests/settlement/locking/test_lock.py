@@ -52,25 +52,6 @@ async def test_every_decision_does_what_it_says_and_the_rest_is_released(namespa
     assert dead.body == b"2"
 
 
-async def test_released_messages_can_be_locked_again_at_once(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "again", 3)
-    for _ in range(2):
-        async with queue.batch() as batch:
-            assert len(await batch.receive(3, max_wait=2)) == 3
-
-
-async def test_a_dead_letter_queue_does_not_take_dead_letters(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "deadend", 1)
-    async with queue.batch() as batch:
-        await batch.receive(1)
-        await batch.settle(DeadLetter("Bad"))
-    async with namespace.entity("deadend/$dlq").batch() as batch:
-        held = await batch.receive(1)
-        with pytest.raises(DecisionError, match="dead-letter queue already"):
-            await batch.settle(DeadLetter("Worse"))
-        assert (await batch.settle(Complete())).settled == len(held) == 1
-
-
 async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
@@ -84,44 +65,6 @@ async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(
         assert batch.renewal_error is None
         assert (await batch.settle(Complete())).ok
     assert await queue.peek() == []
-
-
-async def test_after_renew_for_a_settlement_reports_the_lost_lock(
-    namespace_by_hand: AsyncNamespace, clock: HandClock
-) -> None:
-    queue = await filled_queue(namespace_by_hand, "lost", 2)
-    async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
-        first, second = await batch.receive(2)
-        await batch.settle(Complete(), [second])
-        await clock.turn(59)
-        assert batch.lost == ()
-        await clock.turn(1)
-        with anyio.fail_after(10):
-            while not batch.lost:  # noqa: ASYNC110 (there is no event to wait for)
-                await anyio.sleep(0.02)
-        assert batch.lost == (first.sequence_number,)
-        assert batch.messages == ()
-        report = await batch.settle(Complete(), [first, second])
-        assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED]
-    (still_there,) = await queue.peek()
-    assert still_there.delivery_count == 1
-
-
-@pytest.mark.parametrize("place", range(3))
-async def test_a_lock_that_the_service_took_away_is_found_among_others(
-    namespace_by_hand: AsyncNamespace, clock: HandClock, place: int
-) -> None:
-    queue = await filled_queue(namespace_by_hand, "taken", 3)
-    async with queue.batch() as batch:
-        held = await batch.receive(3)
-        assert (await queue.plan_by_token(Abandon(), [held[place]]).apply()).ok
-        await clock.turn(21)
-        with anyio.fail_after(10):
-            while not batch.lost:  # noqa: ASYNC110 (there is no event to wait for)
-                await anyio.sleep(0.02)
-        assert batch.lost == (held[place].sequence_number,)
-        assert batch.messages == (*held[:place], *held[place + 1 :])
-        assert (await batch.settle(Complete())).ok
 
 
 @pytest.fixture
@@ -285,3 +228,24 @@ async def test_lock_holds_and_dead_letters_an_unreadable_message(namespace: Asyn
     assert await queue.peek() == []
     (dead,) = await namespace.entity("unreadable/$dlq").peek()
     assert dead.unreadable
+
+
+async def test_after_renew_for_a_settlement_reports_the_lost_lock(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    queue = await filled_queue(namespace_by_hand, "lost", 2)
+    async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
+        first, second = await batch.receive(2)
+        await batch.settle(Complete(), [second])
+        await clock.turn(59)
+        assert batch.lost == ()
+        await clock.turn(1)
+        with anyio.fail_after(10):
+            while not batch.lost:  # noqa: ASYNC110 (there is no event to wait for)
+                await anyio.sleep(0.02)
+        assert batch.lost == (first.sequence_number,)
+        assert batch.messages == ()
+        report = await batch.settle(Complete(), [first, second])
+        assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED]
+    (still_there,) = await queue.peek()
+    assert still_there.delivery_count == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -102,30 +101,6 @@ async def test_messages_that_others_settled_meanwhile(queue: AsyncEntity, max_in
         assert report.counts == {SETTLED: COUNT - 20, LOCK_LOST: 20}
         assert of(report, LOCK_LOST) == numbers(held[:20])
     assert await standing(queue) == dict.fromkeys(numbers(held[10:20]), 1)
-
-
-async def test_halves_of_refused_requests_are_tried_at_once(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked, now, most = settle.management.settle_by_tokens, 0, 0
-
-    async def ask(*args: Any, **options: Any) -> None:
-        nonlocal now, most
-        now, most = now + 1, max(most, now + 1)
-        try:
-            await asked(*args, **options)
-        finally:
-            now -= 1
-
-    async with queue.batch() as batch, queue.batch() as another:
-        held = await batch.receive(COUNT)
-        assert (await queue.plan_by_token(Abandon(), held[::10]).apply()).ok
-        monkeypatch.setattr(settle.management, "settle_by_tokens", ask)
-        emulator.faults.network_delay_ms = 20
-        by_token = another.settle(Complete(), await another.adopt(held))
-        assert of(await by_token, LOCK_LOST) == numbers(held[::10])
-        assert 2 < most <= 10
-    assert set(await standing(queue)) == numbers(held[::10])
 
 
 @pytest.mark.parametrize("decision", [Complete(), Abandon(), DeadLetter("Bad")], ids=lambda decision: decision.verb)
@@ -258,6 +233,17 @@ async def test_a_service_that_falls_silent(
     assert await standing(queue) == {}
 
 
+async def test_defer_begins_all_at_once_without_a_limit(
+    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Settling, "answer_within", 1.5)
+    async with queue.batch() as batch:
+        held = await batch.receive(COUNT)
+        emulator.freeze("orders")
+        assert (await batch.settle(Defer(), held)).counts == {UNCONFIRMED: COUNT}
+        emulator.thaw()
+
+
 async def test_batch_close_reports_what_it_could_not_release(queue: AsyncEntity, emulator: RunningEmulator) -> None:
     batch: LockedBatch = queue.batch()
     held: tuple[LockedMessage, ...] = ()
@@ -285,18 +271,6 @@ async def test_a_batch_that_is_cancelled_releases_everything(queue: AsyncEntity)
     assert set((await standing(queue)).values()) == {0}
     async with queue.batch() as second:
         assert len(await second.receive(COUNT)) == COUNT, "they can be locked at once"
-
-
-async def test_a_slow_service_keeps_nobody_from_settling_all(queue: AsyncEntity, emulator: RunningEmulator) -> None:
-    emulator.faults.entity("orders").settle_delay_ms = 50
-    async with queue.batch() as batch:
-        held = await batch.receive(COUNT)
-        told: list[int] = []
-        report = await batch.settle(Complete(), held, max_in_flight=25, progress=told.append)
-        assert report.counts == {SETTLED: COUNT}
-        assert sum(told) == COUNT
-        assert [outcome.sequence_number for outcome in report] == [message.sequence_number for message in held]
-    assert await standing(queue) == {}
 
 
 async def test_releases_without_a_confirmation_are_awaited_once(
@@ -346,21 +320,6 @@ async def test_first_range_of_completions_risks_two_outcomes(
     assert sum(report.counts.get(UNCONFIRMED, 0) for report in reports) == 2
     assert sum(report.settled for report in reports) == COUNT - 2
     assert await standing(queue) == {}
-
-
-async def test_later_ranges_of_completions_are_longer(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settle, "_BEFORE_RANGES", 0)  # as if single messages were answered already
-    await queue.send(Message(body=b"%d" % n) for n in range(COUNT))
-    async with queue.batch() as batch:
-        held = await batch.receive(2 * COUNT)
-        assert (await batch.settle(Complete(), held[:50])).ok
-        monkeypatch.setattr(Settling, "answer_within", 1.5)
-        emulator.faults.entity("orders").unconfirmed = "ranges"
-        report = await batch.settle(Complete(), held[-100:-40])
-        assert report.counts == {UNCONFIRMED: 60}
-        assert (await batch.settle(Complete(), held[-40:])).settled == 40, "now each by a frame"
 
 
 @pytest.mark.parametrize("refused", ["kept", "settled"])

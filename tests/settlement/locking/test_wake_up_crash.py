@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from datetime import timedelta
 from pathlib import Path
 
 import anyio
@@ -11,7 +10,7 @@ import anyio.to_thread
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.model import Message, MessageState, Outcome, Resubmit
+from sbnotebook.model import Message, MessageState
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.wake_up import WakeUp
 from sbnotebook.testing.clock import HandClock
@@ -83,19 +82,3 @@ async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(
         async with AsyncNamespace(Connection(emulator.connection_string), journal=Journal(journal)) as restarted:
             (entry,) = (await restarted.entity("orders").deferred()).gone
             assert (entry.sequence_number, entry.confirmed) == (1, False)
-
-
-async def test_a_resubmit_that_is_cut_off_leaves_the_original(clock: HandClock, tmp_path: Path) -> None:
-    with running(queues=["orders"], clock=clock.emulators) as emulator:
-        journal = Journal(tmp_path / "journal.sqlite")
-        connection = Connection(emulator.connection_string)
-        async with AsyncNamespace(connection, journal=journal, clock=clock, archive=None) as namespace:
-            orders = namespace.entity("orders")
-            await orders.send([Message(body=b"x", message_id="a")])
-            plan = orders.plan_resubmit(await orders.peek(), Resubmit(delay=timedelta(hours=1)))
-            emulator.faults.reject_nth = 1
-            report = await plan.apply()
-            assert [outcome.ok for outcome in report] == [False]
-            assert isinstance(report[0], Outcome)
-            (left,) = await orders.peek()
-            assert (left.message_id, left.delivery_count) == ("a", 0)

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import (
     Complete,
     DeadLetter,
@@ -22,12 +22,10 @@ from sbnotebook.model import (
     Defer,
     EntityAddress,
     LockedMessage,
-    Message,
-    OutcomeStatus,
-    Report,
 )
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace, Journal
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
+from tests.filled_queues import filled_queue
 
 ORDERS = EntityAddress("orders")
 
@@ -78,37 +76,11 @@ def test_a_user_may_have_no_name(journal: Journal, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.anyio
-async def test_a_deferral_without_an_answer_stays_unconfirmed(tmp_path: Path) -> None:
-    with running() as emulator, closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
-            queue = namespace.entity(await with_messages(namespace, 3))
-            report = Report()
-            async with queue.batch() as batch:
-                await batch.receive(3)
-                emulator.faults.settle_delay_ms = 600_000
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(drop_again_and_again, emulator)
-                    report = await batch.settle(Defer(), max_in_flight=1)
-                    tasks.cancel_scope.cancel()
-                emulator.faults.settle_delay_ms = 0
-            assert [o.status for o in report] == [OutcomeStatus.UNCONFIRMED, *[OutcomeStatus.SKIPPED] * 2]
-            found = await queue.deferred()
-            assert [(number, entry.confirmed) for number, entry in found.entries.items()] == [(1, False)]
-
-
-async def drop_again_and_again(emulator: RunningEmulator) -> None:
-    """Cut all connections off each second: one of the times a settlement waits for its answer, ten minutes long."""
-    while True:
-        await anyio.sleep(1.0)
-        emulator.drop_connections()
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize(("write", "decision"), [("UPDATE", Defer()), ("DELETE", Complete()), ("DELETE", DeadLetter())])
 async def test_ledger_unwritable_journal_keeps_outcomes(
     namespace: AsyncNamespace, write: str, decision: Decision
 ) -> None:
-    queue = namespace.entity(await with_messages(namespace, 3))
+    queue = await filled_queue(namespace, f"full-{write}-{decision.verb}", 3)
     async with queue.batch() as batch:
         await batch.receive(2)
         (await batch.settle(Defer())).raise_for_failures()
@@ -150,7 +122,7 @@ asyncio.run(main())
 async def test_deferrals_survive_the_process_and_the_loss_of_the_journal(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
-    queue = namespace.entity(await with_messages(namespace, 2))
+    queue = await filled_queue(namespace, "survives", 2)
     arguments = [shared_emulator.connection_string, str(tmp_path / "journal.sqlite"), queue.address.path]
     done = await anyio.run_process([sys.executable, "-c", KILLED, *arguments], check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -162,10 +134,3 @@ async def test_deferrals_survive_the_process_and_the_loss_of_the_journal(
     found = await queue.deferred()
     assert len(found.orphans) == 2
     assert (await queue.plan_deferred(found.orphans, Complete()).apply()).settled == 2
-
-
-async def with_messages(namespace: AsyncNamespace, count: int) -> str:
-    name = f"queue-{uuid.uuid4().hex[:8]}"
-    await namespace.create_queue(name)
-    (await namespace.entity(name).send([Message(body=b"x") for _ in range(count)])).raise_for_failures()
-    return name

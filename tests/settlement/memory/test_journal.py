@@ -95,18 +95,6 @@ def test_the_last_thousand_resubmits_are_returned(journal: Journal) -> None:
     assert [each.sequence_number for each in journal.resubmits(HOST)] == list(range(1_000, 0, -1))
 
 
-@pytest.mark.parametrize(("hours", "is_kept"), [(-1, True), (1, False)])
-def test_what_is_finished_is_kept_for_30_days(journal: Journal, hours: float, is_kept: bool) -> None:
-    ids = journal.intend([entry(1)])
-    journal.mark(ids, ResubmitState.DONE)
-    changed = (datetime.now(UTC) - timedelta(days=30, hours=hours)).isoformat()
-    with journal.database.transaction() as database:
-        database.execute("UPDATE resubmits SET changed = ?", (changed,))
-    with closing(Journal(journal.path)) as later:
-        later.intend([entry(2)])
-        assert [each.sequence_number for each in later.resubmits(HOST)] == ([2, 1] if is_kept else [2])
-
-
 def test_what_is_finished_is_forgotten_after_a_month(journal: Journal) -> None:
     done, fresh, open_still, _ = journal.intend([entry(number) for number in range(4)])
     journal.mark([done, fresh], ResubmitState.DONE)

@@ -9,7 +9,6 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.amqp import Int, ULong, type_name
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -125,18 +124,6 @@ def test_envelope_id_begins_with_an_id_that_leaves_room(length: int, kept: bool)
     made = envelope_of(message, fault(ValueError()), namespace="here", now=NOW).message_id or ""
     assert made.startswith("i" * length) is kept
     assert (len(made) == 128) is kept
-
-
-async def test_messages_with_one_id_have_envelopes_of_their_own(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    # With 32 bits, as earlier versions had, these two numbers give the same ID.
-    pair = [original(sequence_number=number, enqueued_time=NOW) for number in (11022, 35505)]
-    envelopes = [envelope_of(each, fault(ValueError()), namespace="here", now=NOW) for each in pair]
-    shared_emulator.create_queue("one-id-faults", QueueOptions(requires_duplicate_detection=True))
-    faults = namespace.entity("one-id-faults")
-    await faults.send(envelopes, max_in_flight=1)
-    assert [m.application_properties["SourceSequenceNumber"] for m in await faults.peek()] == [11022, 35505]
 
 
 # -------------------------------------------------------------------- in a run
@@ -256,20 +243,6 @@ async def test_only_faults_of_rows_with_a_destination_are_sent(namespace: AsyncN
     assert [each.dead_letter_reason for each in await faults.peek()] == ["Bad"]
 
 
-async def test_duplicate_detection_drops_a_repeated_envelope(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue, _ = await queue_and_faults(namespace, "detected", 1)
-    shared_emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
-    policy = Policy(rejected=PolicyRow(Complete(), envelope_to="once"))
-    await namespace.pool(EntityAddress("once")).warm(1)
-    shared_emulator.faults.entity("once").drop_after_nth = 1
-    first = await queue.process(reject, policy=policy, max_wait=0.5)
-    assert first.settled == 0
-    assert (await queue.process(reject, policy=policy, max_wait=0.5)).settled == 1
-    assert len(await namespace.entity("once").peek()) == 1
-
-
 @pytest.mark.parametrize("by_session", [False, True])
 async def test_redelivered_message_gets_no_second_envelope(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, *, by_session: bool
@@ -322,30 +295,3 @@ async def test_unconfirmed_envelope_abandons_in_an_endless_run(
     (dead,) = await namespace.entity("hopeless/$dlq").peek()
     assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
     assert await namespace.entity("full").peek() == []
-
-
-async def test_refused_envelope_is_sent_when_its_message_comes_again(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue, faults = await queue_and_faults(namespace, "refused-once", 1)
-    calls: list[int] = []
-
-    def work(message: LockedMessage) -> None:
-        calls.append(message.delivery_count)
-        if len(calls) == 1:
-            shared_emulator.faults.entity("refused-once-faults").reject_condition = "amqp:not-allowed"
-            shared_emulator.faults.entity("refused-once-faults").reject_nth = 1
-        else:
-            processing.stop()
-        reject(message)
-
-    policy = Policy(rejected=PolicyRow(Complete(), envelope_to=faults.address))
-    processing = queue.processing(work, policy=policy, max_wait=None)
-    refused, sent = await processing.run()
-    assert calls == [0, 1]
-    assert not refused.ok
-    said, _, why = str(refused.description).partition(" was not confirmed: ")
-    assert said.endswith("The envelope to refused-once-faults")
-    assert why not in {"", *OutcomeStatus}, "it says what the service said"
-    assert sent.ok
-    assert (len(await queue.peek()), len(await faults.peek())) == (0, 1)

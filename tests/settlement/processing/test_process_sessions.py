@@ -236,26 +236,6 @@ async def test_error_ends_the_run_and_releases_the_session(namespace: AsyncNames
     assert {m.message_id: m.delivery_count for m in await queue.peek()} == {"a1": 1, "a2": 0}
 
 
-@pytest.mark.parametrize("seen", [True, False])
-async def test_lost_session_continues_where_it_was(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, *, seen: bool
-) -> None:
-    name = f"lost-session-{seen}"
-    queue = await filled_queue(namespace, name, in_turn("ab", 4), requires_session=True)
-    worker, lost = Worker(), threading.Event()
-
-    def work(message: LockedMessage) -> None:
-        worker(message)
-        if message.message_id == "a1" and not lost.is_set():
-            lost.set()
-            shared_emulator.lose_locks(name)
-
-    await queue.process(work, by_session=True, max_in_flight=2, max_wait=1, seen=seen)
-    assert worker.order["a"] == ["a0", "a1", "a2", "a3"], "what was done is remembered, and the order is kept"
-    assert worker.order["b"] == [f"b{n}" for n in range(4)]
-    assert await queue.peek() == []
-
-
 async def test_stop_ends_running_and_waiting_session_workers(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "stopped-session", in_turn("a", 2), requires_session=True)
     begun, go_on = threading.Event(), threading.Event()
@@ -286,13 +266,6 @@ async def test_max_messages_and_rejections_apply_within_a_session(namespace: Asy
     report = await queue.process(work, by_session=True, max_messages=2, max_wait=0.5)
     assert [outcome.verb for outcome in report] == ["dead-letter", "complete"]
     assert [message.delivery_count for message in await queue.peek()] == [0, 0]
-
-
-async def test_max_messages_counts_those_of_all_sessions(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "few-of-two", in_turn("ab", 2), requires_session=True)
-    report = await queue.process(lambda _: None, by_session=True, max_messages=3, max_wait=0.5)
-    assert report.settled == len(report) == 3
-    assert [message.delivery_count for message in await queue.peek()] == [0]
 
 
 async def test_max_messages_is_kept_by_sessions_worked_on_at_once(own: AsyncNamespace) -> None:

@@ -233,34 +233,6 @@ async def test_slow_work_locks_little_ahead(namespace: AsyncNamespace) -> None:
     assert await queue.peek() == []
 
 
-@pytest.mark.thorough
-async def test_a_second_of_slow_work_is_locked_ahead(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    queue = await filled_queue(namespace, "ahead", 20)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def work(message: LockedMessage) -> None:
-        if message.message_id == "m0":
-            time.sleep(1)
-            return
-        begun.set()
-        assert go_on.wait(60)
-
-    processing = queue.processing(work, max_wait=0.5)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(processing.run)
-        assert await anyio.to_thread.run_sync(begun.wait, 60)
-        with anyio.fail_after(30):
-            while processing.status.waiting != 1:  # noqa: ASYNC110 (as in until)
-                await anyio.sleep(0.02)
-        await anyio.sleep(0.6)
-        assert shared_emulator.counts("ahead").locked == 2, "the one in work, and the one that waits"
-        processing.stop()
-        go_on.set()
-    assert len(await queue.peek()) == 18
-
-
 async def test_max_messages_counts_those_that_came_again_once(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, Message, OutcomeStatus
+from sbnotebook.model import Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 
 pytestmark = pytest.mark.anyio
@@ -66,34 +66,6 @@ async def test_input_is_pulled_as_there_is_room(namespace: AsyncNamespace) -> No
     assert furthest_ahead <= 6
 
 
-async def test_messages_of_a_session_keep_their_order(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("ordered")
-    queue = namespace.entity("ordered")
-    messages = [Message(body=b"%d" % n, session_id=f"s{n % 3}") for n in range(120)]
-
-    report = await queue.send(messages, max_in_flight=8, batch_size=5)
-
-    assert report.ok
-    stored = await queue.peek()
-    for session in ("s0", "s1", "s2"):
-        numbers = [int(message.body) for message in stored if message.session_id == session]
-        assert numbers == sorted(numbers)
-        assert len(numbers) == 40
-
-
-async def test_rate_spreads_the_messages_over_time(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("slow")
-    await namespace.entity("slow").send([Message(body=b"warm")])
-    started = anyio.current_time()
-    await namespace.entity("slow").send([Message(body=b"x")] * 11, max_in_flight=5, batch_size=1, rate=20)
-    # The first goes at once, the eleventh ten twentieths of a second later.
-    assert anyio.current_time() - started >= 0.5
-    started = anyio.current_time()
-    await namespace.entity("slow").send([Message(body=b"x")] * 15, rate=10)
-    # A second's messages travel together, the rest a second later.
-    assert anyio.current_time() - started >= 1.0
-
-
 async def test_rate_is_kept_after_a_transfer_that_takes_long(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
@@ -125,16 +97,6 @@ async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNames
             await namespace.entity("orders").send([Message()], batch_size=size)
     with pytest.raises(ConfigurationError, match="queue or a topic"):
         await namespace.entity("orders/$dlq").send([Message()])
-
-
-async def test_pool_keeps_its_senders_warm(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("warm")
-    pool = namespace.pool(EntityAddress("warm"))
-    await pool.warm(3)
-    async with pool.slot() as first, pool.slot() as second, pool.slot() as third:
-        assert len({id(first), id(second), id(third)}) == 3
-    async with pool.slot() as again:
-        assert again in (first, second, third)
 
 
 async def test_failing_iterable_raises_after_the_rest_is_settled(namespace: AsyncNamespace) -> None:
@@ -189,13 +151,6 @@ async def test_auto_opens_more_senders_on_a_long_line(own: AsyncNamespace, emula
     limited = await queue.send(messages, batch_size=1, max_in_flight=4)
     assert limited.speed is not None
     assert limited.speed.in_flight <= 4
-
-
-async def test_many_sessions_with_one_message_each_are_sent(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("sessions")
-    queue = namespace.entity("sessions")
-    report = await queue.send((Message(body=b"x", session_id=f"s{n}") for n in range(300)), max_in_flight=4)
-    assert report.settled == 300
 
 
 async def test_ids_of_other_types_are_texts_in_the_report(namespace: AsyncNamespace) -> None:

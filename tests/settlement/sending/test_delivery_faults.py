@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
@@ -77,36 +77,6 @@ async def test_partitions_with_duplicate_detection_get_all_messages(
     messages = [Message(message_id=f"m{n:02}", partition_key=keys[n % len(keys)], body=b"x") for n in range(30)]
     report = await own.entity("parts").send(messages)
     assert report.ok, report.failures
-    peeked = await own.entity("parts").peek()
-    assert sorted(message.message_id or "" for message in peeked) == [message.message_id for message in messages]
-
-
-@pytest.mark.parametrize(("max_in_flight", "at_once"), [(8, range(5, 9)), (1, [1])])
-async def test_the_halves_of_a_refused_batch_are_sent_at_once(
-    own: AsyncNamespace,
-    emulator: RunningEmulator,
-    monkeypatch: pytest.MonkeyPatch,
-    max_in_flight: int,
-    at_once: Sequence[int],
-) -> None:
-    emulator.create_queue("parts", QueueOptions(enable_partitioning=True, requires_duplicate_detection=True))
-    emulator.faults.accept_delay_ms = 20
-    send, under_way, most = senders.send_payload, 0, 0
-
-    async def counted(*given: Any, **options: Any) -> None:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        try:
-            await send(*given, **options)
-        finally:
-            under_way -= 1
-
-    monkeypatch.setattr(senders, "send_payload", counted)
-    messages = [Message(message_id=f"m{n:02}", body=b"x") for n in range(40)]
-    report = await own.entity("parts").send(messages, max_in_flight=max_in_flight)
-    assert report.ok, report.failures
-    assert most in at_once
     peeked = await own.entity("parts").peek()
     assert sorted(message.message_id or "" for message in peeked) == [message.message_id for message in messages]
 
@@ -349,17 +319,6 @@ async def test_a_large_transfer_gets_more_time(
     pool.answer_within = 0.1
     assert (await send_many(pool, numbered(1))).ok
     await pool.close()
-
-
-async def test_busy_service_is_retried_and_nothing_arrives_twice(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
-) -> None:
-    await namespace.create_queue("busy")
-    await namespace.pool(EntityAddress("busy")).warm(4)
-    shared_emulator.faults.entity("busy").server_busy = 5
-    report = await namespace.entity("busy").send(numbered(60), max_in_flight=4, batch_size=5)
-    assert report.ok
-    await assert_true(namespace, "busy", report, 60)
 
 
 async def test_busy_service_gets_small_parts_of_what_was_packed(
