@@ -97,16 +97,6 @@ def until_all_have_left(emulator: RunningEmulator) -> None:
         time.sleep(0.01)
 
 
-def test_a_queue_forwards_to_an_entity_that_exists() -> None:
-    with running(queues={"q": QueueOptions(forward_to="late"), "late": None}, topics={"t": []}) as emulator:
-        assert emulator.counts("q").active == 0
-    with (
-        pytest.raises(EmulatorError, match="does not exist: 'missing'"),
-        running(queues={"q": QueueOptions(forward_to="missing")}),
-    ):
-        pass
-
-
 def test_an_idle_entity_is_deleted() -> None:
     clock = ManualClock()
     with running(queues={"brief": QueueOptions(auto_delete_on_idle=300_000)}, clock=clock) as emulator:

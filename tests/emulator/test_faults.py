@@ -17,7 +17,6 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
     ServiceBusServerBusyError,
-    SessionLockLostError,
 )
 
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
@@ -210,13 +209,6 @@ def test_the_outcome_of_a_settlement_is_unknown(
     assert emulator.counts("orders").active == left
 
 
-def test_a_request_can_end_its_connection(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:
-    emulator.faults.drop_before_nth = 1
-    with pytest.raises(ServiceBusConnectionError):
-        receiver.peek_messages()
-    assert len(receiver.peek_messages(sequence_number=1)) == 1
-
-
 def test_a_slow_disk_holds_up_everybody(sender: ServiceBusSender, emulator: RunningEmulator) -> None:
     emulator.faults.slow_disk_ms = 300
     assert seconds(lambda: sender.send_messages(X)) >= 0.3
@@ -247,18 +239,6 @@ def test_lost_locks_cost_no_delivery(
     with client.get_queue_receiver("orders") as other:
         (again,) = other.receive_messages(max_wait_time=5)
     assert (again.sequence_number, again.delivery_count) == (message.sequence_number, 0)
-
-
-def test_lost_locks_end_sessions(client: ServiceBusClient, emulator: RunningEmulator) -> None:
-    emulator.create_queue("chats", QueueOptions(requires_session=True))
-    with client.get_queue_sender("chats") as sender:
-        sender.send_messages(ServiceBusMessage("x", session_id="s"))
-    with client.get_queue_receiver("chats", session_id="s") as receiver:
-        (message,) = receiver.receive_messages(max_wait_time=5)
-        emulator.lose_locks()
-        with pytest.raises(SessionLockLostError):
-            receiver.complete_message(message)
-    assert emulator.counts("chats").locked == 0
 
 
 def test_closed_links_are_attached_again_by_the_next_call(
@@ -374,13 +354,6 @@ def test_a_link_refuses_a_settlement_after_minutes_of_renewal(
         receiver.complete_message(message)
     receiver.renew_message_lock(message)
     assert emulator.counts("orders").locked == 1
-
-
-def test_a_link_settles_before_those_minutes_are_over(receiver: ServiceBusReceiver, emulator: RunningEmulator) -> None:
-    emulator.faults.link_settles_minutes = 17
-    (message,) = receiver.receive_messages(max_wait_time=5)
-    receiver.complete_message(message)
-    assert active(emulator, 0)
 
 
 def test_too_many_unsettled_messages_detach_a_link(

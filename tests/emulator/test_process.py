@@ -148,13 +148,6 @@ def test_an_unusable_directory_is_reported(tmp_path: Path, taken: str) -> None:
         ensure_running(tmp_path / "emulator")
 
 
-@pytest.mark.parametrize("name", ["file", "file/below"])
-def test_a_file_is_no_directory(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(EmulatorStartError, match="cannot use the data directory"):
-        ensure_running(tmp_path / name)
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="the state of a process is read from /proc")
 @pytest.mark.thorough
 def test_emulator_ends_some_seconds_after_its_last_user(data_dir: Path) -> None:

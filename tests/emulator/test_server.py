@@ -35,33 +35,6 @@ async def test_one_port_speaks_amqp_and_http() -> None:
 
 
 @pytest.mark.anyio
-async def test_garbage_ends_only_its_own_connection() -> None:
-    async with (
-        EmulatorServer(queues=["orders"]) as server,
-        ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
-        client.get_queue_sender("orders") as sender,
-    ):
-        for garbage in (
-            b"\x16\x03\x01\x02\x00",  # what TLS begins with
-            b"A" * 50,
-            b"AMQP\x00\x01\x00\x00" + b"\xff" * 50,
-            b"AMQP\x03\x01\x00\x00\x00\x00\x00\x07\x02\x00\x00\x00",
-            b"GET / HTTP/9.9\r\n\r\n",
-            b"DELETE \xff\xfe",
-            b"\x00",
-        ):
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            writer.write(garbage)
-            writer.write_eof()
-            await asyncio.wait_for(reader.read(), 30)  # it comes to an end
-            writer.close()
-            await sender.send_messages(ServiceBusMessage("x"))
-        queue = server.broker.registry.find_queue("orders")
-        assert queue is not None
-        assert queue.counts.active == 7
-
-
-@pytest.mark.anyio
 async def test_a_second_port_is_the_same(unused_port: int) -> None:
     async with (
         EmulatorServer(http_port=unused_port),
@@ -154,20 +127,6 @@ async def test_many_clients_can_connect_while_it_is_busy() -> None:
         clients = [socket.create_connection(("127.0.0.1", server.port), timeout=2) for _ in range(300)]
         for client in clients:
             client.close()
-
-
-@pytest.mark.anyio
-async def test_stored_messages_are_loaded_again(tmp_path: Path) -> None:
-    for expected in (0, 1, 2):
-        async with EmulatorServer(data_dir=tmp_path, queues={"orders": QueueOptions(5_000, 2)}) as server:
-            queue = server.broker.registry.find_queue("orders")
-            assert queue is not None
-            assert (queue.counts.active, queue.options) == (expected, QueueOptions(5_000, 2))
-            async with (
-                ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
-                client.get_queue_sender("orders") as sender,
-            ):
-                await sender.send_messages(ServiceBusMessage("x"))
 
 
 @pytest.mark.anyio

@@ -102,13 +102,3 @@ def test_a_client_that_does_not_stop_writing_delays_no_other(emulator: RunningEm
                 flooding.push(LARGE, number)  # And it reads none of the answers.
         other.sender("others")
         assert other.transfer(MESSAGE).state == Accepted()
-
-
-def test_half_a_frame_from_many_clients_delays_no_other(emulator: RunningEmulator) -> None:
-    with ExitStack() as stack:
-        for _ in range(50):
-            half = connected(emulator, stack)
-            half.socket.sendall(b"\x00\x00\xff\xff\x02\x00\x00\x00" + bytes(1000))
-        other = connected(emulator, stack)
-        other.sender("orders")
-        assert other.transfer(MESSAGE).state == Accepted()

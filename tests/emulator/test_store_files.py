@@ -27,15 +27,6 @@ def queue(*messages: BrokeredMessage) -> Changes:
     return changes
 
 
-def test_a_second_emulator_is_kept_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BUSY_TIMEOUT, 0.1)
-    store = Store(tmp_path)
-    with pytest.raises(EmulatorError, match="Another emulator uses"):
-        Store(tmp_path)
-    store.close()
-    Store(tmp_path).close()
-
-
 OPENED_IN_ANOTHER_PROCESS = (
     "import sys; from pathlib import Path; from sbnotebook.emulator.store import Store, opening;"
     "opening.BUSY_TIMEOUT = 0.1; Store(Path(sys.argv[1]))"

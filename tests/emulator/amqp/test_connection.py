@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.amqp import Accepted, AmqpConnection, ConnectionClosed, Error, LinkDetached, TransferReceived
+from sbnotebook.emulator.amqp import AmqpConnection, ConnectionClosed, Error, LinkDetached, TransferReceived
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, SASL_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Open, Transfer
@@ -237,16 +237,6 @@ def test_events_before_a_violation_still_come(peer: Peer) -> None:
     events = peer.write_bytes(good + b"\xff" * 8 + good)
     assert events[:2] == [TransferReceived(link, 0, b"t", 0, b"payload", settled=False), LinkDetached(link, None)]
     assert len(events) == 3
-
-
-def test_connections_do_not_know_each_other(peer: Peer) -> None:
-    other = Peer().open()
-    link = other.sender()
-    peer.write_bytes(b"\xff" * 100)
-    assert peer.connection.is_closed
-    other.transfer(0)
-    link.settle(0, Accepted())
-    assert len(other.answers()) == 1
 
 
 def test_frames_larger_than_ours_are_never_sent() -> None:

@@ -271,10 +271,4 @@ def test_a_message_that_is_too_large_is_not_kept(peer: Peer) -> None:
     assert kept < 1_000_000
 
 
-def test_a_settled_message_that_is_too_large_is_dropped(peer: Peer) -> None:
-    peer.sender(max_message_size=10)
-    assert peer.transfer(0, b"x" * 11, settled=True) == []
-    assert [type(answer) for answer in peer.answers()] == [Flow]
-
-
 # -------------------------------------------------------------------------------------------- we send

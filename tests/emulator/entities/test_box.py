@@ -9,7 +9,6 @@ import pytest
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
-    BrokeredState,
     DeadLetterReason,
     Queue,
     QueueOptions,
@@ -48,54 +47,6 @@ def properties(message: BrokeredMessage) -> Any:
     return found.get(APPLICATION_PROPERTIES, {})
 
 
-@pytest.mark.parametrize(("settlement", "count"), [(ABANDON, 1), (RELEASE, 0)])
-def test_a_message_that_is_given_back_has_its_old_place(
-    queue: Queue, sent: Sent, settlement: Settlement, count: int
-) -> None:
-    fill(queue, sent, 3)
-    first, token = lock(queue)
-    lock(queue)
-    queue.settle(token, settlement, 1)
-    assert first.delivery_count == count
-    assert order(queue) == [1, 3]
-
-
-def test_after_too_many_failures_a_message_is_dead_lettered(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 1)
-    for now in (0, 10_000, 20_000):
-        lock(queue, now)
-        queue.expire(now + 10_000)
-    assert queue.message_count == 0
-    message = next(queue.dead_letter.peek(0, 1))
-    assert message.delivery_count == 3
-    assert properties(message) == {
-        "DeadLetterReason": "MaxDeliveryCountExceeded",
-        "DeadLetterErrorDescription": "Message could not be consumed after 3 delivery attempts.",
-    }
-
-
-def test_in_a_dead_letter_queue_no_delivery_counts(registry: Registry, queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 1)
-    queue.settle(lock(queue)[1], DEAD_LETTER, 0)
-    message, _ = lock(queue.dead_letter)
-    assert registry.next_deadline == 10_000
-    registry.expire(10_000)
-    assert (message.delivery_count, message.lock_token) == (0, None)
-    for _ in range(5):
-        queue.dead_letter.settle(lock(queue.dead_letter, 20_000)[1], ABANDON, 20_000)
-    queue.dead_letter.settle(lock(queue.dead_letter, 20_000)[1], DEFER, 20_000)
-    assert (message.delivery_count, message.state) == (0, BrokeredState.DEFERRED)
-
-
-def test_hundreds_of_deferred_messages_are_received_at_once(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 300)
-    for _ in range(300):
-        queue.settle(lock(queue)[1], DEFER, 0)
-    found = queue.receive_deferred(range(1, 301), now=0)
-    assert found is not None
-    assert [message.sequence_number for message in found] == list(range(1, 301))
-
-
 def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue, sent: Sent) -> None:
     queue.send(sent("x", properties={"a": 1, "b": 2}), 0)
     message, token = lock(queue)
@@ -121,18 +72,6 @@ def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Regis
     assert message.delivery_count == 0
     assert not registry.changes
     queue.settle(token, COMPLETE, 0)
-
-
-def test_delete_removes_old_unlocked_messages_oldest_first(queue: Queue, sent: Sent) -> None:
-    for now in range(6):
-        queue.send(sent(now), now)
-    lock(queue)
-    queue.settle(lock(queue)[1], DEFER, 9)
-    assert queue.delete(2, before=5, now=9) == 2
-    assert [message.sequence_number for message in queue.peek(0, 10)] == [1, 2, 5, 6]
-    assert queue.delete(10, before=5, now=9) == 1
-    assert queue.delete(10, before=5, now=9) == 0
-    assert order(queue) == [6]
 
 
 # --------------------------------------------------------------------------------------------- expiry
@@ -190,3 +129,15 @@ def test_a_sub_queue_has_no_dead_letter_queue(queue: Queue, sent: Sent) -> None:
     assert queue.dead_letter.dead_letter is None
     with pytest.raises(RefusedError, match="cannot be dead-lettered"):
         queue.dead_letter.settle(lock(queue.dead_letter)[1], DEAD_LETTER, 0)
+
+
+@pytest.mark.parametrize(("settlement", "count"), [(ABANDON, 1), (RELEASE, 0)])
+def test_a_message_that_is_given_back_has_its_old_place(
+    queue: Queue, sent: Sent, settlement: Settlement, count: int
+) -> None:
+    fill(queue, sent, 3)
+    first, token = lock(queue)
+    lock(queue)
+    queue.settle(token, settlement, 1)
+    assert first.delivery_count == count
+    assert order(queue) == [1, 3]

@@ -197,11 +197,6 @@ def test_a_message_knows_the_size_of_its_payload(payload: bytes | None, size: in
     assert BrokeredMessage(1, 1, 0, payload, size).size == known
 
 
-def test_a_new_message_has_no_lock_and_no_failed_delivery() -> None:
-    new = BrokeredMessage(1, 1, 0, b"abc")
-    assert (new.lock_token, new.locked_until, new.delivery_count, new.hops) == (None, 0, 0, 0)
-
-
 def test_an_empty_message_is_refused() -> None:
     with pytest.raises(AmqpDecodeError, match="it is empty"):
         read_sent(b"")

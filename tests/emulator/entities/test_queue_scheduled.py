@@ -2,8 +2,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from sbnotebook.emulator.entities import (
     BrokeredState,
     Queue,
@@ -13,10 +11,6 @@ from sbnotebook.emulator.entities import (
 )
 
 Sent = Callable[..., SentMessage]
-
-
-def numbers(queue: Queue) -> list[int]:
-    return [message.sequence_number for message in queue.peek(0, 100)]
 
 
 def test_a_scheduled_message_gets_a_new_number_when_it_is_due(registry: Registry, queue: Queue, sent: Sent) -> None:
@@ -33,17 +27,6 @@ def test_a_scheduled_message_gets_a_new_number_when_it_is_due(registry: Registry
     assert (active.state, active.payload) == (BrokeredState.ACTIVE, scheduled.payload)
     assert queue.counts.scheduled == 0
     assert not queue.cancel_scheduled([1])
-
-
-@pytest.mark.parametrize("life", [500, 2_500])
-def test_a_scheduled_message_lives_from_its_time_on(registry: Registry, queue: Queue, sent: Sent, life: int) -> None:
-    queue.send(sent("later", scheduled_time=1_000, time_to_live=life), 0)
-    registry.expire(999)
-    assert numbers(queue) == [1]
-    registry.expire(1_200)  # later than it was due
-    assert next(queue.peek(0, 1)).expires_at == 1_200 + life
-    registry.expire(1_200 + life)
-    assert queue.message_count == 0
 
 
 def test_scheduled_messages_are_forwarded_once_they_are_active(registry: Registry, queue: Queue, sent: Sent) -> None:

@@ -13,10 +13,3 @@ def test_the_quotas_are_those_of_the_documentation() -> None:
         (large, largest, large, large, None, 1_000_000, 2000, True),
     ]
     assert (MAX_HEADER_SIZE, MAX_PROPERTY_SIZE, MAX_ID_LENGTH, MAX_HOPS) == (65_536, 32_768, 128, 4)
-
-
-def test_an_entity_can_lower_or_raise_its_limit() -> None:
-    assert Tier.PREMIUM.quotas.message_size(None) == 1024 * 1024
-    assert Tier.PREMIUM.quotas.message_size(1) == 1024
-    assert Tier.PREMIUM.quotas.message_size(200_000) == 102_400 * 1024
-    assert Tier.STANDARD.quotas.message_size(512) == 256 * 1024

@@ -152,14 +152,6 @@ def test_a_topic_goes_with_its_subscriptions(registry: Registry, sent: Sent) -> 
     assert not registry.changes
 
 
-def test_clearing_removes_all(registry: Registry) -> None:
-    topic, queue = registry.create_topic("t"), registry.create_queue("q")
-    subscription = registry.create_subscription(topic, "s")
-    assert registry.clear() == [queue, subscription, topic]
-    assert registry.entities == []
-    assert registry.create_queue("q").record.entity_id == 4  # Numbers of entities are not used again.
-
-
 # ----------------------------------------------------------------------------------------------- time
 
 

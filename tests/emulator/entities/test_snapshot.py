@@ -77,37 +77,6 @@ def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry,
     ]
 
 
-def test_sessions_come_back(registry: Registry, kept: OnDisk, sent: Sent) -> None:
-    queue = registry.create_queue("q", QueueOptions(requires_session=True))
-    for name, when in (("a", None), ("b", 50), ("c", None)):
-        queue.send(sent("x", session_id=name, scheduled_time=when), 0)
-    for name, state in (("a", b"1"), ("d", b"2"), ("e", None)):
-        accepted = queue.accept_session(name, 0)
-        assert accepted is not None
-        queue.set_session_state(accepted[0], state, 3)
-    held = queue.receive(0, queue.held_session("a", 0))
-    assert held is not None
-    assert held.lock_token is not None
-    queue.settle(held.lock_token, DEFER, 0)
-    restored = again(registry, kept)
-    found = restored.find_queue("q")
-    assert found is not None
-    assert found.sessions is not None
-    assert [each.session_id for each in found.sessions.listed(None)] == ["a", "c", "d"]
-    assert [each.session_id for each in found.sessions.listed(3)] == ["a", "d"]
-    assert found.total_size == found.log.size_bytes + 2 == queue.total_size
-    accepted = found.accept_session(None, 5)
-    assert accepted is not None
-    assert accepted[0].session_id == "c"
-    accepted = found.accept_session("a", 5)
-    assert accepted is not None
-    assert accepted[0].state == b"1"
-    assert found.receive_deferred([1], 5, session=accepted[0]) is not None
-    assert not found.has_available
-    restored.delete(found)
-    assert restored.residency.size == 0
-
-
 def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: OnDisk, sent: Sent) -> None:
     options = QueueOptions(requires_session=True)
     queue = registry.create_queue("q", options)

@@ -6,7 +6,6 @@ import http.client
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import anyio.lowlevel
@@ -179,33 +178,6 @@ def test_a_clock_for_the_entities_alone_expires_no_token(emulator: RunningEmulat
         another.advance(86_400)
         sender.send_messages(ServiceBusMessage("after"))
     assert receive(emulator.connection_string) == ["before", "after"]
-
-
-def test_a_missing_entity_refuses_the_token(emulator: RunningEmulator) -> None:
-    with pytest.raises(ServiceBusAuthenticationError) as caught:
-        send(emulator.connection_string, "Team/Nobody")
-    host = emulator.http_url.removeprefix("http://")
-    assert f"The messaging entity 'sb://{host}/Team/Nobody' could not be found." in caught.value.exc_msg
-
-
-def test_a_missing_claim_is_named_with_the_address(emulator: RunningEmulator) -> None:
-    with pytest.raises(ServiceBusAuthorizationError) as caught:
-        receive(connection_string(emulator, "sender", "send-1"), "Orders")
-    host = emulator.http_url.removeprefix("http://")
-    assert f"Resource: 'sb://{host}/orders'." in str(caught.value)
-
-
-def test_an_operation_needs_its_own_claim(emulator: RunningEmulator) -> None:
-    """Without the right Send a client cannot schedule, and without Listen it cannot peek."""
-    sender = connection_string(emulator, "sender", "send-1")
-    listener = connection_string(emulator, "listener", "listen-1")
-    tomorrow = datetime.now(UTC) + timedelta(days=1)
-    with client_of(sender) as client, client.get_queue_sender("orders") as link:
-        numbers = link.schedule_messages([ServiceBusMessage("a"), ServiceBusMessage("b")], tomorrow)
-        link.cancel_scheduled_messages(numbers[:1])
-    with client_of(listener) as client, client.get_queue_receiver("orders") as receiver:
-        assert [str(message) for message in receiver.peek_messages(5)] == ["b"]
-    assert emulator.counts("orders").scheduled == 1
 
 
 @pytest.mark.parametrize(

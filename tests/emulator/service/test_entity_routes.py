@@ -226,15 +226,6 @@ def test_an_entity_that_forwards_is_not_deleted(
     assert [each.name for each in admin.list_queues()] == ["orders", "q"]
 
 
-def test_a_message_goes_where_the_address_says(admin: ServiceBusAdministrationClient, client: ServiceBusClient) -> None:
-    address = "https://elsewhere.servicebus.windows.net/orders"
-    assert admin.create_queue("q", forward_to=address).forward_to == address
-    with client.get_queue_sender("q") as sender, client.get_queue_receiver("orders") as receiver:
-        sender.send_messages(ServiceBusMessage("on"))
-        (message,) = receiver.receive_messages(max_wait_time=5)
-        assert str(message) == "on"
-
-
 @pytest.mark.parametrize("option", ["forward_to", "forward_dead_lettered_messages_to"])
 def test_a_target_of_forwarding_must_exist(admin: ServiceBusAdministrationClient, option: str) -> None:
     admin.create_topic("t")
@@ -398,19 +389,6 @@ def test_rules_keep_the_types_of_their_values(admin: ServiceBusAdministrationCli
     assert caught.value.status_code == 400
 
 
-def test_rules_that_were_changed_decide_what_comes(
-    admin: ServiceBusAdministrationClient, client: ServiceBusClient
-) -> None:
-    admin.create_topic("t")
-    admin.create_subscription("t", "s")
-    rule = admin.get_rule("t", "s", "$Default")
-    rule.filter = SqlRuleFilter("sys.Label = 'red'")
-    admin.update_rule("t", "s", rule)
-    with client.get_topic_sender("t") as sender, client.get_subscription_receiver("t", "s") as receiver:
-        sender.send_messages([ServiceBusMessage(color, subject=color) for color in ("blue", "red")])
-        assert [str(message) for message in receiver.receive_messages(2, max_wait_time=1)] == ["red"]
-
-
 def test_large_messages_need_the_tier_premium() -> None:
     with running(tier=Tier.STANDARD) as emulator, administration_client(emulator.connection_string) as admin:
         assert admin.get_namespace_properties().messaging_sku == "Standard"
@@ -422,33 +400,3 @@ def test_large_messages_need_the_tier_premium() -> None:
         topic.max_message_size_in_kilobytes = 1024
         with pytest.raises(HttpResponseError, match="Premium only"):
             admin.update_topic(topic)
-
-
-@pytest.mark.parametrize("tier", [Tier.STANDARD, Tier.PREMIUM])
-def test_express_entities_are_not_for_the_tier_premium(tier: Tier) -> None:
-    with running(tier=tier) as emulator, administration_client(emulator.connection_string) as admin:
-        for create in (admin.create_queue, admin.create_topic):
-            if tier is Tier.STANDARD:
-                assert create(f"{create.__name__}d", enable_express=True).enable_express
-                continue
-            with pytest.raises(HttpResponseError, match="Express entities") as caught:
-                create("express", enable_express=True)
-            assert caught.value.status_code == 400
-
-
-@pytest.mark.parametrize("kilobytes", [1, 1023, 102_401])
-def test_large_messages_have_limits(admin: ServiceBusAdministrationClient, kilobytes: int) -> None:
-    with pytest.raises(HttpResponseError, match="MaxMessageSizeInKilobytes"):
-        admin.create_queue("q", max_message_size_in_kilobytes=kilobytes)
-
-
-def test_the_tier_basic_has_no_topics() -> None:
-    with running(tier=Tier.BASIC) as emulator, administration_client(emulator.connection_string) as admin:
-        with pytest.raises(HttpResponseError, match="does not have topics") as caught:
-            admin.create_topic("t")
-        assert caught.value.status_code == 400
-
-
-def test_the_namespace_says_its_tier(admin: ServiceBusAdministrationClient) -> None:
-    properties = admin.get_namespace_properties()
-    assert (properties.messaging_sku, properties.namespace_type) == ("Premium", "Messaging")

@@ -79,16 +79,6 @@ def test_an_invalid_request_changes_nothing(emulator: RunningEmulator, document:
     assert emulator.faults.server_busy == 5
 
 
-def test_the_faults_of_links_are_set_over_http(emulator: RunningEmulator) -> None:
-    faults = {"link_settles_minutes": 17, "max_unsettled": 5000, "over_max_unsettled": "stop"}
-    status, answer = post(emulator, mixed_partitions="refused", entities={"orders": faults})
-    assert status == 200
-    assert isinstance(answer, dict)
-    assert answer["mixed_partitions"] == "refused"
-    orders = emulator.faults.at("orders")
-    assert (orders.link_settles_minutes, orders.max_unsettled, orders.over_max_unsettled) == (17, 5000, "stop")
-
-
 def test_reset_comes_first(emulator: RunningEmulator) -> None:
     post(emulator, server_busy=5, reject_nth=2, entities={"orders": {"server_busy": 1}}, freeze_new=True)
     status, answer = post(emulator, reset=True, reject_nth=1)

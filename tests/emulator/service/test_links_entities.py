@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from azure.servicebus.exceptions import (
 from sbnotebook.amqp import Int, Symbol, encode
 from sbnotebook.emulator import (
     EntityStatus,
-    ManualClock,
     QueueOptions,
     RunningEmulator,
     SubscriptionOptions,
@@ -33,7 +31,6 @@ from sbnotebook.emulator import (
 )
 from sbnotebook.emulator.amqp import Accepted, Error, Modified, Outcome, Rejected
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Transfer
-from sbnotebook.emulator.entities import Counts
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_client import ask, described
 
@@ -125,20 +122,6 @@ def change(emulator: RunningEmulator, path: str, kind: str, content: str) -> Non
     assert status == 200, answer
 
 
-def test_each_subscription_gets_its_copy(
-    client: ServiceBusClient, emulator: RunningEmulator, receive: Callable[..., list[Any]]
-) -> None:
-    emulator.create_topic("events")
-    for name in ("audit", "bills"):
-        emulator.create_subscription("events", name)
-    with client.get_topic_sender("events") as sender:
-        sender.send_messages([ServiceBusMessage("1", application_properties={"n": 1}), ServiceBusMessage("2")])
-        first, second = receive("events", "audit")
-        assert ([str(first), str(second)], first.application_properties) == (["1", "2"], {b"n": 1})
-        assert emulator.counts("events/subscriptions/BILLS").active == 2
-        assert [str(message) for message in receive("events", "bills")] == ["1", "2"]
-
-
 def test_a_topic_is_sent_to_and_a_subscription_received_from(
     client: ServiceBusClient, connect: Connect, emulator: RunningEmulator
 ) -> None:
@@ -152,20 +135,6 @@ def test_a_topic_is_sent_to_and_a_subscription_received_from(
     raw = connect()
     raw.sender("events/Subscriptions/audit")
     assert "amqp:not-allowed" in raw.refusal()
-
-
-def test_a_scheduled_message_of_a_topic(
-    client: ServiceBusClient, clock: ManualClock, emulator: RunningEmulator, receive: Callable[..., list[Any]]
-) -> None:
-    emulator.create_topic("events")
-    emulator.create_subscription("events", "audit")
-    with client.get_topic_sender("events") as sender:
-        when = datetime.fromtimestamp(clock.now() / 1000 + 10, UTC)
-        (first, _) = sender.schedule_messages([ServiceBusMessage("1"), ServiceBusMessage("2")], when)
-        sender.cancel_scheduled_messages(first)
-    assert receive("events", "audit") == []
-    clock.advance(10)
-    assert [str(message) for message in receive("events", "audit")] == ["2"]
 
 
 @pytest.mark.parametrize(
@@ -279,20 +248,6 @@ def test_a_full_entity_takes_nothing_more(client: ServiceBusClient, emulator: Ru
     assert emulator.counts("full").active == 2
 
 
-def test_a_duplicate_is_accepted_and_dropped(
-    client: ServiceBusClient, clock: ManualClock, emulator: RunningEmulator
-) -> None:
-    options = QueueOptions(requires_duplicate_detection=True, duplicate_detection_window=20_000)
-    emulator.create_queue("once", options)
-    message = ServiceBusMessage("x", message_id="1")
-    send(client, "once", message, message)
-    send(client, "once", message, ServiceBusMessage("y", message_id="2"))
-    assert emulator.counts("once").active == 2
-    clock.advance(20)
-    send(client, "once", message)
-    assert emulator.counts("once").active == 3
-
-
 def test_a_forwarded_message_is_received_where_it_has_come(
     client: ServiceBusClient, emulator: RunningEmulator, receive: Callable[..., list[Any]]
 ) -> None:
@@ -304,37 +259,6 @@ def test_a_forwarded_message_is_received_where_it_has_come(
     ):
         receiver.receive_messages(max_wait_time=1)
     assert [str(message) for message in receive("orders")] == ["1"]
-
-
-def test_failed_forwards_go_to_the_transfer_dead_letter_queue(
-    client: ServiceBusClient, emulator: RunningEmulator, receive: Callable[..., list[Any]]
-) -> None:
-    emulator.create_queue("front", QueueOptions(forward_to="closed"))
-    emulator.create_queue("closed", QueueOptions(status=EntityStatus.SEND_DISABLED))
-    send(client, "front", ServiceBusMessage("1"))
-    assert emulator.counts("front").transfer_dead_letter == 1
-    (dead,) = receive("front", sub_queue="transferdeadletter")
-    assert str(dead) == "1"
-    assert dead.dead_letter_reason
-    assert emulator.counts("front") == Counts(0, 0, 0, 0, 0)
-
-
-@pytest.mark.parametrize("how", ["dead-lettered", "forwarded"])
-def test_a_message_keeps_the_time_to_live_of_its_entity(
-    client: ServiceBusClient, emulator: RunningEmulator, how: str
-) -> None:
-    options = QueueOptions(default_time_to_live=60_000, forward_to="orders" if how == "forwarded" else None)
-    emulator.create_queue("brief", options)
-    lives = [timedelta(hours=5), None, timedelta(seconds=5)]
-    send(client, "brief", *(ServiceBusMessage("x", time_to_live=life) for life in lives))
-    if how == "dead-lettered":
-        with client.get_queue_receiver("brief") as receiver:
-            for message in receiver.receive_messages(3, max_wait_time=5):
-                receiver.dead_letter_message(message)
-    name, sub_queue = ("orders", None) if how == "forwarded" else ("brief", "deadletter")
-    with client.get_queue_receiver(name, sub_queue=sub_queue) as receiver:
-        found = [message.time_to_live for message in receiver.peek_messages(5)]
-    assert found == [timedelta(seconds=seconds) for seconds in (60, 60, 5)]
 
 
 def test_dead_letters_are_forwarded_and_tell_their_source(
@@ -354,21 +278,6 @@ def test_dead_letters_are_forwarded_and_tell_their_source(
         client.get_subscription_receiver("events", "audit", sub_queue="deadletter") as receiver,
     ):
         receiver.receive_messages(max_wait_time=1)
-
-
-def test_a_message_expires(
-    client: ServiceBusClient, clock: ManualClock, emulator: RunningEmulator, receive: Callable[..., list[Any]]
-) -> None:
-    base = QueueOptions(default_time_to_live=10_000)
-    emulator.create_queue("short", base)
-    emulator.create_queue("kept", replace(base, dead_letter_on_expiration=True))
-    for name in ("short", "kept"):
-        send(client, name, X)
-    clock.advance(10)
-    assert receive("short") == receive("kept") == []
-    assert emulator.counts("short") == Counts(0, 0, 0, 0, 0)
-    (dead,) = receive("kept", sub_queue="deadletter")
-    assert dead.dead_letter_reason == "TTLExpiredException"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from azure.servicebus.exceptions import (
     OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusError,
-    SessionCannotBeLockedError,
     SessionLockLostError,
 )
 
@@ -22,7 +21,6 @@ from sbnotebook.amqp import AmqpValue, Described, Symbol, UInt, ULong
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, SubscriptionOptions
 from sbnotebook.emulator.amqp import Rejected, Source
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Flow, Transfer
-from sbnotebook.emulator.entities import Counts
 from tests.emulator.service.conftest import Connect, RawClient
 
 FILTER = Symbol("com.microsoft:session-filter")
@@ -85,40 +83,6 @@ def test_a_session_is_received_in_order_and_alone(client: ServiceBusClient, cloc
         assert round(locked_until.timestamp() * 1000) == clock.now() + 30_000
         send("b", "b2")
         assert bodies(b, wait=5) == ["b2"]
-
-
-def test_settlements_within_a_session(client: ServiceBusClient, emulator: RunningEmulator, send: Any) -> None:
-    send("a", "complete", "abandon", "dead-letter", "defer")
-    with session(client, "a") as receiver:
-        complete, abandon, dead_letter, defer = receiver.receive_messages(4, max_wait_time=5)
-        receiver.complete_message(complete)
-        receiver.abandon_message(abandon)
-        receiver.dead_letter_message(dead_letter, reason="Bad")
-        receiver.defer_message(defer)
-        (again,) = receiver.receive_messages(max_wait_time=5)
-        assert (str(again), again.delivery_count) == ("abandon", 1)
-        assert emulator.counts("chats") == Counts(1, 1, 1, 0, 1)
-    with client.get_queue_receiver("chats", sub_queue="deadletter") as receiver:
-        (dead,) = receiver.receive_messages(max_wait_time=5)
-        assert (str(dead), dead.dead_letter_reason, dead.session_id) == ("dead-letter", "Bad", "a")
-
-
-def test_receive_and_delete_within_a_session(client: ServiceBusClient, emulator: RunningEmulator, send: Any) -> None:
-    send("a", "1", "2")
-    with client.get_queue_receiver("chats", session_id="a", receive_mode="receiveanddelete") as receiver:
-        assert bodies(receiver) == ["1", "2"]
-    assert emulator.counts("chats") == Counts(0, 0, 0, 0, 0)
-
-
-def test_a_session_is_held_by_one_client(client: ServiceBusClient, send: Any) -> None:
-    send("a", "1")
-    with session(client, "a") as first:
-        with pytest.raises(SessionCannotBeLockedError, match="'a' cannot be accepted"), session(client, "a"):
-            pass
-        assert bodies(first) == ["1"]
-    with session(client, "a") as second:
-        (message,) = second.receive_messages(max_wait_time=5)
-        assert (str(message), message.delivery_count) == ("1", 0)  # given back with the session, uncounted
 
 
 def test_a_session_without_messages_can_be_accepted(client: ServiceBusClient, send: Any) -> None:
@@ -214,16 +178,6 @@ def test_a_lost_lock_is_reported_frame_by_frame(connect: Connect, clock: ManualC
     assert holder.read(Flow).link_credit == 0  # The link is there for a second yet, and nothing is received over it.
     clock.advance(1)
     assert "com.microsoft:session-lock-lost" in holder.refusal()
-
-
-def test_a_renewed_session_keeps_its_messages(client: ServiceBusClient, clock: ManualClock, send: Any) -> None:
-    send("a", "1")
-    with session(client, "a") as receiver:
-        (message,) = receiver.receive_messages(max_wait_time=5)
-        clock.advance(20)
-        assert round(receiver.session.renew_lock().timestamp() * 1000) == clock.now() + 30_000
-        clock.advance(20)
-        receiver.complete_message(message)
 
 
 def test_an_entity_with_sessions_needs_a_session_receiver(client: ServiceBusClient, send: Any) -> None:

@@ -86,15 +86,6 @@ def test_a_drain_is_answered(connect: Connect) -> None:
     assert client.read(Flow).drain
 
 
-def test_credit_that_comes_with_the_attach_is_used(connect: Connect) -> None:
-    client = connect()
-    client.sender("orders")
-    client.transfer(MESSAGE)
-    client.receiver("orders", handle=1)
-    client.flow(1, 1)
-    assert client.read(Transfer).settled is False
-
-
 def test_a_shut_session_window_locks_nothing(connect: Connect, emulator: RunningEmulator) -> None:
     client = connect()
     client.sender("orders")
@@ -137,20 +128,3 @@ def test_a_deleted_queue_detaches_its_links(connect: Connect, emulator: RunningE
     emulator.create_queue("orders")
     client.sender("orders", 0)
     assert client.transfer(MESSAGE).state == Accepted()
-
-
-def test_messages_wait_for_a_client_that_does_not_read(connect: Connect, emulator: RunningEmulator) -> None:
-    sender, slow = connect(), connect()
-    sender.sender("orders")
-    large = data(b"x" * 500_000)
-    for number in range(60):
-        sender.transfer(large, number)
-    slow.receiver("orders")
-    slow.flow(1, 60)
-    sender.receiver("orders/$management")  # answered after the turn that delivered
-    held = emulator.counts("orders").locked
-    assert held < 60
-    arrived = 0
-    while arrived < 60:
-        arrived += not slow.read(Transfer).more
-    assert emulator.counts("orders").locked == 60

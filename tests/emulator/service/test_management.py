@@ -13,7 +13,7 @@ from azure.servicebus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
-from azure.servicebus.exceptions import MessageLockLostError, MessageNotFoundError, MessageSizeExceededError
+from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceededError
 
 from sbnotebook.amqp import AmqpValue, Array, Long, Timestamp, UInt
 from sbnotebook.emulator import ManualClock, RunningEmulator
@@ -46,37 +46,6 @@ def test_a_page_of_large_messages_is_short_but_never_empty(client: ServiceBusCli
             sender.send_messages(ServiceBusMessage(b"x" * size))
     with client.get_queue_receiver("orders") as receiver:
         assert [len(receiver.peek_messages(10)) for _ in range(4)] == [3, 1, 1, 0]
-
-
-def test_peek_tells_the_state(client: ServiceBusClient, clock: ManualClock) -> None:
-    send(client, *(ServiceBusMessage(str(number)) for number in range(3)))
-    with client.get_queue_sender("orders") as sender:
-        sender.schedule_messages(ServiceBusMessage("later"), in_seconds(clock, 60))
-    with client.get_queue_receiver("orders") as receiver:
-        defer, _ = receiver.receive_messages(2, max_wait_time=5)
-        receiver.defer_message(defer)
-        states = [message.state for message in receiver.peek_messages(10, sequence_number=1)]
-    state = ServiceBusMessageState
-    assert states == [state.DEFERRED, state.ACTIVE, state.ACTIVE, state.SCHEDULED]
-
-
-def test_a_renewed_lock_lasts(client: ServiceBusClient, clock: ManualClock) -> None:
-    send(client, ServiceBusMessage("slow"))
-    with client.get_queue_receiver("orders") as receiver:
-        (message,) = receiver.receive_messages(max_wait_time=5)
-        clock.advance(20)
-        assert receiver.renew_message_lock(message) == in_seconds(clock, 30)
-        clock.advance(20)
-        receiver.complete_message(message)
-
-
-def test_a_lost_lock_cannot_be_renewed(client: ServiceBusClient, clock: ManualClock) -> None:
-    send(client, ServiceBusMessage("slow"))
-    with client.get_queue_receiver("orders") as receiver:
-        (message,) = receiver.receive_messages(max_wait_time=5)
-        clock.advance(30)
-        with pytest.raises(MessageLockLostError):
-            receiver.renew_message_lock(message)
 
 
 def test_deferred_messages_are_received_by_number(client: ServiceBusClient, emulator: RunningEmulator) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from sbnotebook.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
+from sbnotebook.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp
 from sbnotebook.amqp.sections import DATA, DELIVERY_ANNOTATIONS, PROPERTIES, section_value, split
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.emulator.entities import Counts
@@ -126,37 +126,6 @@ def test_messages_are_deleted_in_batches(
         assert node.ask("batch-delete-messages", body) == (200, "", {"message-count": 2})
         assert node.ask("batch-delete-messages", body)[0] == 204
         assert emulator.counts("orders") == Counts(2, 1, 0, 0, 0)  # locked messages, and later ones
-
-
-def test_dead_letters_are_deleted_in_batches(
-    connect: Connect, clock: ManualClock, emulator: RunningEmulator, lock: Callable[[int], list[Any]]
-) -> None:
-    tokens = lock(2)
-    client = connect()
-    dead: AmqpValue = {"disposition-status": "suspended", "lock-tokens": Array(tokens)}
-    assert Node(client, "orders").ask("update-disposition", dead)[0] == 200
-    body: AmqpValue = {"message-count": Int(10), "enqueued-time-utc": Timestamp(clock.now() + 1)}
-    found = Node(connect(), "orders/$DeadLetterQueue").ask("batch-delete-messages", body)
-    assert found == (200, "", {"message-count": 2})
-    assert emulator.counts("orders") == Counts(0, 0, 0, 0, 0)
-
-
-@pytest.mark.parametrize(("mode", "has_token", "left"), [(0, False, 0), (1, True, 1)])
-def test_deferred_messages_are_deleted_or_locked(
-    connect: Connect,
-    emulator: RunningEmulator,
-    lock: Callable[[int], list[Any]],
-    mode: int,
-    *,
-    has_token: bool,
-    left: int,
-) -> None:
-    node = Node(connect(), "orders")
-    node.ask("update-disposition", {"disposition-status": "defered", "lock-tokens": Array(lock(1))})
-    wanted: AmqpValue = {"sequence-numbers": Array([Long(1)], Long), "receiver-settle-mode": UInt(mode)}
-    status, _, body = node.ask("receive-by-sequence-number", wanted)
-    assert (status, "lock-token" in body["messages"][0]) == (200, has_token)
-    assert emulator.counts("orders").locked == emulator.counts("orders").deferred == left
 
 
 @pytest.mark.parametrize(("omit", "has_body"), [(True, False), (False, True), (None, True)])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
-from azure.servicebus.exceptions import MessageNotFoundError, ServiceBusError, SessionLockLostError
+from azure.servicebus.exceptions import ServiceBusError, SessionLockLostError
 
 from sbnotebook.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
-from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, Tier, running
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.emulator.amqp import Source
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach
 from sbnotebook.emulator.entities import Counts
@@ -117,19 +116,6 @@ def test_sessions_are_listed(client: ServiceBusClient, emulator: RunningEmulator
     assert list(client.list_queue_sessions("chats")) == ["a", "with state"]
 
 
-def test_sessions_are_listed_whose_state_was_set_since(
-    client: ServiceBusClient, emulator: RunningEmulator, clock: ManualClock
-) -> None:
-    del emulator
-    send(client, "without", "1")
-    for name in ("old", "new"):
-        with session(client, name) as receiver:
-            receiver.session.set_state(b"x")
-        clock.advance(10)
-    since = datetime.fromtimestamp(clock.now() / 1000 - 15, UTC)
-    assert list(client.list_queue_sessions("chats", state_updated_after=since)) == ["new"]
-
-
 def test_lists_come_in_pages(connect: Connect, client: ServiceBusClient, emulator: RunningEmulator) -> None:
     del emulator
     for number in range(3):
@@ -139,34 +125,6 @@ def test_lists_come_in_pages(connect: Connect, client: ServiceBusClient, emulato
     assert [status for status, _, _ in answers] == [200, 200, 204]
     assert [list(body["sessions-ids"]) for _, _, body in answers[:2]] == [["s0", "s1"], ["s2"]]
     assert node.ask("get-message-sessions", _page(-1, 2))[:2] == (400, "com.microsoft:argument-error")
-
-
-def test_many_sessions_are_all_listed(client: ServiceBusClient, emulator: RunningEmulator) -> None:
-    del emulator
-    with client.get_queue_sender("chats") as sender:
-        sender.send_messages([ServiceBusMessage("x", session_id=f"{number:04}") for number in range(250)])
-    assert list(client.list_queue_sessions("chats")) == [f"{number:04}" for number in range(250)]
-
-
-def test_a_peek_sees_the_session_alone(client: ServiceBusClient, emulator: RunningEmulator) -> None:
-    del emulator
-    send(client, "a", "a1")
-    send(client, "b", "b1")
-    send(client, "a", "a2")
-    with session(client, "a") as receiver:
-        assert [str(message) for message in receiver.peek_messages(10)] == ["a1", "a2"]
-
-
-def test_deferred_messages_belong_to_their_session(client: ServiceBusClient, emulator: RunningEmulator) -> None:
-    send(client, "a", "a1")
-    send(client, "b", "b1")
-    with session(client, "a") as receiver, session(client, "b") as other:
-        receiver.defer_message(receiver.receive_messages(max_wait_time=5)[0])
-        with pytest.raises(MessageNotFoundError):
-            other.receive_deferred_messages([1])
-        (message,) = receiver.receive_deferred_messages([1])
-        receiver.complete_message(message)
-    assert emulator.counts("chats") == Counts(1, 0, 0, 0, 0)
 
 
 def test_a_deferred_message_goes_back_with_its_session(client: ServiceBusClient, emulator: RunningEmulator) -> None:
@@ -239,14 +197,6 @@ def test_update_disposition_within_a_session(
         assert emulator.counts("chats") == Counts(0, 0, 1, 0, 1)
         renew = node.ask("renew-lock", {"lock-tokens": Array([third.lock_token])})
         assert renew[:2] == (400, "amqp:not-allowed")
-
-
-def test_a_tier_without_sessions_refuses_them() -> None:
-    with (
-        running(tier=Tier.BASIC) as emulator,
-        pytest.raises(Exception, match="The tier Basic does not have requires_session"),
-    ):
-        emulator.create_queue("chats", QueueOptions(requires_session=True))
 
 
 def _page(skip: int, top: int) -> AmqpValue:

@@ -52,12 +52,6 @@ def test_the_ids_of_transactions_are_unique(work: Work) -> None:
     assert all(0 < len(txn_id) <= 255 and txn_id.isascii() for txn_id in ids)
 
 
-def test_an_empty_transaction_can_be_discharged(work: Work) -> None:
-    client = work()
-    client.commit(client.declare())
-    assert client.discharge(client.declare(), fail=True) == Accepted()
-
-
 @pytest.mark.parametrize(
     ("payload", "condition"),
     [
@@ -251,32 +245,6 @@ def test_a_settlement_may_stay_unsettled_until_the_discharge(work: Work, emulato
     assert emulator.counts("orders").active == 0
 
 
-def test_a_rolled_back_message_can_be_settled_without_one(work: Work, emulator: RunningEmulator) -> None:
-    client = work()
-    delivery = held(client)
-    txn_id = client.declare()
-    client.settle(delivery, Modified(delivery_failed=True), txn_id)
-    client.discharge(txn_id, fail=True)
-    assert client.settle(delivery, Accepted()).state == Accepted()
-    assert emulator.counts("orders").active == 0
-
-
-@pytest.mark.parametrize("sends_first", [True, False])
-def test_a_send_and_a_complete_are_one(work: Work, emulator: RunningEmulator, sends_first: bool) -> None:
-    client = work()
-    delivery = held(client)
-    for fail in (True, False):
-        txn_id = client.declare()
-        if sends_first:
-            client.send("orders", body("clone"), txn_id)
-        client.settle(delivery, Accepted(), txn_id)
-        if not sends_first:
-            client.send("orders", body("clone"), txn_id)
-        client.discharge(txn_id, fail=fail)
-        counts = emulator.counts("orders")
-        assert (counts.active, counts.locked) == ((1, 1) if fail else (1, 0))
-
-
 @pytest.mark.parametrize("parent", ["orders", "events/subscriptions/audit"])
 def test_a_dead_letter_goes_back_to_its_entity(work: Work, emulator: RunningEmulator, parent: str) -> None:
     client, dead = work(), f"{parent}/$DeadLetterQueue"
@@ -394,19 +362,6 @@ def test_a_transaction_ends_with_its_control_link(work: Work, emulator: RunningE
         client.coordinate("another")
         assert refusal(client.discharge(txn_id, control="another")).startswith("amqp:transaction:unknown-id")
         assert client.settle(delivery, Accepted()).state == Accepted()
-
-
-def test_clients_that_die_leave_nothing(work: Work, emulator: RunningEmulator) -> None:
-    for _ in range(5):
-        client = work()
-        client.sender("orders")
-        for _ in range(3):
-            client.send("orders", body("x"), client.declare())
-        client.raw.socket.close()
-    work().sender("orders")
-    assert emulator.counts("orders").active == 0
-    peers: Any = emulator._server.broker.peers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    assert [len(peer.transactions) for peer in peers] == [0]
 
 
 def test_the_time_of_a_transaction_runs_from_its_first_work(

@@ -77,7 +77,3 @@ def test_rules_with_equal_expressions_are_equal() -> None:
     assert "_statements" not in repr(SqlAction("SET a = 1"))
     assert "_system" not in repr(CorrelationFilter(subject="a"))
     assert "_user" not in repr(CorrelationFilter(subject="a"))
-
-
-def test_a_rule_has_been_there_from_the_beginning_by_default() -> None:
-    assert Rule("a", TrueFilter()).created_time == 0
