@@ -133,3 +133,13 @@ async def test_room_in_the_archive_is_for_whole_rows(namespace: AsyncNamespace, 
     assert len(await queue.peek()) == 300
     namespace.archive.max_bytes = 10**9
     assert (await plan.apply()).settled == 300, "it had done nothing, so it is applied now"
+
+
+async def test_a_purge_without_room_in_the_archive_removes_nothing(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "no-room-to-purge", 2_000)
+    plan = await queue.purge()
+    assert namespace.archive is not None
+    namespace.archive.max_bytes = namespace.archive.size + 400_000
+    with pytest.raises(ArchiveError, match="is full"):
+        await plan.apply()
+    assert (await queue.peek())[0].sequence_number == 1, "not even those that there is room for"
