@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +34,10 @@ class AsyncNamespaceCopy(AsyncNamespace):
 
     def __init__(self, copied: Copied, removal: AsyncExitStack, found_by: str) -> None:
         super().__init__(Target(copied.connection, found_by), journal=copied.journal)
-        self._copied, self._removal = copied, removal
+        self._copied = copied
+        # An abandoned copy is removed, too, in its own loop: garbage collection would end the parts in any order.
+        self._removal = weakref.finalize(self, _remove_later, removal, asyncio.get_running_loop())
+        self._removal.atexit = False
 
     @classmethod
     async def of(cls, copied: AbstractAsyncContextManager[Copied], found_by: str) -> AsyncNamespaceCopy:
@@ -115,7 +120,8 @@ class AsyncNamespaceCopy(AsyncNamespace):
         try:
             await super().close()
         finally:
-            await self._removal.aclose()
+            if found := self._removal.detach():
+                await found[2][0].aclose()
 
     def __repr__(self) -> str:
         return f"<NamespaceCopy at {self.host}: {self.summary}>"
@@ -132,3 +138,8 @@ class AsyncNamespaceCopy(AsyncNamespace):
         if self.unreadable:
             said.append(f"{len(self.unreadable):,} could not be read, nor copied.")
         return " ".join(said)
+
+
+def _remove_later(removal: AsyncExitStack, loop: asyncio.AbstractEventLoop) -> None:
+    if loop.is_running():
+        asyncio.run_coroutine_threadsafe(removal.aclose(), loop)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +53,19 @@ def test_copy_has_the_chosen_messages(namespace: Namespace, choice: str, expecte
         assert [*copy.entity(queue.address).peek()] == [found[place] for place in expected]
         assert numbers(copy.messages) == [found[place].sequence_number for place in expected]
     assert [*queue.peek()] == [*found]
+
+
+def test_an_abandoned_copy_ends_by_itself(namespace: Namespace, caplog: pytest.LogCaptureFixture) -> None:
+    queue, before = filled_client_queue(namespace, "abandoned", BODIES), emulators()
+    copy = namespace.copy_to("emulator", queue.address)
+    assert emulators() == before + 1
+    del copy
+    gc.collect()
+    latest = time.monotonic() + 30
+    while emulators() > before and time.monotonic() < latest:
+        time.sleep(0.05)
+    assert emulators() == before
+    assert not caplog.records
 
 
 def test_copy_has_options_rules_and_sessions(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
