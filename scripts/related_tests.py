@@ -29,8 +29,8 @@ FAST: Final = (
 """What ``make quick`` runs if nothing changed."""
 SLOW: Final = ("tests/browser/", "tests/cluster/", "tests/conformance/", "tests/crash/")
 """Run only if they changed themselves: each starts a browser, a cluster, or programs to kill."""
-WHATEVER: Final = ("tests/house/test_shape.py", "tests/house/test_prose.py")
-"""What any change may break."""
+ALWAYS: Final = ("tests/house/test_shape.py", "tests/house/test_prose.py")
+"""Any change may break these."""
 MOST: Final = 40
 """Files of tests in a quick run, the nearest first."""
 
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str]) -> None:
     tests = related_tests(changed)
     if len(tests) > MOST:
         print(f"{len(tests)} files test what changed; the nearest {MOST} run.", file=sys.stderr)
-    print(*dict.fromkeys([*tests[:MOST], *WHATEVER]))
+    print(*dict.fromkeys([*tests[:MOST], *ALWAYS]))
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ class CloneSearch:
         self.doubts: dict[str, bool] = {}
         """Why a clone may be there and not be seen, in words; True where only a scheduled one is not seen."""
         self.unseen: dict[str, None] = {}
-        """What :meth:`find` could not look into, in words."""
+        """The entities that :meth:`find` could not search, and the reasons."""
         self.failed = False
         """True if a place did not answer the last look, so that the next look may find more."""
         self._forwarded_from = forwarded_from
