@@ -144,7 +144,7 @@ async def test_a_quick_function_is_not_called_after_it_stopped(
         consumer(message)
 
     with contextlib.suppress(ZeroDivisionError, SkipMessage):
-        await queue.process(work, policy=policy, max_wait=0.5, by_session=session_id is not None)
+        await queue.process(work, policy=policy, max_wait=30, by_session=session_id is not None)
     assert called == [*range(1, 152)]
     left = {message.sequence_number: message.delivery_count for message in await queue.peek()}
     assert {number: count for number, count in left.items() if number > 151} == dict.fromkeys(range(152, 202), 0)
