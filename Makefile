@@ -126,8 +126,9 @@ answers: ## Record the answers to wrong input, to review (tests/answers)
 	SBNOTEBOOK_WRITE_ANSWERS=1 $(BIN)/pytest -q -o faulthandler_timeout=0 tests/test_errors_answers.py \
 		tests/spark/test_source_answers.py
 
-format: ## Write the synchronous twins of the asynchronous verbs, format, and mend what ruff can mend by itself
+format: ## Write the synchronous twins of the asynchronous verbs and the reference, format, and mend what ruff can mend
 	$(BIN)/python -m scripts.sync_twins
+	$(BIN)/python -m scripts.reference_pages
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 

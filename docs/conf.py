@@ -26,7 +26,7 @@ author = "sbnotebook contributors"
 project_copyright = f"2026 {author}"
 version = release = sbnotebook.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "scripts.reference_pages"]
+extensions = ["myst_nb", "scripts.reference_pages"]
 exclude_patterns = ["_build"]
 html_title = f"sbnotebook {release}"
 html_theme = "furo"
@@ -37,7 +37,7 @@ smartquotes = False  # they turn --where into a dash
 html_static_path = ["_static", str(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")]
 
 myst_enable_extensions = ["colon_fence", "deflist"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 # Run by `make docs`, so that readers see what they give; the tests run them by themselves, and build the site without.
 nb_execution_mode = os.environ.get("DOCS_NOTEBOOKS", "off")
 nb_execution_timeout = 600
@@ -48,12 +48,6 @@ WIDGET_STATE = "application/vnd.jupyter.widget-state+json"
 nb_mime_priority_overrides = [("html", WIDGET, None)]
 nb_ipywidgets_js: dict[str, Any] = {}
 os.environ["PLOTLY_RENDERER"] = "notebook_connected"
-
-autodoc_typehints = "description"
-autodoc_member_order = "bysource"
-napoleon_numpy_docstring = False
-# Some classes are there twice, with and without await, and a signature names them without their module.
-suppress_warnings = ["ref.python"]
 
 
 def for_readers(notebook: str) -> str:

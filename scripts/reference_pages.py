@@ -1,7 +1,8 @@
-"""Write the reference of the magics from their help, and prepare plain Markdown for Sphinx.
+"""Write the reference of the magics and of Python from the code, and prepare plain Markdown for Sphinx.
 
-``python -m scripts.reference_pages`` writes the pages of MAGICS. In the site, the lists of ``docs/index.md`` become the
-navigation, pictures follow the theme, links to notebooks lead to their pages, and WORDS lead to pages in the search.
+``python -m scripts.reference_pages`` writes the pages of MAGICS and PYTHON. In the site, the lists of ``docs/index.md``
+become the navigation, pictures follow the theme, links to notebooks lead to their pages, and WORDS lead to pages in the
+search.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sbnotebook.magics import _MAGICS  # pyright: ignore[reportPrivateUsage]
 from sbnotebook.magics.names import TASKS
 from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, declared_by
+from scripts.python_reference import PYTHON, python_page
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -203,3 +205,5 @@ def _markdown(text: str) -> str:
 if __name__ == "__main__":
     for _path, _content in MAGICS.items():
         (ROOT / "docs" / _path).write_text(magic_page(*_content), encoding="utf-8")
+    for _path in PYTHON:
+        (ROOT / "docs" / _path).write_text(python_page(_path), encoding="utf-8")

@@ -6,6 +6,9 @@ Blocks in ``python`` and ``ipython`` are cells of one notebook, and so are those
     assert len(letters.peek()) == 7
     -->
 
+A block in ``text`` behind them shows what they print: each of its lines is a line of the output, or of a table the
+cells that the page shows.
+
 A block that cannot run gives its reason in a comment on the line before it:
 ``<!-- no-run: needs a namespace in Azure -->``.
 
@@ -15,9 +18,13 @@ blocks know it as ``emulator``. As with Azure, writing is off there until ``writ
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
@@ -29,17 +36,18 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection, hidden
 
-__all__ = ["HOST", "MAGICS", "execute", "fill", "mapped", "namespace", "script"]
+__all__ = ["HOST", "MAGICS", "execute", "fill", "mapped", "namespace", "script", "unseen"]
 
 HOST = "mynamespace.servicebus.windows.net"
 BLOCK = re.compile(
-    r"(?:^<!-- no-run: (?P<reason>.+) -->\n\s*)?^```(?P<language>python|ipython)\n(?P<code>.*?)^```$"
+    r"(?:^<!-- no-run: (?P<reason>.+) -->\n\s*)?^```(?P<language>python|ipython|text)\n(?P<code>.*?)^```$"
     r"|^<!-- hidden\n(?P<hidden>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
 QUEUES = ("orders", "repaired", "orders-faults", "invoices")
 TOPICS = {"events": ("audit", "billing")}
 MAGICS = re.compile(r"^```ipython$", re.MULTILINE)
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _TRACE = """Order {n} has no price: 'item-{n}'
    at System.Linq.Enumerable.First[TSource](IEnumerable`1 source)
    at Acme.Orders.Pricing.<FindAsync>d__14.MoveNext() in /src/Pricing.cs:line 42"""
@@ -50,9 +58,13 @@ def script(text: str) -> str:
     lines: list[str] = []
     transform = TransformerManager().transform_cell
     for block in BLOCK.finditer(text):
-        if block["reason"] is None:
+        if block["reason"] is None and (lines or block["language"] != "text"):
             group = "code" if block["hidden"] is None else "hidden"
-            code = transform(block[group]) if block["language"] == "ipython" else block[group]
+            code = block[group]
+            if block["language"] == "ipython":
+                code = transform(code)
+            elif block["language"] == "text":
+                code = f"page_shows({code!r})"
             lines += [""] * (text.count("\n", 0, block.start(group)) - len(lines)) + code.splitlines()
     return "\n".join(lines)
 
@@ -81,17 +93,52 @@ def namespace() -> Generator[RunningEmulator]:
         yield emulator
 
 
+def unseen(output: str, excerpt: str) -> list[str]:
+    """Return the lines of an excerpt that an output does not have; a line of a table is there if its cells are."""
+    lines = ANSI.sub("", output).splitlines()
+    return [
+        wanted
+        for wanted in excerpt.strip().splitlines()
+        if not any(all(cell in line for cell in re.split(r" *│ *", wanted.strip("│ "))) for line in lines)
+    ]
+
+
 def _run(page: str, text: str, variables: dict[str, Any]) -> None:
-    code = compile(script(text), page, "exec")  # under the page's name, so that a traceback names it
-    if not MAGICS.search(text):
-        exec(code, {"__name__": "__main__", **variables})  # noqa: S102
-        return
-    shell: Any = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": ":memory:"}}))
+    # Under the page's name, so that a traceback names it. As typed: the value of a line is shown.
+    typed = ast.Interactive(ast.parse(script(text), page).body)
+    code = compile(typed, page, "single")
+    with _printed() as output:
+        known: dict[str, Any] = {"__name__": "__main__", **variables, "page_shows": partial(_check, output)}
+        if not MAGICS.search(text):
+            exec(code, known)  # noqa: S102
+            return
+        shell: Any = InteractiveShell.instance(config=Config({"HistoryManager": {"hist_file": ":memory:"}}))
+        try:
+            shell.user_ns.update(known)
+            exec(code, shell.user_ns)  # noqa: S102
+        finally:
+            InteractiveShell.clear_instance()
+
+
+def _check(output: io.StringIO, excerpt: str) -> None:
+    """Compare an excerpt with the output since the last one."""
+    printed = output.getvalue()
+    missing = unseen(printed, excerpt)
+    assert not missing, f"The page shows {missing}, and its blocks printed:\n{printed}"
+    output.seek(0)
+    output.truncate()
+
+
+@contextmanager
+def _printed() -> Generator[io.StringIO]:
+    """Collect the output of a block, values of lines included."""
+    found = sys.displayhook
+    sys.displayhook = lambda value: None if value is None else sys.stdout.write(f"{value!r}\n")
     try:
-        shell.user_ns.update(variables)
-        exec(code, shell.user_ns)  # noqa: S102
+        with redirect_stdout(io.StringIO()) as output:
+            yield output
     finally:
-        InteractiveShell.clear_instance()
+        sys.displayhook = found
 
 
 @contextmanager

@@ -11,11 +11,9 @@ from importlib import import_module
 from inspect import isfunction
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 import pytest
 import typer
-from sphinx.util.inventory import InventoryFile
 
 from sbnotebook.cli import app
 from sbnotebook.emulator import RunningEmulator, faults
@@ -23,6 +21,7 @@ from sbnotebook.emulator.entities.options import option_table
 from sbnotebook.magics.current import SbMagics
 from sbnotebook.probe.run import PROBES
 from sbnotebook.testing import plugin
+from scripts.python_reference import PYTHON, python_page, targets
 from scripts.reference_pages import MAGICS, WORDS, magic_page, spark_options
 from tests.browser.conftest import chromium
 
@@ -92,13 +91,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def documented(site: Path) -> set[str]:
-    """The dotted names of all that is documented."""
-    inventory = InventoryFile.loads((site / "objects.inv").read_bytes(), uri="").data
-    return {name for kind, names in inventory.items() if kind.startswith("py:") for name in names}
-
-
 def page(name: str) -> str:
     return (DOCS / name).read_text()
 
@@ -166,18 +158,21 @@ def test_pages_of_the_magics_are_as_their_help_says(path: str) -> None:
     assert page(path) == magic_page(*MAGICS[path]), "Run python -m scripts.reference_pages."
 
 
-@pytest.mark.thorough
+@pytest.mark.parametrize("path", PYTHON)
+def test_pages_of_python_are_as_the_docstrings_say(path: str) -> None:
+    assert page(path) == python_page(path), "Run python -m scripts.reference_pages."
+
+
 @pytest.mark.parametrize("module", PUBLIC)
-def test_every_public_name_is_documented(documented: set[str], module: str) -> None:
-    resolved = [(name, _resolved(name)) for name in documented]
+def test_every_public_name_is_documented(module: str) -> None:
+    documented = [resolve_name(name) for name in targets()]
     names: list[str] = FOR_USERS.get(module) or import_module(module).__all__
     for name in names:
         value = getattr(import_module(module), name)
-        assert f"{module}.{name}" in documented or any(each is value for _, each in resolved), f"{module}.{name}"
+        assert f"{module}.{name}" in targets() or any(each is value for each in documented), f"{module}.{name}"
 
 
-@pytest.mark.thorough
-def test_every_method_of_the_client_is_documented(documented: set[str]) -> None:
+def test_every_method_of_the_client_is_documented() -> None:
     client = import_module("sbnotebook.client")
     # A drift test holds that asynchronous classes have the same methods as their twins.
     names = [name for name in client.__all__ if not name.startswith("Async")]
@@ -189,7 +184,7 @@ def test_every_method_of_the_client_is_documented(documented: set[str]) -> None:
         if not name.startswith("_") and (isfunction(value) or isinstance(value, property))
     }
     assert len(wanted) > 80
-    assert wanted - documented == set()
+    assert wanted - targets().keys() == set()
 
 
 def test_every_name_at_the_border_of_settlement_has_a_docstring() -> None:
@@ -207,13 +202,6 @@ def test_every_name_at_the_border_of_settlement_has_a_docstring() -> None:
     }
     assert len(members) > 100
     assert [name for name, value in (ours | members).items() if not value.__doc__] == []
-
-
-def _resolved(name: str) -> Any:
-    try:
-        return resolve_name(name)
-    except (AttributeError, ImportError):  # an attribute of an instance
-        return None
 
 
 def test_the_options_of_spark_are_documented() -> None:
