@@ -64,13 +64,6 @@ def test_a_long_composite_is_written_in_the_wide_form() -> None:
     assert decode_composite(data) == (sample, len(data))
 
 
-@pytest.mark.parametrize("size", range(235, 260))
-def test_no_size_falls_between_the_two_forms(size: int) -> None:
-    sample = Sample(number=7, early="e" * size)
-    data = encode_composite(sample)
-    assert decode_composite(data) == (sample, len(data))
-
-
 def test_a_name_may_stand_for_the_number_of_a_composite() -> None:
     data = encode(Described(Symbol("amqp:sample:list"), [None, UInt(7)]))
     assert decode_composite(data) == (Sample(number=7), len(data))

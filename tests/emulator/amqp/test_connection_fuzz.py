@@ -157,12 +157,6 @@ class _Broker:
             link.drained()
 
 
-def _summary(event: Event) -> str:
-    link = getattr(event, "link", None)
-    fields = [getattr(event, name, None) for name in ("delivery_id", "delivery_tag", "payload", "outcome", "error")]
-    return f"{type(event).__name__} {getattr(link, 'name', '')} {fields}"
-
-
 def _answers(sent: bytes) -> list[Any]:
     """Return the server's output, which has to be well formed for any input."""
     found: list[Any] = []
@@ -204,23 +198,6 @@ def test_the_undamaged_conversation() -> None:
     assert answers[-1] == Close()
     # Three for what the peer sent, two for what it asked us to settle.
     assert _kinds(answers).count("Disposition") == 3 + 2
-
-
-@given(st.lists(st.integers(1, len(STREAM) - 1), max_size=60))
-def test_the_pieces_do_not_matter(cuts: list[int]) -> None:
-    prepared = len(b"".join(FRAMES[:13]))
-
-    def told(pieces: list[int]) -> tuple[list[str], bytes]:
-        broker = _Broker()
-        for each in FRAMES[:13]:
-            broker.receive(each)
-        for start, end in pairwise([prepared, *pieces, len(STREAM)]):
-            broker.connection.receive_data(STREAM[start:end])
-        return [_summary(event) for event in all_events(broker.connection)], broker.connection.data_to_send()
-
-    whole = told([])
-    assert len(whole[0]) == 12
-    assert told(sorted(cut for cut in cuts if cut > prepared)) == whole
 
 
 def _survives(pieces: list[bytes]) -> None:
@@ -277,14 +254,6 @@ def test_damage_in_one_frame_of_an_open_connection(damage: tuple[int, list[tuple
 def test_frames_in_any_order(frames: list[bytes], together: bool) -> None:
     pieces = [*FRAMES[:4], *frames]
     _survives([b"".join(pieces)] if together else pieces)
-
-
-@given(st.lists(st.tuples(st.integers(0, 65_535), st.binary(max_size=80)), max_size=10))
-def test_random_frames(frames: list[tuple[int, bytes]]) -> None:
-    made = [
-        (8 + len(body)).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body for channel, body in frames
-    ]
-    _survives([*FRAMES[:5], *made])
 
 
 @given(st.binary(max_size=200))

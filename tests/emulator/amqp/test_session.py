@@ -11,7 +11,6 @@ from sbnotebook.emulator.amqp import (
     DispositionReceived,
     LinkAttaching,
     LinkDetached,
-    Modified,
     Outcome,
     Released,
     SendingLink,
@@ -210,21 +209,6 @@ def _sent(peer: Peer, count: int) -> SendingLink:
     return link
 
 
-def test_a_range_comes_as_one_event_for_each_delivery(peer: Peer) -> None:
-    link = _sent(peer, 5)
-    assert peer.write(Disposition(role=RECEIVER, first=1, last=3, state=Accepted())) == [
-        DispositionReceived(link, bytes([at]), Accepted(), settled=False) for at in (1, 2, 3)
-    ]
-
-
-def test_a_disposition_without_last_means_one_delivery(peer: Peer) -> None:
-    link = _sent(peer, 2)
-    outcome = Modified(delivery_failed=True)
-    assert peer.write(Disposition(role=RECEIVER, first=1, state=outcome)) == [
-        DispositionReceived(link, b"\x01", outcome, settled=False)
-    ]
-
-
 def test_deliveries_settled_by_the_peer_are_forgotten(peer: Peer) -> None:
     link = _sent(peer, 1)
     settled = Disposition(role=RECEIVER, first=0, settled=True, state=Released())
@@ -238,12 +222,6 @@ def test_deliveries_settled_by_us_are_forgotten(peer: Peer) -> None:
     link = _sent(peer, 1)
     link.settle(b"\x00", Accepted())
     assert peer.write(Disposition(role=RECEIVER, first=0, state=Accepted())) == []
-
-
-def test_deliveries_sent_settled_have_no_event(peer: Peer) -> None:
-    link = peer.receiver(credit=1)
-    link.send(b"tag", b"", settled=True)
-    assert peer.write(Disposition(role=RECEIVER, first=0, settled=True, state=Accepted())) == []
 
 
 @pytest.mark.parametrize("state", [None, Received(0, 0)])
