@@ -8,7 +8,7 @@ from scripts.related_tests import FAST, ROOT, SLOW, related_tests
 def test_a_module_has_its_own_tests_before_its_users() -> None:
     found = related_tests(["sbnotebook/emulator/entities/queue.py"])
     assert found[0] == "tests/emulator/entities/test_queue.py"
-    assert {"tests/emulator/entities/test_queue_scheduled.py", "tests/emulator/entities/test_registry.py"} < {*found}
+    assert {"tests/emulator/entities/test_queue_dead_letters.py", "tests/emulator/entities/test_registry.py"} < {*found}
     assert "tests/model/test_address.py" not in found
 
 

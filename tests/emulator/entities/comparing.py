@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from uuid import UUID
 
-from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, section_value, split
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
     QueueOptions,
@@ -18,6 +18,7 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule
+from tests.emulator.entities.conftest import values
 from tests.emulator.entities.documented import Copy, Entity, Namespace, entity_of
 from tests.emulator.entities.store_helpers import OnDisk
 
@@ -171,17 +172,12 @@ class Pair:
         assert copy.state == "scheduled" or found.expires_at == copy.expires
         assert found.lock_token == copy.token
         assert copy.token is None or (box.holds(copy.token, self.now) and found.locked_until == copy.until)
-        payload = box.rendered(found)
-        properties = {s.code: section_value(payload, s) for s in split(payload)}.get(APPLICATION_PROPERTIES, {})
-        assert isinstance(properties, dict)
+        properties = values(box.rendered(found)).get(APPLICATION_PROPERTIES, {})
         assert properties.get("DeadLetterReason") == copy.reason
 
     @staticmethod
     def body(box: Receivable, found: BrokeredMessage) -> str:
-        payload = box.rendered(found)
-        value = next(section_value(payload, section) for section in split(payload) if section.code == DATA)
-        assert isinstance(value, bytes)
-        return value.decode()
+        return values(box.rendered(found))[DATA].decode()
 
     def compare_counts(self) -> None:
         for name, entity in self.model.entities.items():

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from typing import Any
 from uuid import UUID
 
 import pytest
 
 from sbnotebook.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
-from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
+from sbnotebook.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    section_value,
+    split,
+)
 from sbnotebook.emulator.entities import (
+    BrokeredMessage,
     DeadLetterReason,
+    MessageSession,
     Queue,
     QueueOptions,
     Receivable,
@@ -22,19 +32,18 @@ from sbnotebook.emulator.entities import (
 )
 from sbnotebook.emulator.entities.box import Settlement
 from sbnotebook.emulator.entities.transitions import MessageEvent
+from tests.emulator.entities.store_helpers import OnDisk
 
-Encode = Callable[..., bytes]
-Sent = Callable[..., SentMessage]
 BURY = Settlement(MessageEvent.DEAD_LETTER, why=DeadLetterReason("Bad", None))
 
 
-def encoded(body: bytes = b"body", sections: dict[int, AmqpValue] | None = None) -> bytes:
+def encoded(body: bytes = b"body", sections: Mapping[int, Any] | None = None) -> bytes:
     """A message with a data section, and others by their codes."""
     parts: dict[int, AmqpValue] = {**(sections or {}), DATA: body}
     return b"".join(encode(Described(ULong(code), value)) for code, value in sorted(parts.items()))
 
 
-def message(
+def sent(
     body: object = "body",
     *,
     message_id: str | None = None,
@@ -61,6 +70,26 @@ def message(
     return read_sent(encoded(str(body).encode(), sections))
 
 
+def values(payload: bytes) -> dict[int, Any]:
+    """The sections of a message, by their codes."""
+    return {section.code: section_value(payload, section) for section in split(payload)}
+
+
+def properties(message: BrokeredMessage) -> Any:
+    """The application properties of a message; None if it has no section for them."""
+    payload = message.payload or b""
+    sections = (section for section in split(payload) if section.code == APPLICATION_PROPERTIES)
+    return next((section_value(payload, section) for section in sections), None)
+
+
+def lock(entity: Receivable, now: int = 0, session: MessageSession | None = None) -> tuple[BrokeredMessage, UUID]:
+    """Receive the next message; the message and its lock token."""
+    message = entity.receive(now, session)
+    assert message is not None
+    assert message.lock_token is not None
+    return message, message.lock_token
+
+
 def settles(box: Receivable, token: UUID, settlement: Settlement, now: int) -> bool:
     """Settle a message; whether its lock was held."""
     try:
@@ -71,19 +100,15 @@ def settles(box: Receivable, token: UUID, settlement: Settlement, now: int) -> b
 
 
 @pytest.fixture
-def encode_message() -> Encode:
-    return encoded
-
-
-@pytest.fixture
-def sent() -> Sent:
-    """A message as it comes in, with this body."""
-    return message
-
-
-@pytest.fixture
 def registry() -> Registry:
     return Registry()
+
+
+@pytest.fixture
+def kept() -> Iterator[OnDisk]:
+    kept = OnDisk()
+    yield kept
+    kept.close()
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
@@ -17,8 +16,8 @@ from sbnotebook.emulator.entities import (
     read_sent,
 )
 from sbnotebook.errors import AmqpDecodeError
+from tests.emulator.entities.conftest import sent
 
-Sent = Callable[..., SentMessage]
 DAY = 86_400_000
 
 
@@ -38,9 +37,7 @@ def refused(queue: Queue, message: SentMessage) -> Condition:
         (Tier.PREMIUM, 1, 1024),
     ],
 )
-def test_a_message_has_the_size_that_tier_and_queue_allow(
-    sent: Sent, tier: Tier, allowed: int | None, limit: int
-) -> None:
+def test_a_message_has_the_size_that_tier_and_queue_allow(tier: Tier, allowed: int | None, limit: int) -> None:
     queue = Registry(tier).create_queue("q", QueueOptions(max_message_size_kb=allowed))
     overhead = len(sent("x" * limit).payload) - limit
     queue.admission.check([sent("x" * (limit - overhead))])
@@ -48,16 +45,14 @@ def test_a_message_has_the_size_that_tier_and_queue_allow(
 
 
 @pytest.mark.parametrize(("value", "message_id"), [("x", None), (b"y", None), ("x", "behind other sections")])
-def test_a_property_has_at_most_32_kilobytes(
-    queue: Queue, sent: Sent, value: str | bytes, message_id: str | None
-) -> None:
+def test_a_property_has_at_most_32_kilobytes(queue: Queue, value: str | bytes, message_id: str | None) -> None:
     queue.admission.check([sent("x", message_id=message_id, properties={"other": 1, "a": value * 32_768})])
     with pytest.raises(RefusedError, match="A property of the message has 32769 bytes, the limit is 32768") as caught:
         queue.admission.check([sent("x", message_id=message_id, properties={"a": value * 32_769, "other": 1})])
     assert caught.value.condition is Condition.MESSAGE_SIZE_EXCEEDED
 
 
-def test_a_queue_with_sessions_asks_for_one(registry: Registry, sent: Sent) -> None:
+def test_a_queue_with_sessions_asks_for_one(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(requires_session=True))
     assert refused(queue, sent("x")) is Condition.NOT_ALLOWED
     assert refused(queue, sent("x", session_id="s" * 129)) is Condition.ARGUMENT_ERROR
@@ -89,7 +84,7 @@ def test_an_unreadable_message_is_refused_where_it_is_read(registry: Registry) -
     ],
 )
 def test_the_shortest_time_to_live_holds(
-    sent: Sent, tier: Tier, own: int | None, default: int | None, expires_at: int | None
+    tier: Tier, own: int | None, default: int | None, expires_at: int | None
 ) -> None:
     queue = Registry(tier).create_queue("q", QueueOptions(default_time_to_live=default))
     queue.send(sent("x", time_to_live=own), 100)
@@ -105,7 +100,7 @@ def unique(registry: Registry) -> Queue:
     return registry.create_queue("unique", options)
 
 
-def test_a_duplicate_is_dropped_until_the_window_ends(unique: Queue, sent: Sent) -> None:
+def test_a_duplicate_is_dropped_until_the_window_ends(unique: Queue) -> None:
     for now, count in ((0, 1), (19_999, 1), (20_000, 2), (20_001, 2)):
         unique.send(sent("x", message_id="a"), now)
         assert unique.message_count == count
@@ -114,7 +109,7 @@ def test_a_duplicate_is_dropped_until_the_window_ends(unique: Queue, sent: Sent)
     assert unique.message_count == 4  # Without an id there is nothing to compare.
 
 
-def test_an_id_stays_seen_when_its_message_is_gone(unique: Queue, sent: Sent) -> None:
+def test_an_id_stays_seen_when_its_message_is_gone(unique: Queue) -> None:
     unique.send(sent("x", message_id="a", scheduled_time=50), 0)
     assert unique.cancel_scheduled([1])
     unique.send(sent("x", message_id="a"), 1)
@@ -131,7 +126,7 @@ def test_an_id_stays_seen_when_its_message_is_gone(unique: Queue, sent: Sent) ->
     ],
 )
 def test_among_partitions_the_key_counts_too(
-    registry: Registry, sent: Sent, first: dict[str, Any], second: dict[str, Any], count: int
+    registry: Registry, first: dict[str, Any], second: dict[str, Any], count: int
 ) -> None:
     options = QueueOptions(requires_duplicate_detection=True, enable_partitioning=True)
     queue = registry.create_queue("q", options)
@@ -143,7 +138,7 @@ def test_among_partitions_the_key_counts_too(
 # ----------------------------------------------------------------------------------------- partitions
 
 
-def test_a_number_begins_with_its_partition(registry: Registry, sent: Sent) -> None:
+def test_a_number_begins_with_its_partition(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(enable_partitioning=True))
     numbers = [queue.send(sent("x"), 0) for _ in range(32)]
     assert [number & (2**48 - 1) for number in numbers] == list(range(1, 33))
@@ -157,14 +152,14 @@ def test_a_number_begins_with_its_partition(registry: Registry, sent: Sent) -> N
     assert active.enqueued_sequence_number == scheduled
 
 
-def test_the_limits_of_a_queue_count_to_the_last_byte(registry: Registry, sent: Sent) -> None:
+def test_the_limits_of_a_queue_count_to_the_last_byte(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(max_size_mb=1, max_message_size_kb=2048))
     overhead = len(sent("x" * 1_048_000).payload) - 1_048_000
     queue.admission.check([sent("x" * (1_048_576 - overhead))])
     assert refused(queue, sent("x" * (1_048_577 - overhead))) is Condition.RESOURCE_LIMIT_EXCEEDED
 
 
-def test_the_header_may_have_65536_bytes(queue: Queue, sent: Sent) -> None:
+def test_the_header_may_have_65536_bytes(queue: Queue) -> None:
     large = {"b": "x" * 32_000, "c": "x" * 3_000}
     overhead = sent("x", properties={"a": "x" * 30_000, **large}).header_size - 30_000
     queue.admission.check([sent("x", properties={"a": "x" * (65_536 - overhead), **large})])
@@ -174,14 +169,14 @@ def test_the_header_may_have_65536_bytes(queue: Queue, sent: Sent) -> None:
     )
 
 
-def test_an_id_has_at_most_128_characters(registry: Registry, sent: Sent) -> None:
+def test_an_id_has_at_most_128_characters(registry: Registry) -> None:
     unique = registry.create_queue("u", QueueOptions(requires_duplicate_detection=True))
     unique.admission.check([sent("x", message_id="m" * 128)])
     assert refused(unique, sent("x", message_id="m" * 129)) is Condition.ARGUMENT_ERROR
 
 
 @pytest.mark.parametrize("when", [99, 100, 101])
-def test_only_a_later_time_schedules(registry: Registry, sent: Sent, when: int) -> None:
+def test_only_a_later_time_schedules(registry: Registry, when: int) -> None:
     queue = registry.create_queue("q")
     queue.send(sent("x", scheduled_time=when, time_to_live=5), 100)
     message = next(queue.peek(0, 1))
@@ -189,7 +184,7 @@ def test_only_a_later_time_schedules(registry: Registry, sent: Sent, when: int) 
     assert message.expires_at == max(when, 100) + 5
 
 
-def test_only_an_entity_with_sessions_keeps_the_session(registry: Registry, sent: Sent) -> None:
+def test_only_an_entity_with_sessions_keeps_the_session(registry: Registry) -> None:
     plain = registry.create_queue("plain")
     sessions = registry.create_queue("sessions", QueueOptions(requires_session=True))
     for queue, session_id in ((plain, None), (sessions, "s")):
@@ -197,7 +192,7 @@ def test_only_an_entity_with_sessions_keeps_the_session(registry: Registry, sent
         assert next(queue.peek(0, 1)).session_id == session_id
 
 
-def test_partitions_follow_the_session_or_the_key_or_the_id(registry: Registry, sent: Sent) -> None:
+def test_partitions_follow_the_session_or_the_key_or_the_id(registry: Registry) -> None:
     plain = registry.create_queue("plain", QueueOptions(enable_partitioning=True))
     options = QueueOptions(enable_partitioning=True, requires_duplicate_detection=True)
     unique = registry.create_queue("unique", options)

@@ -1,38 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from sbnotebook.amqp import Timestamp
-from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
     BrokeredMessage,
     EntityStatus,
     Queue,
     QueueOptions,
     Receivable,
-    ReceivingEntity,
     Registry,
-    SentMessage,
     SubscriptionOptions,
     read_sent,
     restore,
 )
 from sbnotebook.emulator.entities import registry as registry_module
 from sbnotebook.emulator.entities.rules import Rule, SqlAction, TrueFilter
-from tests.emulator.entities.conftest import BURY
+from tests.emulator.entities.conftest import BURY, lock, properties, sent
 from tests.emulator.entities.store_helpers import OnDisk
-
-Sent = Callable[..., SentMessage]
-
-
-@pytest.fixture
-def kept() -> Iterator[OnDisk]:
-    kept = OnDisk()
-    yield kept
-    kept.close()
 
 
 def only(box: Receivable) -> BrokeredMessage:
@@ -41,10 +28,7 @@ def only(box: Receivable) -> BrokeredMessage:
 
 
 def reason(box: Receivable) -> Any:
-    payload = only(box).payload or b""
-    section = next(section for section in split(payload) if section.code == APPLICATION_PROPERTIES)
-    properties: Any = section_value(payload, section)
-    return properties["DeadLetterReason"]
+    return properties(only(box))["DeadLetterReason"]
 
 
 def chain(registry: Registry, length: int) -> list[Queue]:
@@ -57,7 +41,7 @@ def chain(registry: Registry, length: int) -> list[Queue]:
     return [*reversed(others), last]
 
 
-def test_a_forwarded_message_is_a_new_one_of_the_same_bytes(registry: Registry, sent: Sent) -> None:
+def test_a_forwarded_message_is_a_new_one_of_the_same_bytes(registry: Registry) -> None:
     first, last = chain(registry, 1)
     last.send(sent("earlier"), 0)
     message = sent("x", message_id="id", time_to_live=500)
@@ -69,13 +53,13 @@ def test_a_forwarded_message_is_a_new_one_of_the_same_bytes(registry: Registry, 
     assert forwarded.dead_letter_source is None
 
 
-def test_four_hops_are_allowed(registry: Registry, sent: Sent) -> None:
+def test_four_hops_are_allowed(registry: Registry) -> None:
     queues = chain(registry, 4)
     queues[0].send(sent("x"), 0)
     assert only(queues[4]).hops == 4
 
 
-def test_the_fifth_hop_is_refused(registry: Registry, sent: Sent) -> None:
+def test_the_fifth_hop_is_refused(registry: Registry) -> None:
     queues = chain(registry, 5)
     queues[0].send(sent("x"), 0)
     assert [queue.message_count for queue in queues] == [0] * 6
@@ -83,7 +67,7 @@ def test_the_fifth_hop_is_refused(registry: Registry, sent: Sent) -> None:
 
 
 @pytest.mark.parametrize("names", [["q0"], ["q0", "q1"]])
-def test_a_loop_ends(registry: Registry, sent: Sent, names: list[str]) -> None:
+def test_a_loop_ends(registry: Registry, names: list[str]) -> None:
     # azure-servicebus's own live tests let a queue forward to itself.
     queues = [
         registry.create_queue(name, QueueOptions(forward_to=names[(number + 1) % len(names)]))
@@ -95,7 +79,7 @@ def test_a_loop_ends(registry: Registry, sent: Sent, names: list[str]) -> None:
 
 
 def test_a_loop_that_multiplies_goes_on_in_later_turns(
-    registry: Registry, kept: OnDisk, sent: Sent, monkeypatch: pytest.MonkeyPatch
+    registry: Registry, kept: OnDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each of three subscriptions forwards to its own topic; the hops allow three to the power of five copies.
     monkeypatch.setattr(registry_module, "_MAX_COPIES", 10)
@@ -122,9 +106,7 @@ def test_a_loop_that_multiplies_goes_on_in_later_turns(
         assert {message.hops for message in subscriptions[0].transfer_dead_letter.peek(0, 99)} == {4}
 
 
-def test_a_message_that_waits_to_be_forwarded_may_go(
-    registry: Registry, sent: Sent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_waits_to_be_forwarded_may_go(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     target = registry.create_queue("target")
     queue = registry.create_queue("q", QueueOptions(forward_to="target"))
     monkeypatch.setattr(registry_module, "_MAX_COPIES", 1)
@@ -150,7 +132,7 @@ def test_a_message_that_waits_to_be_forwarded_may_go(
     ],
 )
 def test_a_failed_forward_ends_in_the_transfer_dead_letter_queue(
-    registry: Registry, sent: Sent, target: QueueOptions | None, why: str
+    registry: Registry, target: QueueOptions | None, why: str
 ) -> None:
     if target is not None:
         registry.create_queue("target", target)
@@ -165,7 +147,7 @@ def test_a_failed_forward_ends_in_the_transfer_dead_letter_queue(
     assert registry.residency.size == 0
 
 
-def test_a_full_target_takes_nothing(registry: Registry, sent: Sent) -> None:
+def test_a_full_target_takes_nothing(registry: Registry) -> None:
     registry.create_queue("target", QueueOptions(max_size_mb=1)).send(sent("x" * 700_000), 0)
     queue = registry.create_queue("q", QueueOptions(forward_to="target"))
     queue.send(sent("x" * 700_000), 0)
@@ -179,7 +161,7 @@ def test_a_message_that_the_target_cannot_read_is_transferred(registry: Registry
     assert reason(queue.transfer_dead_letter) == "ForwardingFailed"
 
 
-def test_a_duplicate_is_dropped_on_the_way(registry: Registry, sent: Sent) -> None:
+def test_a_duplicate_is_dropped_on_the_way(registry: Registry) -> None:
     target = registry.create_queue("target", QueueOptions(requires_duplicate_detection=True))
     queue = registry.create_queue("q", QueueOptions(forward_to="target"))
     for _ in range(2):
@@ -190,33 +172,26 @@ def test_a_duplicate_is_dropped_on_the_way(registry: Registry, sent: Sent) -> No
 # --------------------------------------------------------------------------------------- dead letters
 
 
-def bury(queue: Queue, sent: Sent) -> None:
+def bury(queue: Queue) -> None:
     queue.send(sent("x"), 0)
-    bury_first(queue)
+    queue.settle(lock(queue)[1], BURY, 0)
 
 
-def bury_first(queue: ReceivingEntity) -> None:
-    message = queue.receive(0)
-    assert message is not None
-    assert message.lock_token is not None
-    queue.settle(message.lock_token, BURY, 0)
-
-
-def test_the_source_is_remembered_on_later_hops(registry: Registry, sent: Sent) -> None:
+def test_the_source_is_remembered_on_later_hops(registry: Registry) -> None:
     registry.create_queue("relay", QueueOptions(forward_to="grave"))
     grave = registry.create_queue("grave")
-    bury(registry.create_queue("q", QueueOptions(forward_dead_letters_to="relay")), sent)
+    bury(registry.create_queue("q", QueueOptions(forward_dead_letters_to="relay")))
     assert (only(grave).dead_letter_source, only(grave).hops) == ("q", 2)
 
 
-def test_dead_letters_that_cannot_go_on_stay(registry: Registry, sent: Sent) -> None:
+def test_dead_letters_that_cannot_go_on_stay(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(forward_dead_letters_to="nowhere"))
-    bury(queue, sent)
+    bury(queue)
     assert queue.counts == (0, 0, 0, 0, 1, 0)
     assert reason(queue.dead_letter) == "Bad"
 
 
-def test_a_queue_that_buries_in_itself_comes_to_an_end(registry: Registry, sent: Sent) -> None:
+def test_a_queue_that_buries_in_itself_comes_to_an_end(registry: Registry) -> None:
     options = QueueOptions(default_time_to_live=1_000, dead_letter_on_expiration=True, forward_dead_letters_to="q")
     queue = registry.create_queue("q", options)
     queue.send(sent("x"), 0)
@@ -226,7 +201,7 @@ def test_a_queue_that_buries_in_itself_comes_to_an_end(registry: Registry, sent:
     assert only(queue.dead_letter).hops == 4
 
 
-def test_a_subscription_forwards_its_copies(registry: Registry, sent: Sent) -> None:
+def test_a_subscription_forwards_its_copies(registry: Registry) -> None:
     topic, target = registry.create_topic("t"), registry.create_queue("target")
     registry.create_subscription(topic, "s", SubscriptionOptions(forward_to="target"))
     topic.send(sent("first"), 0)
@@ -238,7 +213,7 @@ def test_a_subscription_forwards_its_copies(registry: Registry, sent: Sent) -> N
     ("option", "expected"), [("forward_to", (0, 0, 0, 1, 0, 0)), ("forward_dead_letters_to", (1, 0, 0, 0, 0, 0))]
 )
 def test_a_time_that_an_action_sets_counts_where_it_is_forwarded(
-    registry: Registry, sent: Sent, option: str, expected: tuple[int, ...]
+    registry: Registry, option: str, expected: tuple[int, ...]
 ) -> None:
     topic, target = registry.create_topic("t"), registry.create_queue("target")
     rules = [Rule("later", TrueFilter(), SqlAction("SET sys.ScheduledEnqueueTimeUtc = due"))]
@@ -246,7 +221,7 @@ def test_a_time_that_an_action_sets_counts_where_it_is_forwarded(
     subscription = registry.create_subscription(topic, "s", SubscriptionOptions(**options), rules=rules)
     topic.send(sent("x", properties={"due": Timestamp(500)}), 0)
     if option == "forward_dead_letters_to":  # the time is ignored on the subscription
-        bury_first(subscription)
+        subscription.settle(lock(subscription)[1], BURY, 0)
     assert target.counts == expected
     registry.expire(500)
     assert target.counts == (1, 0, 0, 0, 0, 0)

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
-from sbnotebook.emulator.entities import QueueOptions, Registry, SentMessage
+from sbnotebook.emulator.entities import QueueOptions, Registry
+from tests.emulator.entities.conftest import sent
 
 _MANY = 40_000
 
 
-def test_many_seen_ids_are_forgotten_quickly(registry: Registry, sent: Callable[..., SentMessage]) -> None:
+def test_many_seen_ids_are_forgotten_quickly(registry: Registry) -> None:
     queue = registry.create_queue("orders", QueueOptions(requires_duplicate_detection=True))
     messages = [sent(message_id=str(number)) for number in range(_MANY)]
     begun = time.process_time()

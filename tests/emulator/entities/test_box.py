@@ -1,39 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-from uuid import UUID
-
 import pytest
 
-from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
-    BrokeredMessage,
     DeadLetterReason,
     Queue,
     QueueOptions,
     Receivable,
     RefusedError,
     Registry,
-    SentMessage,
 )
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
 from sbnotebook.emulator.entities.transitions import MessageEvent
+from tests.emulator.entities.conftest import lock, properties, sent
 
-Sent = Callable[..., SentMessage]
 DEAD_LETTER = Settlement(MessageEvent.DEAD_LETTER, why=DeadLetterReason("Bad", "It is bad"))
 
 
-def fill(queue: Queue, sent: Sent, count: int) -> None:
+def fill(queue: Queue, count: int) -> None:
     for number in range(1, count + 1):
         queue.send(sent(number), now=0)
-
-
-def lock(entity: Receivable, now: int = 0) -> tuple[BrokeredMessage, UUID]:
-    message = entity.receive(now)
-    assert message is not None
-    assert message.lock_token is not None
-    return message, message.lock_token
 
 
 def order(entity: Receivable) -> list[int]:
@@ -41,13 +27,7 @@ def order(entity: Receivable) -> list[int]:
     return [lock(entity)[0].sequence_number for _ in range(entity.message_count) if entity.has_available]
 
 
-def properties(message: BrokeredMessage) -> Any:
-    payload = message.payload or b""
-    found = {section.code: section_value(payload, section) for section in split(payload)}
-    return found.get(APPLICATION_PROPERTIES, {})
-
-
-def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue, sent: Sent) -> None:
+def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue) -> None:
     queue.send(sent("x", properties={"a": 1, "b": 2}), 0)
     message, token = lock(queue)
     queue.settle(token, ABANDON._replace(properties={"a": "new"}), 0)
@@ -60,7 +40,7 @@ def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue, 
     assert registry.residency.size == message.size + 512
 
 
-def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Registry, queue: Queue, sent: Sent) -> None:
+def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Registry, queue: Queue) -> None:
     queue.send(sent("x"), 0)
     message, token = lock(queue)
     registry.changes.clear()
@@ -86,7 +66,7 @@ def mortal(registry: Registry) -> Queue:
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_an_expired_message_is_not_put_in_front(registry: Registry, mortal: Queue, sent: Sent, others: int) -> None:
+def test_an_expired_message_is_not_put_in_front(registry: Registry, mortal: Queue, others: int) -> None:
     registry.order_after_release = lambda _: "front"
     for now in range(0, 1_000 * others + 1, 1_000):
         mortal.send(sent("x"), now)
@@ -96,8 +76,8 @@ def test_an_expired_message_is_not_put_in_front(registry: Registry, mortal: Queu
     assert (mortal.receive(5_500) is not None) == bool(others)
 
 
-def test_a_clock_that_is_set_back_loses_nothing(registry: Registry, queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 2)
+def test_a_clock_that_is_set_back_loses_nothing(registry: Registry, queue: Queue) -> None:
+    fill(queue, 2)
     lock(queue, 50_000)
     late, token = lock(queue, 10_000)
     assert queue.holds(token, 19_999)
@@ -111,7 +91,7 @@ def test_a_clock_that_is_set_back_loses_nothing(registry: Registry, queue: Queue
 # --------------------------------------------------------------------------------- changes and the end
 
 
-def test_a_deleted_queue_holds_no_lock_and_keeps_nothing(registry: Registry, mortal: Queue, sent: Sent) -> None:
+def test_a_deleted_queue_holds_no_lock_and_keeps_nothing(registry: Registry, mortal: Queue) -> None:
     mortal.send(sent("x"), 0)
     _, token = lock(mortal)
     registry.delete(mortal)
@@ -121,23 +101,3 @@ def test_a_deleted_queue_holds_no_lock_and_keeps_nothing(registry: Registry, mor
         with pytest.raises(RefusedError, match="lock supplied is invalid"):
             act()
     assert (bool(registry.changes), registry.residency.size) == (False, 0)
-
-
-def test_a_sub_queue_has_no_dead_letter_queue(queue: Queue, sent: Sent) -> None:
-    fill(queue, sent, 1)
-    queue.settle(lock(queue)[1], DEAD_LETTER, 0)
-    assert queue.dead_letter.dead_letter is None
-    with pytest.raises(RefusedError, match="cannot be dead-lettered"):
-        queue.dead_letter.settle(lock(queue.dead_letter)[1], DEAD_LETTER, 0)
-
-
-@pytest.mark.parametrize(("settlement", "count"), [(ABANDON, 1), (RELEASE, 0)])
-def test_a_message_that_is_given_back_has_its_old_place(
-    queue: Queue, sent: Sent, settlement: Settlement, count: int
-) -> None:
-    fill(queue, sent, 3)
-    first, token = lock(queue)
-    lock(queue)
-    queue.settle(token, settlement, 1)
-    assert first.delivery_count == count
-    assert order(queue) == [1, 3]

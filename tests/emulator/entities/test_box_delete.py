@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from sbnotebook.emulator.entities import QueueOptions, Registry, SentMessage, TopicOptions
+from sbnotebook.emulator.entities import QueueOptions, Registry, TopicOptions
 from sbnotebook.emulator.entities.message_log import SHELF, Residency
 from sbnotebook.emulator.store import Store
+from tests.emulator.entities.conftest import sent
 
-Sent = Callable[..., SentMessage]
 
-
-def test_delete_does_not_read_messages_that_came_in_later(tmp_path: Path, registry: Registry, sent: Sent) -> None:
+def test_delete_does_not_read_messages_that_came_in_later(tmp_path: Path, registry: Registry) -> None:
     with Store(tmp_path) as store:
         registry.residency = Residency(store, budget=0)
         queue = registry.create_queue("orders")
@@ -30,7 +28,7 @@ def test_delete_does_not_read_messages_that_came_in_later(tmp_path: Path, regist
         assert queue.message_count == 3 * SHELF - 5
 
 
-def test_each_partition_is_looked_through(registry: Registry, sent: Sent) -> None:
+def test_each_partition_is_looked_through(registry: Registry) -> None:
     queue = registry.create_queue("orders", QueueOptions(enable_partitioning=True))
     topic = registry.create_topic("events", TopicOptions(enable_partitioning=True))
     subscription = registry.create_subscription(topic, "all")

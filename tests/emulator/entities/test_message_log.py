@@ -169,25 +169,6 @@ def test_a_shelf_with_a_locked_message_is_not_shed() -> None:
     assert residency.size == 0
 
 
-def test_a_shelf_that_is_shed_can_still_be_added_to() -> None:
-    log, residency, shelves = filled_log(budget=1, numbers=range(11))
-    residency.shed()
-    assert residency.size == 0
-    log.add(message(11, 100))
-    assert shelves.loaded == [0]
-    assert [found.sequence_number for found in log.walk()] == list(range(12))
-    assert residency.size == log.resident_size == log.size_bytes + 12 * 512
-
-
-def test_a_closed_log_takes_no_room() -> None:
-    log, residency, _ = filled_log(budget=10**9, numbers=range(5000))
-    other, _, _ = filled_log(budget=10**9, numbers=range(10))
-    assert residency.size == log.resident_size
-    log.close()
-    assert residency.size == 0
-    assert other.resident_size > 0
-
-
 # --------------------------------------------------------------------------------------------- expiry
 
 

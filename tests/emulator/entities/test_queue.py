@@ -11,14 +11,11 @@ from sbnotebook.emulator.entities import (
     QueueOptions,
     RefusedError,
     Registry,
-    SentMessage,
     SubscriptionOptions,
     Tier,
 )
 from sbnotebook.emulator.entities.box import ABANDON
-from tests.emulator.entities.conftest import BURY
-
-Sent = Callable[..., SentMessage]
+from tests.emulator.entities.conftest import BURY, lock, sent
 
 
 @pytest.fixture
@@ -27,19 +24,16 @@ def calls(registry: Registry) -> Queue:
     return registry.create_queue("calls", QueueOptions(10_000, 3, requires_session=True))
 
 
-def fill(queue: Queue, sent: Sent, sessions: str) -> None:
+def fill(queue: Queue, sessions: str) -> None:
     for number, name in enumerate(sessions):
         queue.send(sent(number, session_id=name), 0)
 
 
-def test_a_message_that_is_buried_leaves_no_session_behind(registry: Registry, sent: Sent) -> None:
+def test_a_message_that_is_buried_leaves_no_session_behind(registry: Registry) -> None:
     queue = registry.create_queue("once", QueueOptions(10_000, 1, requires_session=True))
-    fill(queue, sent, "a")
+    fill(queue, "a")
     session, _ = accept(queue, "a")
-    message = queue.receive(0, session)
-    assert message is not None
-    assert message.lock_token is not None
-    queue.settle(message.lock_token, ABANDON, 0)
+    queue.settle(lock(queue, 0, session)[1], ABANDON, 0)
     assert queue.counts.dead_letter == 1
     assert queue.sessions is not None
     assert queue.sessions.get("") is None
@@ -67,7 +61,7 @@ def test_the_state_of_a_session_has_a_limit() -> None:
         calls.set_session_state(session, b"x" * 262_145, 0)
 
 
-def test_the_states_of_sessions_take_space(registry: Registry, sent: Sent) -> None:
+def test_the_states_of_sessions_take_space(registry: Registry) -> None:
     calls = registry.create_queue("calls", QueueOptions(requires_session=True, max_size_mb=1))
     session, _ = accept(calls, "a")
     calls.set_session_state(session, b"x" * 500_000, 0)
@@ -79,7 +73,7 @@ def test_the_states_of_sessions_take_space(registry: Registry, sent: Sent) -> No
     calls.admission.check([message])
 
 
-def test_a_session_of_a_deleted_queue_gives_nothing_back(registry: Registry, sent: Sent) -> None:
+def test_a_session_of_a_deleted_queue_gives_nothing_back(registry: Registry) -> None:
     options = QueueOptions(requires_session=True, dead_letter_on_expiration=True)
     calls = registry.create_queue("calls", options)
     calls.send(sent("x", session_id="a", time_to_live=5), 0)
@@ -91,12 +85,12 @@ def test_a_session_of_a_deleted_queue_gives_nothing_back(registry: Registry, sen
     assert (bool(registry.changes), registry.residency.size) == (False, 0)
 
 
-def test_a_queue_with_sessions_forwards_the_messages_it_has(registry: Registry, calls: Queue, sent: Sent) -> None:
+def test_a_queue_with_sessions_forwards_the_messages_it_has(registry: Registry, calls: Queue) -> None:
     target = registry.create_subscription(registry.create_topic("t"), "s")
-    fill(calls, sent, "aba")
+    fill(calls, "aba")
     calls.receive(0, accept(calls, "a")[0])
     registry.update(calls, QueueOptions(10_000, 3, requires_session=True, forward_to="t"))
-    fill(calls, sent, "c")
+    fill(calls, "c")
     assert (calls.message_count, target.counts.active) == (0, 4)
     assert calls.sessions is not None
     assert (calls.sessions.has_free, list(calls.sessions.listed(None))) == (False, [])
@@ -108,15 +102,12 @@ def test_a_long_session_id_is_quoted_up_to_128_characters(calls: Queue) -> None:
         calls.accept_session("x" * 129, 0)
 
 
-def test_the_size_is_that_of_all_messages_and_states(calls: Queue, sent: Sent) -> None:
+def test_the_size_is_that_of_all_messages_and_states(calls: Queue) -> None:
     for body in ("x" * 77, "y" * 77):
         calls.send(sent(body, session_id="a"), 0)
     calls.transfer(sent("z" * 77), "nowhere", 0)
     session, _ = accept(calls, "a")
-    message = calls.receive(0, session)
-    assert message is not None
-    assert message.lock_token is not None
-    calls.settle(message.lock_token, BURY, 0)
+    calls.settle(lock(calls, 0, session)[1], BURY, 0)
     sizes = [[message.size for message in box.peek(0, 9)] for box in calls.boxes]
     assert [len(each) for each in sizes] == [1, 1, 1]
     total = sum(map(sum, sizes))
@@ -125,7 +116,7 @@ def test_the_size_is_that_of_all_messages_and_states(calls: Queue, sent: Sent) -
     assert calls.total_size == 2 * total
 
 
-def test_a_message_that_goes_at_once_keeps_its_body(registry: Registry, sent: Sent) -> None:
+def test_a_message_that_goes_at_once_keeps_its_body(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(forward_to="nowhere"))
     queue.send(sent("body"), 0)
     topic = registry.create_topic("t")

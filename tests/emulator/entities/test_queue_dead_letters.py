@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sbnotebook.emulator.entities import (
@@ -14,9 +12,8 @@ from sbnotebook.emulator.entities import (
     SentMessage,
     SubscriptionOptions,
 )
-from tests.emulator.entities.conftest import BURY
+from tests.emulator.entities.conftest import BURY, lock, sent
 
-Sent = Callable[..., SentMessage]
 FORWARDING = QueueOptions(forward_dead_letters_to="errors")
 
 
@@ -27,17 +24,14 @@ def errors(registry: Registry) -> Queue:
 
 def dead_letter(queue: Queue, sent: SentMessage) -> None:
     queue.send(sent, 0)
-    message = queue.receive(0)
-    assert message is not None
-    assert message.lock_token is not None
-    queue.settle(message.lock_token, BURY, 0)
+    queue.settle(lock(queue)[1], BURY, 0)
 
 
 def standing(queue: Queue) -> list[BrokeredMessage]:
     return list(queue.peek(0, 10))
 
 
-def test_old_dead_letters_are_forwarded_in_order(registry: Registry, errors: Queue, sent: Sent) -> None:
+def test_old_dead_letters_are_forwarded_in_order(registry: Registry, errors: Queue) -> None:
     queue = registry.create_queue("orders")
     for body in ("a", "b"):
         dead_letter(queue, sent(body))
@@ -50,7 +44,7 @@ def test_old_dead_letters_are_forwarded_in_order(registry: Registry, errors: Que
     assert {message.dead_letter_source for message in standing(errors)} == {"orders"}
 
 
-def test_a_dead_letter_stays_until_its_target_takes_it(registry: Registry, sent: Sent) -> None:
+def test_a_dead_letter_stays_until_its_target_takes_it(registry: Registry) -> None:
     queue = registry.create_queue("orders", FORWARDING)
     dead_letter(queue, sent("a"))
     assert queue.counts.dead_letter == 1
@@ -61,7 +55,7 @@ def test_a_dead_letter_stays_until_its_target_takes_it(registry: Registry, sent:
     assert (queue.counts.dead_letter, errors.counts.active) == (0, 1)
 
 
-def test_dead_letters_of_a_subscription_are_forwarded(registry: Registry, errors: Queue, sent: Sent) -> None:
+def test_dead_letters_of_a_subscription_are_forwarded(registry: Registry, errors: Queue) -> None:
     topic = registry.create_topic("events")
     options = SubscriptionOptions(requires_session=True, forward_dead_letters_to="errors")
     subscription = registry.create_subscription(topic, "chats", options)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,15 +12,14 @@ from sbnotebook.emulator.entities import (
     QueueOptions,
     RefusedError,
     Registry,
-    SentMessage,
     SubscriptionOptions,
     Tier,
     TopicOptions,
 )
 from sbnotebook.emulator.entities.rules import FalseFilter, Rule
 from sbnotebook.errors import InvalidEntityAddressError
+from tests.emulator.entities.conftest import sent
 
-Sent = Callable[..., SentMessage]
 IDLE = 300_000
 
 
@@ -138,7 +136,7 @@ def test_a_namespace_and_a_topic_have_room_for_so_many() -> None:
 # -------------------------------------------------------------------------------------------- changes
 
 
-def test_a_topic_goes_with_its_subscriptions(registry: Registry, sent: Sent) -> None:
+def test_a_topic_goes_with_its_subscriptions(registry: Registry) -> None:
     topic = registry.create_topic("t")
     subscription = registry.create_subscription(topic, "s")
     topic.send(sent("x"), 0)
@@ -160,7 +158,7 @@ def idle(registry: Registry, now: int) -> list[AnyEntity]:
     return registry.take_idle()
 
 
-def test_an_entity_that_nobody_uses_is_idle_in_the_end(registry: Registry, sent: Sent) -> None:
+def test_an_entity_that_nobody_uses_is_idle_in_the_end(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
     registry.create_queue("stays")
     assert idle(registry, IDLE - 1) == []
@@ -187,7 +185,7 @@ def test_an_entity_that_a_client_is_attached_to_is_not_idle(registry: Registry) 
 
 
 @pytest.mark.parametrize("is_topic", [False, True])
-def test_an_entity_with_scheduled_messages_is_not_idle(registry: Registry, sent: Sent, *, is_topic: bool) -> None:
+def test_an_entity_with_scheduled_messages_is_not_idle(registry: Registry, *, is_topic: bool) -> None:
     if is_topic:
         entity = registry.create_topic("t", TopicOptions(auto_delete_on_idle=IDLE))
     else:
@@ -216,7 +214,7 @@ def test_a_deleted_entity_is_not_idle(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("clears", [False, True])
-def test_a_deleted_entity_leaves_no_alarm_in_memory(registry: Registry, sent: Sent, *, clears: bool) -> None:
+def test_a_deleted_entity_leaves_no_alarm_in_memory(registry: Registry, *, clears: bool) -> None:
     queue = registry.create_queue("q")
     queue.send(sent("x", time_to_live=1_000_000), 0)
     gone = weakref.ref(queue)
@@ -232,7 +230,7 @@ def test_a_deleted_entity_leaves_no_alarm_in_memory(registry: Registry, sent: Se
     assert registry.next_deadline is None
 
 
-def test_deleting_an_entity_keeps_the_alarms_of_others(registry: Registry, sent: Sent) -> None:
+def test_deleting_an_entity_keeps_the_alarms_of_others(registry: Registry) -> None:
     gone, stays = registry.create_queue("gone"), registry.create_queue("stays")
     for life, queue in ((1, gone), (3, stays), (2, gone)):
         queue.send(sent("x", time_to_live=life), 0)
@@ -280,7 +278,7 @@ def test_an_entity_forwards_to_what_can_take_its_messages(registry: Registry) ->
         assert refused.value.condition is Condition.NOT_ALLOWED
 
 
-def test_an_outdated_alarm_does_not_ring(registry: Registry, sent: Sent) -> None:
+def test_an_outdated_alarm_does_not_ring(registry: Registry) -> None:
     queue, other = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE)), registry.create_queue("other")
     queue.send(sent("x", time_to_live=10), 0)
     other.send(sent("x", time_to_live=IDLE + 1), 0)

@@ -32,7 +32,7 @@ from sbnotebook.emulator.entities import (
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE
 from tests.chances import rounds
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
-from tests.emulator.entities.conftest import BURY, message, settles
+from tests.emulator.entities.conftest import BURY, sent, settles
 from tests.emulator.entities.documented import Copy, entity_of
 
 STORIES: Final = rounds(30, 300)
@@ -90,7 +90,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
             self.send_one(name, copy, data.draw(st.sampled_from("xyz")))
 
     def send_one(self, name: str, copy: Copy, message_id: str) -> None:
-        sent = message(
+        new = sent(
             copy.body,
             message_id=message_id,
             label=copy.label,
@@ -102,12 +102,12 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         assert isinstance(destination, Queue | Topic)
         can_send = self.model.entities[name].can_send
         try:
-            destination.admission.check([sent])
+            destination.admission.check([new])
         except RefusedError:
             assert not can_send
             return
         assert can_send
-        number = destination.send(sent, self.now)
+        number = destination.send(new, self.now)
         used = self.used.setdefault(name, set())
         assert all(number > earlier for earlier in used)
         used.add(number)

@@ -14,12 +14,12 @@ from sbnotebook.amqp.sections import (
     PROPERTIES,
     SEQUENCE,
     VALUE,
-    section_value,
     split,
 )
 from sbnotebook.emulator.entities import BrokeredMessage, BrokeredState, read_sent
 from sbnotebook.emulator.entities.rendering import render
 from sbnotebook.errors import AmqpDecodeError
+from tests.emulator.entities.conftest import values
 
 TOKEN = UUID(int=5)
 
@@ -32,27 +32,22 @@ def message(payload: bytes, *, number: int = 7, token: UUID | None = TOKEN) -> B
     return BrokeredMessage(number, 7, 1_000, payload, len(payload), BrokeredState.ACTIVE, lock_token=token)
 
 
-def sections(delivered: bytes) -> dict[int, AmqpValue]:
-    return {section.code: section_value(delivered, section) for section in split(delivered)}
-
-
 def test_a_delivery_has_its_lock_token_and_no_state() -> None:
     payload = encoded()
-    delivered = sections(render(message(payload), payload, is_delivery=True))
+    delivered = values(render(message(payload), payload, is_delivery=True))
     assert delivered[DELIVERY_ANNOTATIONS] == {"x-opt-lock-token": TOKEN}
     assert delivered[MESSAGE_ANNOTATIONS] == {"x-opt-sequence-number": 7, "x-opt-enqueued-time": 1_000}
 
 
 def test_a_deleted_message_has_no_lock_token() -> None:
     payload = encoded()
-    assert sections(render(message(payload, token=None), payload, is_delivery=True))[DELIVERY_ANNOTATIONS] == {}
+    assert values(render(message(payload, token=None), payload, is_delivery=True))[DELIVERY_ANNOTATIONS] == {}
 
 
 @pytest.mark.parametrize("number", [5, 9])
 def test_a_moved_message_has_the_number_that_it_got_first(number: int) -> None:
     payload = encoded()
-    annotations = sections(render(message(payload, number=number), payload, is_delivery=True))[MESSAGE_ANNOTATIONS]
-    assert isinstance(annotations, dict)
+    annotations = values(render(message(payload, number=number), payload, is_delivery=True))[MESSAGE_ANNOTATIONS]
     assert annotations["x-opt-enqueue-sequence-number"] == 7
 
 
@@ -64,8 +59,8 @@ def test_delivery_annotations_of_the_sender_reach_the_receiver() -> None:
     assert [section.code for section in split(delivered)] == [
         HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, DATA,
     ]  # fmt: skip
-    assert sections(delivered)[DELIVERY_ANNOTATIONS] == {"mine": 3, "x-opt-lock-token": TOKEN}
-    assert sections(render(message(payload), payload))[DELIVERY_ANNOTATIONS] == {"mine": 3}
+    assert values(delivered)[DELIVERY_ANNOTATIONS] == {"mine": 3, "x-opt-lock-token": TOKEN}
+    assert values(render(message(payload), payload))[DELIVERY_ANNOTATIONS] == {"mine": 3}
 
 
 def test_delivery_annotations_that_are_no_map_are_refused() -> None:
@@ -76,7 +71,7 @@ def test_delivery_annotations_that_are_no_map_are_refused() -> None:
 def test_a_once_scheduled_message_arrives_as_scheduled() -> None:
     payload = encoded()
     once = BrokeredMessage(9, 7, 2_000, payload, len(payload), scheduled_time=1_500, expires_at=2_500)
-    delivered = sections(render(once, payload, is_delivery=True))
+    delivered = values(render(once, payload, is_delivery=True))
     assert delivered[MESSAGE_ANNOTATIONS] == {
         "x-opt-sequence-number": 9,
         "x-opt-enqueue-sequence-number": 7,
@@ -85,16 +80,13 @@ def test_a_once_scheduled_message_arrives_as_scheduled() -> None:
     }
     # It lives from the moment on at which it became active.
     assert delivered[HEADER] == [None, None, 500, None, 0]
-    peeked = sections(render(once, payload))[MESSAGE_ANNOTATIONS]
-    assert isinstance(peeked, dict)
+    peeked = values(render(once, payload))[MESSAGE_ANNOTATIONS]
     assert peeked["x-opt-message-state"] == 0
     # No source says that a peek tells it like this.
-    kept = sections(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
-    assert isinstance(kept, dict)
+    kept = values(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
     assert kept["x-opt-message-state"] == 2
     once.state = BrokeredState.DEFERRED
-    deferred = sections(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
-    assert isinstance(deferred, dict)
+    deferred = values(render(once, payload, keeps_scheduled=True))[MESSAGE_ANNOTATIONS]
     assert deferred["x-opt-message-state"] == 1
 
 
@@ -108,5 +100,5 @@ def test_an_omitted_body_leaves_its_size(code: int, value: AmqpValue, times: int
     assert [section.code for section in split(rendered)] == [
         HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, PROPERTIES, FOOTER,
     ]  # fmt: skip
-    assert sections(rendered)[DELIVERY_ANNOTATIONS] == {"omitted-message-body-size": len(body)}
-    assert sections(render(message(payload), payload))[DELIVERY_ANNOTATIONS] == {}
+    assert values(rendered)[DELIVERY_ANNOTATIONS] == {"omitted-message-body-size": len(body)}
+    assert values(render(message(payload), payload))[DELIVERY_ANNOTATIONS] == {}

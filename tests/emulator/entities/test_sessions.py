@@ -28,24 +28,6 @@ def take(session: MessageSession) -> BrokeredMessage:
     return message
 
 
-@pytest.mark.parametrize(
-    ("order", "expected"),
-    [("front", [2, 1, 3, 4, 5]), ("place", [1, 2, 3, 4, 5]), ("back", [3, 4, 1, 2, 5])],
-)
-def test_messages_that_are_put_back_have_their_place(sessions: Sessions, order: str, expected: list[int]) -> None:
-    for number in range(1, 5):
-        come(sessions, number, "a")
-    session = sessions.find_or_create("a")
-    sessions.lock(session, 10)
-    for message in [take(session) for _ in range(2)]:
-        sessions.drop(message)
-        sessions.make_ready(message)
-        sessions.put_back(message, order)
-    come(sessions, 5, "a")
-    assert [take(session).sequence_number for _ in range(5)] == expected
-    assert session.take_ready() is None
-
-
 def test_a_lock_is_found_quickly_among_many_sessions(sessions: Sessions) -> None:
     tokens: list[UUID] = []
     for number in range(1_000):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -9,23 +8,14 @@ from sbnotebook.emulator.entities import (
     BrokeredState,
     QueueOptions,
     Registry,
-    SentMessage,
     TopicOptions,
     restore,
 )
 from sbnotebook.emulator.entities.box import DEFER
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import EmulatorError
+from tests.emulator.entities.conftest import lock, sent
 from tests.emulator.entities.store_helpers import OnDisk
-
-Sent = Callable[..., SentMessage]
-
-
-@pytest.fixture
-def kept() -> Iterator[OnDisk]:
-    kept = OnDisk()
-    yield kept
-    kept.close()
 
 
 def again(registry: Registry, kept: OnDisk, now: int = 0) -> Registry:
@@ -54,15 +44,12 @@ def test_entities_come_back_as_they_were(registry: Registry, kept: OnDisk) -> No
     assert restored.create_queue("new").record.entity_id == 4
 
 
-def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry, kept: OnDisk, sent: Sent) -> None:
+def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry, kept: OnDisk) -> None:
     queue = registry.create_queue("q")
     for number in range(3):
         queue.send(sent("x" * 100 * number), 0)
     queue.send(sent("later", scheduled_time=50), 0)
-    held = queue.receive(0)
-    assert held is not None
-    assert held.lock_token is not None
-    queue.settle(held.lock_token, DEFER, 0)
+    queue.settle(lock(queue)[1], DEFER, 0)
     queue.receive(0)
     restored = again(registry, kept)
     found = restored.find_queue("q")
@@ -77,7 +64,7 @@ def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry,
     ]
 
 
-def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: OnDisk, sent: Sent) -> None:
+def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: OnDisk) -> None:
     options = QueueOptions(requires_session=True)
     queue = registry.create_queue("q", options)
     registry.create_subscription(registry.create_topic("t"), "s")
@@ -90,7 +77,7 @@ def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: On
     assert topic.subscriptions[0].message_count == 2
 
 
-def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: OnDisk, sent: Sent) -> None:
+def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: OnDisk) -> None:
     options = QueueOptions(requires_duplicate_detection=True, enable_partitioning=True)
     queue, topic = registry.create_queue("q", options), registry.create_topic("t")
     queue.send(sent("x", message_id="a"), 0)

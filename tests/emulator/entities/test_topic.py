@@ -1,23 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.emulator.entities import (
     BrokeredState,
-    Receivable,
     Registry,
-    SentMessage,
     SubscriptionOptions,
     Topic,
     TopicOptions,
 )
 from sbnotebook.emulator.entities.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
-
-Sent = Callable[..., SentMessage]
+from tests.emulator.entities.conftest import properties, sent
 
 
 @pytest.fixture
@@ -25,17 +18,7 @@ def topic(registry: Registry) -> Topic:
     return registry.create_topic("events")
 
 
-def properties(box: Receivable) -> list[Any]:
-    """The application properties of all messages."""
-    found: list[Any] = []
-    for message in box.peek(0, 100):
-        payload = message.payload or b""
-        sections = {section.code: section_value(payload, section) for section in split(payload)}
-        found.append(sections.get(APPLICATION_PROPERTIES))
-    return found
-
-
-def test_each_subscription_gets_its_own_copy(registry: Registry, topic: Topic, sent: Sent) -> None:
+def test_each_subscription_gets_its_own_copy(registry: Registry, topic: Topic) -> None:
     one, two = (registry.create_subscription(topic, name) for name in ("one", "two"))
     topic.send(sent("first"), 5)
     three = registry.create_subscription(topic, "three")
@@ -47,12 +30,15 @@ def test_each_subscription_gets_its_own_copy(registry: Registry, topic: Topic, s
     assert (late.sequence_number, late.enqueued_sequence_number, late.enqueued_time) == (1, 2, 6)
 
 
-def test_a_rule_says_what_a_subscription_gets(registry: Registry, topic: Topic, sent: Sent) -> None:
+def test_a_rule_says_what_a_subscription_gets(registry: Registry, topic: Topic) -> None:
     rules = [Rule("big", SqlFilter("size > 3")), Rule("also big", SqlFilter("size > 2")), Rule("no", FalseFilter())]
     some = registry.create_subscription(topic, "some", rules=rules)
     for size in (1, 3, 5):
         topic.send(sent("x", properties={"size": size}), 0)
-    assert properties(some) == [{"size": 3}, {"size": 5}]  # One copy, however many rules take it.
+    assert [properties(each) for each in some.peek(0, 9)] == [
+        {"size": 3},
+        {"size": 5},
+    ]  # One copy, however many rules take it.
     registry.remove_rule(some, "BIG")
     registry.put_rule(some, Rule("Also Big", SqlFilter("size > 4")))
     assert [rule.name for rule in some.rules] == ["Also Big", "no"]
@@ -61,7 +47,7 @@ def test_a_rule_says_what_a_subscription_gets(registry: Registry, topic: Topic, 
     assert some.find_rule("nobody") is None
 
 
-def test_each_rule_with_an_action_makes_a_copy_of_its_own(registry: Registry, topic: Topic, sent: Sent) -> None:
+def test_each_rule_with_an_action_makes_a_copy_of_its_own(registry: Registry, topic: Topic) -> None:
     rules = [
         Rule("plain", TrueFilter()),
         Rule("a", TrueFilter(), SqlAction("SET n = 1")),
@@ -69,41 +55,47 @@ def test_each_rule_with_an_action_makes_a_copy_of_its_own(registry: Registry, to
     ]
     subscription = registry.create_subscription(topic, "s", rules=rules)
     topic.send(sent("x"), 0)
-    assert properties(subscription) == [None, {"n": 1, "RuleName": "a"}, {"n": 2, "RuleName": "b"}]
-    assert [message.enqueued_sequence_number for message in subscription.peek(0, 9)] == [1, 1, 1]
+    copies = list(subscription.peek(0, 9))
+    assert [properties(each) for each in copies] == [None, {"n": 1, "RuleName": "a"}, {"n": 2, "RuleName": "b"}]
+    assert [each.enqueued_sequence_number for each in copies] == [1, 1, 1]
 
 
-def test_an_action_can_give_a_message_another_session(registry: Registry, topic: Topic, sent: Sent) -> None:
-    rules = [Rule("a", TrueFilter(), SqlAction("SET sys.SessionId = 'mine'"))]
-    options = SubscriptionOptions(requires_session=True)
+@pytest.mark.parametrize(
+    ("has_sessions", "given", "session_id"), [(True, "0", "0"), (True, "zzz", "zzz"), (False, "mine", None)]
+)
+def test_an_action_can_give_a_message_another_session(
+    registry: Registry, topic: Topic, has_sessions: bool, given: str, session_id: str | None
+) -> None:
+    rules = [Rule("a", TrueFilter(), SqlAction("SET sys.SessionId = @id", {"@id": given}))]
+    options = SubscriptionOptions(requires_session=has_sessions)
     subscription = registry.create_subscription(topic, "s", options, rules=rules)
-    topic.send(sent("x", session_id="yours"), 0)
-    accepted = subscription.accept_session(None, 0)
-    assert accepted is not None
-    assert accepted[0].session_id == "mine"
+    topic.send(sent("x", session_id="mmm", label="x" * 300), 0)
+    assert [copy.session_id for copy in subscription.peek(0, 9)] == [session_id]
 
 
 @pytest.mark.parametrize(("keeps", "count"), [(True, 1), (False, 0)])
 def test_a_rule_that_cannot_be_evaluated_dead_letters(
-    registry: Registry, topic: Topic, sent: Sent, keeps: bool, count: int
+    registry: Registry, topic: Topic, keeps: bool, count: int
 ) -> None:
     options = SubscriptionOptions(dead_letter_on_filter_errors=keeps)
     rules = [Rule("odd", SqlFilter("size / zero = 1"))]
     subscription = registry.create_subscription(topic, "s", options, rules=rules)
     topic.send(sent("x", properties={"size": 1, "zero": 0}), 0)
     assert subscription.counts == (0, 0, 0, 0, count, 0)
-    assert [found["DeadLetterReason"] for found in properties(subscription.dead_letter)] == ["FilterException"] * count
+    dead = [properties(each)["DeadLetterReason"] for each in subscription.dead_letter.peek(0, 9)]
+    assert dead == ["FilterException"] * count
 
 
-def test_an_action_can_make_the_properties_too_large(registry: Registry, topic: Topic, sent: Sent) -> None:
+def test_an_action_can_make_the_properties_too_large(registry: Registry, topic: Topic) -> None:
     rules = [Rule("copy", TrueFilter(), SqlAction("SET b = a; SET c = a"))]
     subscription = registry.create_subscription(topic, "s", rules=rules)
     topic.send(sent("x", properties={"a": "x" * 30_000}), 0)
     assert subscription.counts == (0, 0, 0, 0, 1, 0)
-    assert properties(subscription.dead_letter)[0]["DeadLetterReason"] == "HeaderSizeExceeded"
+    (dead,) = subscription.dead_letter.peek(0, 9)
+    assert properties(dead)["DeadLetterReason"] == "HeaderSizeExceeded"
 
 
-def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic, sent: Sent) -> None:
+def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic) -> None:
     subscription = registry.create_subscription(topic, "s")
     message = sent("x", message_id="id", scheduled_time=50)
     assert topic.send(message, 0) == 1
@@ -123,7 +115,7 @@ def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic
     assert topic.total_size == copy.size
 
 
-def test_the_shortest_of_all_times_to_live_holds(registry: Registry, sent: Sent) -> None:
+def test_the_shortest_of_all_times_to_live_holds(registry: Registry) -> None:
     topic = registry.create_topic("t", TopicOptions(default_time_to_live=1_050))
     for name, life in (("none", None), ("short", 1_020), ("long", 1_090)):
         registry.create_subscription(topic, name, SubscriptionOptions(default_time_to_live=life))
@@ -133,7 +125,7 @@ def test_the_shortest_of_all_times_to_live_holds(registry: Registry, sent: Sent)
     assert ends == {"none": [1150, 110], "short": [1120, 110], "long": [1150, 110]}
 
 
-def test_copies_stand_in_the_partition_of_their_message(registry: Registry, sent: Sent) -> None:
+def test_copies_stand_in_the_partition_of_their_message(registry: Registry) -> None:
     topic = registry.create_topic("t", TopicOptions(enable_partitioning=True))
     subscription = registry.create_subscription(topic, "s")
     numbers = [topic.send(sent("x"), 0) for _ in range(5)]
@@ -142,26 +134,9 @@ def test_copies_stand_in_the_partition_of_their_message(registry: Registry, sent
     assert {copy.enqueued_sequence_number for copy in copies} == set(numbers)
 
 
-def test_duplicates_reach_no_subscription(registry: Registry, sent: Sent) -> None:
+def test_duplicates_reach_no_subscription(registry: Registry) -> None:
     topic = registry.create_topic("t", TopicOptions(requires_duplicate_detection=True))
     subscription = registry.create_subscription(topic, "s")
     for message_id in ("a", "a", "b"):
         topic.send(sent("x", message_id=message_id), 0)
     assert subscription.counts.active == 2
-
-
-def test_an_action_gives_no_session_where_there_are_none(registry: Registry, topic: Topic, sent: Sent) -> None:
-    rules = [Rule("a", TrueFilter(), SqlAction("SET sys.SessionId = 'mine'"))]
-    subscription = registry.create_subscription(topic, "s", rules=rules)
-    topic.send(sent("x", session_id="yours"), 0)
-    assert [copy.session_id for copy in subscription.peek(0, 9)] == [None]
-
-
-@pytest.mark.parametrize("session_id", ["0", "zzz"])
-def test_the_session_of_an_action_counts_whatever_it_is(
-    registry: Registry, topic: Topic, sent: Sent, session_id: str
-) -> None:
-    rules = [Rule("a", TrueFilter(), SqlAction("SET sys.SessionId = @id", {"@id": session_id}))]
-    subscription = registry.create_subscription(topic, "s", SubscriptionOptions(requires_session=True), rules=rules)
-    topic.send(sent("x", session_id="mmm", label="x" * 300), 0)
-    assert [copy.session_id for copy in subscription.peek(0, 9)] == [session_id]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -8,8 +7,7 @@ import pytest
 from sbnotebook.emulator.entities import Queue, QueueOptions, Registry, SentMessage, Topic, Transaction
 from sbnotebook.emulator.entities.box import COMPLETE
 from sbnotebook.emulator.entities.refusals import RefusedError
-
-Sent = Callable[..., SentMessage]
+from tests.emulator.entities.conftest import sent
 
 
 def sent_on(closed: Queue, via: Queue | Topic, message: SentMessage) -> Transaction:
@@ -18,7 +16,7 @@ def sent_on(closed: Queue, via: Queue | Topic, message: SentMessage) -> Transact
     return transaction
 
 
-def test_a_transaction_stays_within_one_partition(registry: Registry, sent: Sent) -> None:
+def test_a_transaction_stays_within_one_partition(registry: Registry) -> None:
     queue = registry.create_queue("parts", QueueOptions(enable_partitioning=True))
     for key in ("a", "a", "b"):
         queue.send(sent(key, partition_key=key), 0)
@@ -44,33 +42,16 @@ def test_a_transaction_stays_within_one_partition(registry: Registry, sent: Sent
     assert queue.counts == (2, 1, 0, 0, 0, 0)
 
 
-def test_what_is_sent_by_way_of_its_destination_is_simply_sent(registry: Registry, sent: Sent) -> None:
+def test_what_is_sent_by_way_of_its_destination_is_simply_sent(registry: Registry) -> None:
     queue = registry.create_queue("q")
     sent_on(queue, queue, sent()).commit(1)
     assert queue.counts == (1, 0, 0, 0, 0, 0)
 
 
-def test_a_destination_that_is_gone_ends_the_transaction(registry: Registry, sent: Sent) -> None:
+def test_a_destination_that_is_gone_ends_the_transaction(registry: Registry) -> None:
     queue, via = registry.create_queue("q"), registry.create_queue("via")
     transactions = [sent_on(queue, queue, sent()), sent_on(registry.create_queue("other"), via, sent())]
     for entity, transaction in zip((queue, via), transactions, strict=True):
         registry.delete(entity)
         with pytest.raises(RefusedError, match=f"The entity '{entity.path}' was deleted"):
             transaction.commit(1)
-
-
-def test_a_transaction_sends_a_hundred_messages_at_most(registry: Registry, sent: Sent) -> None:
-    queue, transaction = registry.create_queue("q"), Transaction(b"t")
-    transaction.send(queue, [sent()] * 60)
-    transaction.schedule(queue, [sent(scheduled_time=50)] * 40)
-    size = transaction.size
-    for more in (lambda: transaction.send(queue, [sent()]), lambda: transaction.schedule(queue, [sent()])):
-        with pytest.raises(RefusedError, match="More than 100 messages are not allowed"):
-            more()
-    assert (
-        transaction.size
-        == size
-        == 100 * len(sent().payload) + 40 * (len(sent(scheduled_time=50).payload) - len(sent().payload))
-    )
-    transaction.commit(1)
-    assert queue.counts == (60, 0, 0, 40, 0, 0)

@@ -11,7 +11,7 @@ import pytest
 from sbnotebook.emulator.entities import BrokeredMessage, Queue, QueueOptions, Registry
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, as_table, place_of
-from tests.emulator.entities.conftest import BURY, message, settles
+from tests.emulator.entities.conftest import BURY, sent, settles
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "outcomes.md"
 
@@ -29,7 +29,7 @@ class Subject:
         self.queue = self.registry.create_queue("orders", options)
         # Where it has to expire, it must not become active first.
         when = (LIVES_FOR + SCHEDULED_FOR if expires else SCHEDULED_FOR) if place is Place.SCHEDULED else None
-        self.queue.send(message(time_to_live=LIVES_FOR if expires else None, scheduled_time=when), 0)
+        self.queue.send(sent(time_to_live=LIVES_FOR if expires else None, scheduled_time=when), 0)
         if place not in (Place.SCHEDULED, Place.ACTIVE):
             self.queue.receive(0)
         if place in (Place.DEFERRED, Place.DEFERRED_LOCKED):

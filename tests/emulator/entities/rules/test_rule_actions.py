@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,11 +7,10 @@ from hypothesis import strategies as st
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Timestamp, ULong, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, FOOTER, PROPERTIES, SEQUENCE, VALUE
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject, SqlAction
+from tests.emulator.entities.rules.conftest import subject
 
-MakeSubject = Callable[..., RuleSubject]
 
-
-def test_the_documented_example(subject: MakeSubject) -> None:
+def test_the_documented_example() -> None:
     message = subject({"quantity": Int(11), "priority": "high"}, correlation_id="high")
     SqlAction("SET quantity = quantity / 2; REMOVE priority;SET sys.CorrelationId = 'low';").apply(message)
     assert (message.user("quantity"), type(message.user("quantity"))) == (5, Int)
@@ -21,13 +18,13 @@ def test_the_documented_example(subject: MakeSubject) -> None:
     assert message.system("CorrelationId") == "low"
 
 
-def test_a_statement_sees_what_those_before_it_did(subject: MakeSubject) -> None:
+def test_a_statement_sees_what_those_before_it_did() -> None:
     message = subject({"a": Int(1)})
     SqlAction("SET a = a + 1 SET b = a * 10 REMOVE a").apply(message)
     assert (message.user("b"), message.exists("a", system=False)) == (20, False)
 
 
-def test_values_come_from_parameters_functions_and_the_system(subject: MakeSubject) -> None:
+def test_values_come_from_parameters_functions_and_the_system() -> None:
     message = subject({}, label="greeting", message_id="m")
     action = SqlAction(
         "SET when = @when; SET [a label] = sys.Label + '!'; SET sys.MessageId = newid()", {"@when": Timestamp(5)}
@@ -37,7 +34,7 @@ def test_values_come_from_parameters_functions_and_the_system(subject: MakeSubje
     assert message.system("MessageId") != "m"
 
 
-def test_a_missing_property_makes_a_null_and_no_error(subject: MakeSubject) -> None:
+def test_a_missing_property_makes_a_null_and_no_error() -> None:
     message = subject({"a": Int(1)})
     SqlAction("SET a = nothing + 1; REMOVE nothing").apply(message)
     assert (message.user("a"), message.exists("a", system=False)) == (None, True)
@@ -46,12 +43,12 @@ def test_a_missing_property_makes_a_null_and_no_error(subject: MakeSubject) -> N
 @pytest.mark.parametrize(
     "expression", ["SET sys.Nonsense = 1", "REMOVE sys.Size", "SET a = b / 0", "SET sys.TimeToLive = 5"]
 )
-def test_an_action_that_fails_raises_filter_error(subject: MakeSubject, expression: str) -> None:
+def test_an_action_that_fails_raises_filter_error(expression: str) -> None:
     with pytest.raises(FilterError):
         SqlAction(expression).apply(subject({"b": Int(1)}))
 
 
-def test_a_text_cannot_be_doubled_without_end(subject: MakeSubject) -> None:
+def test_a_text_cannot_be_doubled_without_end() -> None:
     with pytest.raises(FilterError, match="32768"):
         SqlAction("SET a = a + a;" * 32).apply(subject({"a": "x" * 100}))
 
@@ -89,7 +86,7 @@ def test_the_body_and_what_is_not_named_stay_byte_for_byte(
     assert message.system("MessageId") == "id"
 
 
-def test_a_new_integer_is_a_long(subject: MakeSubject) -> None:
+def test_a_new_integer_is_a_long() -> None:
     message = subject()
     SqlAction("SET a = 5").apply(message)
     assert type(message.user("a")) is Long

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,15 +7,12 @@ import pytest
 from sbnotebook.amqp import AmqpValue, Int, Long, Timestamp
 from sbnotebook.emulator.entities.rules import (
     CorrelationFilter,
-    FalseFilter,
     FilterError,
-    RuleSubject,
     SqlFilter,
-    TrueFilter,
 )
 from sbnotebook.errors import ConfigurationError
+from tests.emulator.entities.rules.conftest import subject
 
-MakeSubject = Callable[..., RuleSubject]
 FIELDS = {
     "correlation_id": "correlation_id", "message_id": "message_id", "to": "to", "reply_to": "reply_to",
     "subject": "label", "session_id": "session_id", "reply_to_session_id": "reply_to_session_id",
@@ -24,19 +20,14 @@ FIELDS = {
 }  # fmt: skip
 
 
-def test_true_takes_all_and_false_none(subject: MakeSubject) -> None:
-    assert TrueFilter().matches(subject())
-    assert not FalseFilter().matches(subject())
-
-
-def test_unknown_is_no_match(subject: MakeSubject) -> None:
+def test_unknown_is_no_match() -> None:
     message = subject({"color": "red"})
     assert SqlFilter("color = 'red'").matches(message)
     assert SqlFilter("size = 1").matches(message) is False
     assert not SqlFilter("NOT size = 1").matches(message)
 
 
-def test_parameters_have_names_with_or_without_the_sign(subject: MakeSubject) -> None:
+def test_parameters_have_names_with_or_without_the_sign() -> None:
     for name in ("@least", "least", "LEAST"):
         taken = SqlFilter("size >= @least", {name: 5})
         assert [taken.matches(subject({"size": Long(size)})) for size in (4, 5)] == [False, True]
@@ -47,13 +38,13 @@ def test_a_parameter_without_a_value_is_refused() -> None:
         SqlFilter("size >= @least", {"@most": 5})
 
 
-def test_a_filter_that_cannot_be_evaluated_is_an_error(subject: MakeSubject) -> None:
+def test_a_filter_that_cannot_be_evaluated_is_an_error() -> None:
     with pytest.raises(FilterError, match="Nonsense"):
         SqlFilter("sys.Nonsense = 1").matches(subject())
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_correlation_filter_compares_a_system_property(subject: MakeSubject, field: str) -> None:
+def test_a_correlation_filter_compares_a_system_property(field: str) -> None:
     given: dict[str, Any] = {field: "a"}
     taken = CorrelationFilter(**given)
     others = {FIELDS[other]: "a" for other in FIELDS if FIELDS[other] != FIELDS[field]}
@@ -62,7 +53,7 @@ def test_a_correlation_filter_compares_a_system_property(subject: MakeSubject, f
     assert not taken.matches(subject(**others))
 
 
-def test_a_correlation_filter_wants_everything_that_is_given(subject: MakeSubject) -> None:
+def test_a_correlation_filter_wants_everything_that_is_given() -> None:
     taken = CorrelationFilter(subject="a", correlation_id="c", properties={"color": "red", "size": Int(5)})
     system = {"label": "a", "correlation_id": "c"}
     assert taken.matches(subject({"Color": "red", "size": Long(5), "more": 1}, **system))
@@ -74,7 +65,7 @@ def test_a_correlation_filter_wants_everything_that_is_given(subject: MakeSubjec
 @pytest.mark.parametrize(
     ("expected", "found"), [("5", Long(5)), (True, Long(1)), (Timestamp(6), Long(6)), (None, None), ("a", "A")]
 )
-def test_a_correlation_filter_keeps_types_apart(subject: MakeSubject, expected: AmqpValue, found: AmqpValue) -> None:
+def test_a_correlation_filter_keeps_types_apart(expected: AmqpValue, found: AmqpValue) -> None:
     assert not CorrelationFilter(properties={"value": expected}).matches(subject({"value": found}))
 
 

@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject, SqlAction, SqlFilter
-from sbnotebook.emulator.entities.rules.like import MOST_PATTERN_CHARACTERS
-from sbnotebook.emulator.entities.rules.operands import MOST_TEXT_CHARACTERS
-from sbnotebook.emulator.entities.rules.sql import MOST_CHARACTERS, MOST_NESTED, MOST_STATEMENTS, compile_filter
+from sbnotebook.emulator.entities.rules.sql import MOST_CHARACTERS, compile_filter
 from sbnotebook.errors import ConfigurationError
 
 WORDS = [
@@ -96,11 +94,6 @@ def test_nonsense_expressions_raise_only_our_own_errors(kind: type[SqlFilter | S
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ConfigurationError):
         assert compile_filter(text, {})
-
-
-def test_the_limits_are_those_of_the_documentation() -> None:
-    assert (MOST_CHARACTERS, MOST_NESTED, MOST_STATEMENTS) == (1024, 16, 32)
-    assert (MOST_PATTERN_CHARACTERS, MOST_TEXT_CHARACTERS) == (1024, 32_768)
 
 
 def test_a_long_mistake_is_quoted_up_to_40_characters() -> None:

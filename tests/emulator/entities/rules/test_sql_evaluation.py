@@ -12,8 +12,8 @@ from sbnotebook.amqp import AmqpValue, Described, Int, Long, Symbol, Timestamp
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject
 from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
 from sbnotebook.errors import ConfigurationError
+from tests.emulator.entities.rules.conftest import subject
 
-MakeSubject = Callable[..., RuleSubject]
 T, F, U = True, False, None
 Table = dict[tuple[bool | None, bool | None], bool | None]
 Condition = tuple[str, bool | None]
@@ -154,7 +154,7 @@ PROPERTIES: dict[str, AmqpValue] = {
         ("color = 'red' AND size = 5 OR nothing = 1", T), ("NOT color = 'red' OR paid = TRUE", T),
     ],
 )  # fmt: skip
-def test_an_expression_is_true_false_or_unknown(expression: str, expected: bool | None, subject: MakeSubject) -> None:
+def test_an_expression_is_true_false_or_unknown(expression: str, expected: bool | None) -> None:
     parameters: dict[str, AmqpValue] = {
         "@n": Long(5), "moment": Timestamp(1_000), "@zero": NO_TIME, "id": UUID(int=7), "missing_value": None,
         "bar": "|", "@pattern": "re_",
@@ -170,7 +170,7 @@ def test_an_expression_is_true_false_or_unknown(expression: str, expected: bool 
         "p(size) = 1", "p('sys.Nonsense') = 1", "color LIKE size", "color LIKE 'a' ESCAPE @two", "color * 2 = 'x'",
     ],
 )  # fmt: skip
-def test_a_filter_that_fails_raises_filter_error(expression: str, subject: MakeSubject) -> None:
+def test_a_filter_that_fails_raises_filter_error(expression: str) -> None:
     with pytest.raises(FilterError):
         evaluated(expression, subject(PROPERTIES), {"two": "ab"})
 
@@ -213,7 +213,7 @@ def test_integers_are_longs_and_others_doubles() -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from(["=", "<>", "<", "<=", ">", ">="]), st.integers(-3, 3), st.integers(-3, 3))
-def test_comparisons_compare(subject: MakeSubject, sign: str, left: int, right: int) -> None:
+def test_comparisons_compare(sign: str, left: int, right: int) -> None:
     expected = {"=": left == right, "<>": left != right, "<": left < right, "<=": left <= right, ">": left > right}
     found = evaluated(f"a {sign} b", subject({"a": Int(left), "b": Long(right)}))
     assert found is expected.get(sign, left >= right)

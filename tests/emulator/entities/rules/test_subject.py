@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -10,9 +9,8 @@ import pytest
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 from sbnotebook.emulator.entities.rules import FilterError, RuleSubject
-
-Encode = Callable[..., bytes]
-MakeSubject = Callable[..., RuleSubject]
+from tests.emulator.entities.conftest import encoded
+from tests.emulator.entities.rules.conftest import subject
 
 SYSTEM = {
     "MessageId": "message_id", "To": "to", "Label": "label", "Subject": "label", "ReplyTo": "reply_to",
@@ -23,7 +21,7 @@ ANNOTATIONS = {"PartitionKey": "x-opt-partition-key", "ViaPartitionKey": "x-opt-
 
 
 @pytest.mark.parametrize("name", SYSTEM)
-def test_a_system_property_is_read_and_written_at_its_home(subject: MakeSubject, name: str) -> None:
+def test_a_system_property_is_read_and_written_at_its_home(name: str) -> None:
     message = subject(**{SYSTEM[name]: "before"})
     assert message.system(name) == message.system(name.upper()) == "before"
     message.set(name.lower(), "after", system=True)
@@ -40,22 +38,22 @@ def rewritten(message: RuleSubject) -> bytes:
 
 
 @pytest.mark.parametrize("name", ANNOTATIONS)
-def test_a_partition_key_is_an_annotation(encode_message: Encode, name: str) -> None:
-    message = RuleSubject(encode_message(sections={MESSAGE_ANNOTATIONS: {Symbol(ANNOTATIONS[name]): "k"}}))
+def test_a_partition_key_is_an_annotation(name: str) -> None:
+    message = RuleSubject(encoded(sections={MESSAGE_ANNOTATIONS: {Symbol(ANNOTATIONS[name]): "k"}}))
     assert message.system(name) == "k"
     message.set(name, "l", system=True)
     assert encode(Symbol(ANNOTATIONS[name])) + encode("l") in message.payload
 
 
-def test_a_new_annotation_has_a_symbol_as_its_key(encode_message: Encode) -> None:
-    message = RuleSubject(encode_message())
+def test_a_new_annotation_has_a_symbol_as_its_key() -> None:
+    message = RuleSubject(encoded())
     message.set("ScheduledEnqueueTimeUtc", Timestamp(5), system=True)
     assert encode({Symbol("x-opt-scheduled-enqueue-time"): Timestamp(5)})[3:] in message.payload
     assert message.system("ScheduledEnqueueTimeUtc") == Timestamp(5)
 
 
-def test_the_time_to_live_is_a_time_span(encode_message: Encode) -> None:
-    message = RuleSubject(encode_message(sections={HEADER: [True, None, UInt(5_000)]}), enqueued_time=1_000)
+def test_the_time_to_live_is_a_time_span() -> None:
+    message = RuleSubject(encoded(sections={HEADER: [True, None, UInt(5_000)]}), enqueued_time=1_000)
     assert message.system("TimeToLive") == timedelta(seconds=5)
     assert message.system("ExpiresAtUtc") == Timestamp(6_000)
     message.set("TimeToLive", timedelta(days=1000), system=True)
@@ -66,8 +64,8 @@ def test_the_time_to_live_is_a_time_span(encode_message: Encode) -> None:
     assert message.system("TimeToLive") == timedelta()
 
 
-def test_the_topic_says_when_it_took_the_message(encode_message: Encode) -> None:
-    payload = encode_message()
+def test_the_topic_says_when_it_took_the_message() -> None:
+    payload = encoded()
     known = RuleSubject(payload, enqueued_time=1_000, sequence_number=7)
     assert [known.system(name) for name in ("EnqueuedTimeUtc", "SequenceNumber", "Size", "DeliveryCount")] == [
         Timestamp(1_000), 7, len(payload), 0,
@@ -77,20 +75,20 @@ def test_the_topic_says_when_it_took_the_message(encode_message: Encode) -> None
     assert [unknown.system(name) for name in names] == [None] * 5
 
 
-def test_identifiers_are_texts_whatever_the_sender_wrote(subject: MakeSubject) -> None:
+def test_identifiers_are_texts_whatever_the_sender_wrote() -> None:
     assert subject(message_id=UUID(int=1)).system("MessageId") == str(UUID(int=1))
     assert subject(correlation_id=ULong(12)).system("CorrelationId") == "12"
     assert subject(correlation_id=UInt(12)).system("CorrelationId") == "12"
 
 
-def test_a_value_of_a_system_property_becomes_a_text(subject: MakeSubject) -> None:
+def test_a_value_of_a_system_property_becomes_a_text() -> None:
     message = subject(label="a")
     for value, result in ((UUID(int=1), str(UUID(int=1))), (Long(5), "5"), (True, "True"), (None, None)):
         message.set("Label", value, system=True)
         assert message.system("Label") == result
 
 
-def test_application_properties_have_names_without_case(subject: MakeSubject) -> None:
+def test_application_properties_have_names_without_case() -> None:
     message = subject({"Color": "red", "size": Int(1), "SIZE": Int(2)})
     assert [message.user(name) for name in ("color", "Color", "size", "SIZE", "Size", "other")] == [
         "red", "red", 1, 2, 1, None,
@@ -102,12 +100,12 @@ def test_application_properties_have_names_without_case(subject: MakeSubject) ->
     assert not message.exists("Color", system=False)
 
 
-def test_a_property_that_is_null_exists(subject: MakeSubject) -> None:
+def test_a_property_that_is_null_exists() -> None:
     message = subject({"empty": None})
     assert (message.user("empty"), message.exists("EMPTY", system=False)) == (None, True)
 
 
-def test_a_number_keeps_its_type(subject: MakeSubject) -> None:
+def test_a_number_keeps_its_type() -> None:
     message = subject({"size": Short(4)})
     message.set("size", Long(5), system=False)
     assert type(message.user("size")) is Short
@@ -115,11 +113,9 @@ def test_a_number_keeps_its_type(subject: MakeSubject) -> None:
     assert type(message.user("other")) is Long
 
 
-def test_unchanged_sections_stay_byte_for_byte(encode_message: Encode) -> None:
+def test_unchanged_sections_stay_byte_for_byte() -> None:
     wide = b"\x00\x80" + (0x75).to_bytes(8) + b"\xb0" + (3).to_bytes(4) + b"abc"
-    head = encode_message(sections={PROPERTIES: ["id"], APPLICATION_PROPERTIES: {"a": 1}}).removesuffix(
-        encode_message()
-    )
+    head = encoded(sections={PROPERTIES: ["id"], APPLICATION_PROPERTIES: {"a": 1}}).removesuffix(encoded())
     message = RuleSubject(head + wide)
     message.user("a")
     message.system("To")
@@ -132,7 +128,7 @@ def test_unchanged_sections_stay_byte_for_byte(encode_message: Encode) -> None:
 
 
 @pytest.mark.parametrize("name", ["Nonsense", "", "user"])
-def test_a_system_property_that_is_not_there_is_an_error(subject: MakeSubject, name: str) -> None:
+def test_a_system_property_that_is_not_there_is_an_error(name: str) -> None:
     message = subject()
     for attempt in (
         lambda: message.system(name),
@@ -144,7 +140,7 @@ def test_a_system_property_that_is_not_there_is_an_error(subject: MakeSubject, n
             attempt()
 
 
-def test_the_brokers_own_properties_cannot_be_set(subject: MakeSubject) -> None:
+def test_the_brokers_own_properties_cannot_be_set() -> None:
     with pytest.raises(FilterError, match="cannot be changed"):
         subject().set("SequenceNumber", Long(1), system=True)
 
@@ -160,9 +156,7 @@ def test_the_brokers_own_properties_cannot_be_set(subject: MakeSubject) -> None:
         ("ScheduledEnqueueTimeUtc", timedelta(1), "must be a moment"),
     ],
 )
-def test_a_system_property_takes_values_of_its_type_only(
-    subject: MakeSubject, name: str, value: AmqpValue, why: str
-) -> None:
+def test_a_system_property_takes_values_of_its_type_only(name: str, value: AmqpValue, why: str) -> None:
     message = subject()
     before = message.payload
     with pytest.raises(FilterError, match=why):
@@ -193,11 +187,11 @@ def test_a_damaged_message_is_an_error_of_the_message(payload: bytes) -> None:
 
 
 @pytest.mark.parametrize("value", [Timestamp(2**70), "\ud800", object()], ids=["large", "surrogate", "object"])
-def test_a_value_that_amqp_cannot_hold_raises_filter_error(subject: MakeSubject, value: Any) -> None:
+def test_a_value_that_amqp_cannot_hold_raises_filter_error(value: Any) -> None:
     with pytest.raises(FilterError, match="AMQP has nothing"):
         subject().set("a", value, system=False)
 
 
-def test_a_time_to_live_beyond_all_measure_is_left_as_it_is(encode_message: Encode) -> None:
-    message = RuleSubject(encode_message(sections={HEADER: [None, None, ULong(2**64 - 1)]}))
+def test_a_time_to_live_beyond_all_measure_is_left_as_it_is() -> None:
+    message = RuleSubject(encoded(sections={HEADER: [None, None, ULong(2**64 - 1)]}))
     assert message.system("TimeToLive") == 2**64 - 1

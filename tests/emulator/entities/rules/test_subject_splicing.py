@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +17,8 @@ from sbnotebook.amqp.sections import (
 )
 from sbnotebook.emulator.entities.rules.subject import with_list_item, with_map_item
 from sbnotebook.errors import AmqpDecodeError
+from tests.emulator.entities.conftest import encoded
 
-Encode = Callable[..., bytes]
 # The same values in forms that an encoder of today would not choose.
 WIDE_LONG = b"\x81" + (5).to_bytes(8)
 WIDE_TEXT = b"\xb1" + (1).to_bytes(4) + b"a"
@@ -35,20 +33,6 @@ def test_a_field_is_replaced_and_its_neighbours_keep_their_bytes() -> None:
     after = with_list_item(before, PROPERTIES, 1, encode("b"))
     assert WIDE_LONG in after
     assert section(after, PROPERTIES) == [5, "b"]
-
-
-def test_a_list_grows_to_the_field() -> None:
-    assert section(with_list_item(b"\x00\x53\x73\x45", PROPERTIES, 3, encode("b")), PROPERTIES) == [
-        None,
-        None,
-        None,
-        "b",
-    ]
-
-
-def test_a_field_is_taken_away() -> None:
-    before = encode(Described(ULong(PROPERTIES), ["a", "b"]))
-    assert section(with_list_item(before, PROPERTIES, 0, None), PROPERTIES) == [None, "b"]
 
 
 def test_an_item_is_replaced_where_it_stands() -> None:
@@ -72,11 +56,11 @@ def test_a_key_that_stands_often_is_left_once() -> None:
 
 
 @pytest.mark.parametrize("code", [HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES])
-def test_a_new_section_stands_in_its_order(encode_message: Encode, code: int) -> None:
+def test_a_new_section_stands_in_its_order(code: int) -> None:
     others: dict[int, AmqpValue] = {HEADER: [True], MESSAGE_ANNOTATIONS: {Symbol("m"): 1}, PROPERTIES: ["id"]}
     others |= {APPLICATION_PROPERTIES: {"a": 1}, FOOTER: {}}
     del others[code]
-    before = encode_message(sections=others)
+    before = encoded(sections=others)
     in_list = code in (HEADER, PROPERTIES)
     after = with_list_item(before, code, 0, encode("x")) if in_list else with_map_item(before, code, "x", encode("x"))
     codes = [each.code for each in split(after)]
@@ -85,9 +69,9 @@ def test_a_new_section_stands_in_its_order(encode_message: Encode, code: int) ->
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_new_header_is_the_first_section(encode_message: Encode, first: bool) -> None:
+def test_a_new_header_is_the_first_section(first: bool) -> None:
     annotations = encode(Described(ULong(DELIVERY_ANNOTATIONS), {Symbol("d"): 1}))
-    before = annotations + encode_message() if first else encode_message() + annotations
+    before = annotations + encoded() if first else encoded() + annotations
     after = with_list_item(before, HEADER, 0, encode(True))
     assert after.endswith(before)
     assert split(after)[0].code == HEADER
