@@ -18,11 +18,12 @@ def ask(
     path: str,
     body: str | None = None,
     kind: str = "application/json",
-    **headers: str,
+    **headers: str | None,
 ) -> tuple[int, Any]:
-    """Return the status and the content of an answer; JSON as Python values."""
+    """Return the status and the content of an answer; JSON as Python values. A header of None is left out."""
+    given = {"Content-Type": kind, "Authorization": token(), **headers}
     connection = http.client.HTTPConnection(emulator.http_url.removeprefix("http://"), timeout=20)
-    connection.request(method, path, body, {"Content-Type": kind, "Authorization": token(), **headers})
+    connection.request(method, path, body, {name: value for name, value in given.items() if value is not None})
     response = connection.getresponse()
     content = response.read()
     connection.close()

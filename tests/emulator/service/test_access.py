@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -11,17 +10,14 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
-from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import (
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
 )
-from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
-from sbnotebook.emulator.amqp.performatives import Attach, Detach
 from sbnotebook.emulator.entities import AuthorizationRule, RefusedError, Registry
 from sbnotebook.emulator.service.access import (
     LISTEN,
@@ -31,7 +27,9 @@ from sbnotebook.emulator.service.access import (
     ConnectionAccess,
     NamespaceAccess,
 )
+from sbnotebook.testing import administration_client
 from tests.emulator.service.conftest import Connect, token
+from tests.emulator.service.management_client import ask
 from tests.emulator.service.test_requests import reply, request
 
 SENDER = AuthorizationRule("sender", "send-1", "send-2", frozenset({SEND}))
@@ -87,21 +85,8 @@ def test_a_wrong_key_opens_nothing(emulator: RunningEmulator, name: str, key: st
     with token_refused("InvalidSignature"):
         receive(text)
     with pytest.raises(ClientAuthenticationError, match="InvalidSignature"):
-        administer(text)
+        administration_client(text).get_queue("orders")
     assert emulator.counts("orders").active == 0
-
-
-class PlainHttp(RequestsTransport):
-    """The administration client speaks https only."""
-
-    def send(self, request: Any, **config: Any) -> Any:
-        request.url = request.url.replace("https://", "http://", 1)
-        return super().send(request, **config)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-
-
-def administer(text: str) -> None:
-    with ServiceBusAdministrationClient.from_connection_string(text, transport=PlainHttp(), retry_total=0) as client:
-        client.get_queue("orders")
 
 
 def test_a_key_opens_what_its_claims_say(emulator: RunningEmulator) -> None:
@@ -220,36 +205,26 @@ def test_links_are_detached_when_their_token_expires(connect: Connect, clock: Ma
     client = connect()
     assert client.sender("orders").target is not None
     clock.advance(3700)
-    error = client.read(Detach).error
-    assert error is not None
-    assert error.condition == "amqp:unauthorized-access"
-    assert isinstance(client.sender("orders"), Attach)
     assert client.refusal().startswith("amqp:unauthorized-access")
-
-
-def ask(emulator: RunningEmulator, method: str, path: str, header: str | None = None) -> tuple[int, str]:
-    connection = http.client.HTTPConnection(emulator.http_url.removeprefix("http://"), timeout=30)
-    connection.request(method, path, headers={} if header is None else {"Authorization": header})
-    response = connection.getresponse()
-    text = response.read().decode()
-    connection.close()
-    return response.status, text
+    client.sender("orders")
+    assert client.refusal().startswith("amqp:unauthorized-access")
 
 
 def test_administration_needs_the_claim_manage(emulator: RunningEmulator) -> None:
     own = token("orders", key_name="owner", key="own-1")
-    assert ask(emulator, "GET", "/orders", own)[0] == 200
-    # The administration client for JavaScript signs the whole address of its request.
-    assert ask(emulator, "GET", "/orders?api-version=2021-05", token("orders?api-version=2021-05"))[0] == 200
-    assert ask(emulator, "GET", "/bills", own)[0] == 401
-    assert ask(emulator, "GET", "/$Resources/queues", own)[0] == 401
-    assert ask(emulator, "GET", "/$Resources/queues", token())[0] == 200
-    status, text = ask(emulator, "DELETE", "/orders", token("orders", key_name="sender", key="send-1"))
+    assert ask(emulator, "GET", "/orders", Authorization=own)[0] == 200
+    path = "/orders?api-version=2021-05"  # The administration client for JavaScript signs the whole address.
+    assert ask(emulator, "GET", path, Authorization=token(path[1:]))[0] == 200
+    assert ask(emulator, "GET", "/bills", Authorization=own)[0] == 401
+    assert ask(emulator, "GET", "/$Resources/queues", Authorization=own)[0] == 401
+    assert ask(emulator, "GET", "/$Resources/queues")[0] == 200
+    sends = token("orders", key_name="sender", key="send-1")
+    status, text = ask(emulator, "DELETE", "/orders", Authorization=sends)
     assert status == 401
     assert "<Code>401</Code>" in text
     assert "'Manage' claim(s) are required" in text
     for method, path in (("PUT", "/new"), ("GET", "/orders"), ("DELETE", "/orders"), ("GET", "/$namespaceinfo")):
-        status, text = ask(emulator, method, path)
+        status, text = ask(emulator, method, path, Authorization=None)
         assert status == 401
         assert "MissingToken" in text
     assert emulator.counts("orders").active == 0
@@ -257,9 +232,9 @@ def test_administration_needs_the_claim_manage(emulator: RunningEmulator) -> Non
 
 @pytest.mark.parametrize("path", ["/health", "/entities", "/faults"])
 def test_open_pages_need_no_key(emulator: RunningEmulator, path: str) -> None:
-    assert ask(emulator, "GET", path)[0] == 200
+    assert ask(emulator, "GET", path, Authorization=None)[0] == 200
     for method, address in (("PUT", path), ("DELETE", path), ("GET", f"{path}?api-version=2024-05")):
-        assert ask(emulator, method, address)[0] == 401, "an entity can have this name"
+        assert ask(emulator, method, address, Authorization=None)[0] == 401, "an entity can have this name"
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,6 @@ def test_a_document_that_is_not_an_entry_is_refused(body: bytes) -> None:
         atom.read_description(body)
 
 
-@pytest.mark.parametrize(("next_page", "links"), [(None, 1), ("http://h/x?$skip=1&$top=1", 2)])
-def test_the_next_page_is_the_second_link(next_page: str | None, links: int) -> None:
-    found = parsed(atom.feed("X", "http://h/x", 0, [], next_page)).findall(f"{atom.ATOM}link")
-    assert len(found) == links
-    assert found[-1].get("href") == (next_page or "http://h/x")
-
-
 def test_names_are_escaped() -> None:
     assert b"<b>" not in atom.error(404, "<b>")
     assert parsed(atom.error(404, "<b>\x01")).findtext("Detail") == "<b>\ufffd"

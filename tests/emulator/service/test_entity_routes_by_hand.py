@@ -7,6 +7,10 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from tests.emulator.service.management_client import ask, described
 
+SQL_WITHOUT_END = (
+    '<Filter xmlns:i="http://www.w3.org/2001/XMLSchema-instance" i:type="SqlFilter">'
+    "<SqlExpression>a =</SqlExpression></Filter>"
+)
 KEYS = "<AuthorizationRules>{}</AuthorizationRules>"
 KEY = "<AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>k</KeyName></AuthorizationRule>"
 
@@ -61,7 +65,6 @@ def test_the_sdk_for_javascript_reads_prefixes_and_addresses(emulator: RunningEm
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
-        ("PUT", "/", described("QueueDescription"), 400),
         ("GET", "/t/subscriptions/s/$DeadLetterQueue", None, 400),
         ("PUT", "/a%20b", described("QueueDescription"), 400),
         ("PUT", "/x", described("RuleDescription"), 400),
@@ -69,14 +72,10 @@ def test_the_sdk_for_javascript_reads_prefixes_and_addresses(emulator: RunningEm
         ("PUT", "/x", described("QueueDescription", KEYS.format(KEY.replace("k", "k" * 300))), 400),
         ("PUT", "/x", described("QueueDescription", KEYS.format(KEY.replace("Send", "Fly"))), 400),
         ("PUT", "/x", described("TopicDescription", KEYS.format("<AuthorizationRule/>")), 400),
-        ("PUT", "/t/subscriptions", described("QueueDescription"), 400),
-        ("PUT", "/t/subscriptions/s/rules", described("QueueDescription"), 400),
         ("PUT", "/t/subscriptions/s2", described("QueueDescription"), 400),
         ("PUT", "/t/subscriptions/s/rules/r", described("QueueDescription"), 400),
         ("PUT", "/t/subscriptions/s/rules/r", None, 400),
-        ("PUT", "/x", "<entry", 400),
-        ("PUT", "/x", "<!DOCTYPE entry [<!ENTITY a 'b'>]><entry>&a;</entry>", 400),
-        ("PUT", "/x", " " * 1_100_000, 413),
+        ("PUT", "/t/subscriptions/s/rules/r", described("RuleDescription", SQL_WITHOUT_END), 400),
         ("GET", "/$Resources/queues?$top=0", None, 400),
         ("GET", "/$Resources/queues?$top=x", None, 400),
         ("GET", f"/$Resources/queues?$skip={'9' * 5_000}", None, 400),

@@ -76,6 +76,7 @@ def test_an_invalid_request_changes_nothing(emulator: RunningEmulator, document:
     status, sentence = post(emulator, **{"server_busy": 1, "reset": True, **document})
     assert status == 400
     assert isinstance(sentence, str)
+    assert ask(emulator, "POST", "/faults", json.dumps({"server_busy": 1}), "text/plain")[0] == 415
     assert emulator.faults.server_busy == 5
 
 

@@ -83,20 +83,6 @@ def test_messages_of_an_emulator_with_a_key_of_its_own_need_it() -> None:
         assert ask(emulator, "GET", "/messages?entity=orders", Authorization=token(key="mine"))[0] == 200
 
 
-def test_faults_are_set_all_or_none(emulator: RunningEmulator) -> None:
-    status, answer = ask(
-        emulator, "POST", "/faults", '{"accept_delay_ms": 80, "entities": {"Orders": {"reject_nth": 2}}}'
-    )
-    assert (status, answer["accept_delay_ms"], answer["entities"]["orders"]["reject_nth"]) == (200, 80, 2)
-    assert (emulator.faults.accept_delay_ms, emulator.faults.at("orders").reject_nth) == (80, 2)
-    for value in ('5, "fly": 1', '"x"', "-1", "true", "1.5", "600001", "9" * 400):
-        assert ask(emulator, "POST", "/faults", f'{{"server_busy": 7, "accept_delay_ms": {value}}}')[0] == 400
-    for body in ("[]", "{", "[" * 100_000):
-        assert ask(emulator, "POST", "/faults", body)[0] == 400
-    assert ask(emulator, "POST", "/faults", '{"accept_delay_ms": 0}', "text/plain")[0] == 415
-    assert ask(emulator, "GET", "/faults") == (200, answer)
-
-
 def test_the_page_is_served(emulator: RunningEmulator) -> None:
     status, answer = ask(emulator, "GET", "/")
     assert status == 200

@@ -11,7 +11,6 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
-    OperationTimeoutError,
     ServiceBusConnectionError,
     ServiceBusError,
     SessionLockLostError,
@@ -134,11 +133,6 @@ def test_waiting_for_a_session_ends_at_its_timeout(
     clock.advance(0.001)
     assert waiting.read(Attach).source is None
     assert "com.microsoft:timeout" in waiting.refusal()
-
-
-def test_the_sdk_learns_that_no_session_is_available(client: ServiceBusClient, clock: ManualClock) -> None:
-    with turning(clock), pytest.raises(OperationTimeoutError), session(client, NEXT_AVAILABLE_SESSION):
-        pass
 
 
 def test_a_client_that_goes_waits_no_longer(connect: Connect, client: ServiceBusClient, send: Any) -> None:

@@ -10,6 +10,7 @@ from sbnotebook.emulator.amqp import Accepted, Modified, Rejected, Released
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Detach, Disposition, Flow, Transfer
 from sbnotebook.emulator.entities import Counts
 from tests.emulator.service.conftest import Connect
+from tests.emulator.service.transaction_client import refusal
 
 MESSAGE = b"\x00\x53\x75\xa0\x00"
 BATCH = 0x80013700
@@ -31,9 +32,7 @@ def test_a_batch_is_accepted_or_refused_as_a_whole(connect: Connect, emulator: R
     client = connect()
     client.sender("orders")
     answer = client.transfer(data(MESSAGE) + data(b"garbage"), 0, message_format=BATCH)
-    assert isinstance(answer.state, Rejected)
-    assert answer.state.error is not None
-    assert answer.state.error.condition == "amqp:decode-error"
+    assert refusal(answer.state).startswith("amqp:decode-error")
     assert emulator.counts("orders").active == 0
     assert client.transfer(data(MESSAGE) * 3, 1, message_format=BATCH).state == Accepted()
     assert emulator.counts("orders").active == 3
@@ -55,9 +54,7 @@ def test_a_transfer_without_a_message_is_not_accepted(
     client = connect()
     client.sender("orders")
     answer = client.transfer(payload, message_format=message_format)
-    assert isinstance(answer.state, Rejected)
-    assert answer.state.error is not None
-    assert answer.state.error.condition == "amqp:decode-error"
+    assert refusal(answer.state).startswith("amqp:decode-error")
     assert emulator.counts("orders").active == 0
 
 
@@ -84,6 +81,17 @@ def test_a_drain_is_answered(connect: Connect) -> None:
     assert (flow.link_credit, flow.delivery_count, flow.drain) == (0, 5, True)
     client.flow(1, 0, delivery_count=5, drain=True)
     assert client.read(Flow).drain
+
+
+def test_receivers_get_messages_in_turn(connect: Connect) -> None:
+    client = connect()
+    client.sender("orders")
+    for handle, credit in ((1, 2), (2, 10)):
+        client.receiver("orders", handle)
+        client.flow(handle, credit)
+    for number in range(5):
+        client.push(MESSAGE, number, settled=True)
+    assert [client.read(Transfer).handle for _ in range(5)] == [1, 2, 1, 2, 2]
 
 
 def test_a_shut_session_window_locks_nothing(connect: Connect, emulator: RunningEmulator) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID, uuid4
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp
 from sbnotebook.amqp.sections import DATA, DELIVERY_ANNOTATIONS, PROPERTIES, section_value, split
-from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
+from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.entities import Counts
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_node import Node
@@ -142,52 +141,3 @@ def test_a_peek_can_omit_the_bodies(
     sections: dict[int, Any] = {section.code: section_value(payload, section) for section in split(payload)}
     assert (DATA in sections, "omitted-message-body-size" in sections[DELIVERY_ANNOTATIONS]) == (has_body, not has_body)
     assert sections[PROPERTIES][3] == "large"
-
-
-def test_lock_tokens_of_several_partitions_are_refused_on_demand(
-    connect: Connect, client: ServiceBusClient, emulator: RunningEmulator
-) -> None:
-    emulator.create_queue("parts", QueueOptions(enable_partitioning=True))
-    with client.get_queue_sender("parts") as sender, client.get_queue_receiver("parts") as receiver:
-        for number in range(20):
-            sender.send_messages(ServiceBusMessage("x", message_id=str(number)))
-        by_partition: dict[int, list[AmqpValue]] = {}
-        for message in receiver.receive_messages(20, max_wait_time=5):
-            token = UUID(str(message.lock_token))
-            by_partition.setdefault((message.sequence_number or 0) >> 48, []).append(token)
-    node, every = Node(connect(), "parts"), [token for some in by_partition.values() for token in some]
-    assert len(by_partition) > 1
-    assert node.ask("renew-lock", {"lock-tokens": Array(every)})[0] == 200
-    emulator.faults.mixed_partitions = "refused"
-    completing: dict[AmqpValue, AmqpValue] = {"disposition-status": "completed", "lock-tokens": Array(every)}
-    for refused in (node.ask("renew-lock", completing), node.ask("update-disposition", completing)):
-        assert refused[:2] == (400, "amqp:not-allowed")
-    for some in by_partition.values():
-        assert node.ask("renew-lock", {"lock-tokens": Array(some)})[0] == 200
-        completing = {"disposition-status": "completed", "lock-tokens": Array(some)}
-        assert node.ask("update-disposition", completing)[0] == 200
-    assert emulator.counts("parts").active == 0
-
-
-@pytest.mark.parametrize("refused", ["kept", "settled"])
-def test_a_request_with_a_lost_lock_keeps_or_settles_the_others(
-    connect: Connect, emulator: RunningEmulator, lock: Callable[[int], list[Any]], refused: str
-) -> None:
-    emulator.faults.refused_tokens = refused
-    tokens = Array([*lock(3), uuid4()])
-    completing: dict[AmqpValue, AmqpValue] = {"disposition-status": "completed", "lock-tokens": tokens}
-    answer = Node(connect(), "orders").ask("update-disposition", completing)
-    assert answer[:2] == (410, "com.microsoft:message-lock-lost")
-    assert emulator.counts("orders").locked == (3 if refused == "kept" else 0)
-
-
-@pytest.mark.parametrize("effect", ["kept", "settled"])
-def test_a_request_is_broken_off_before_or_after_its_effect(
-    connect: Connect, emulator: RunningEmulator, lock: Callable[[int], list[Any]], effect: str
-) -> None:
-    emulator.faults.broken_off, emulator.faults.broken_off_is = 1, effect
-    completing: dict[AmqpValue, AmqpValue] = {"disposition-status": "completed", "lock-tokens": Array(lock(3))}
-    node = Node(connect(), "orders")
-    assert node.ask("update-disposition", completing)[:2] == (500, "amqp:internal-error")
-    assert emulator.counts("orders").locked == (3 if effect == "kept" else 0)
-    assert node.ask("update-disposition", completing)[0] == (200 if effect == "kept" else 410)

@@ -174,8 +174,8 @@ def test_a_client_that_takes_no_replies_is_dropped(connect: Connect) -> None:
     assert connect().sender("$cbs").target is not None
 
 
-def test_small_requests_do_not_fill_the_memory_with_answers(connect: Connect) -> None:
-    client = connect()
+def large_peek(client: RawClient) -> bytes:
+    """Return the frame of a small request whose answer has a megabyte; the client can take any number of answers."""
     client.sender("orders")
     for number in range(4):
         client.transfer(b"\x00\x53\x75" + encode(b"x" * 240_000), number)
@@ -184,8 +184,13 @@ def test_small_requests_do_not_fill_the_memory_with_answers(connect: Connect) ->
     client.receiver("orders/$management", target="orders/$management")
     client.flow(1, 1_000_000)
     arguments: AmqpValue = {"from-sequence-number": Long(0), "message-count": Int(4)}
-    peek = b"\x00\x53\x74" + encode({"operation": "com.microsoft:peek-message"}) + b"\x00\x53\x77" + encode(arguments)
-    client.socket.sendall(transfer(peek) * 1_000)
+    operation = encode({"operation": "com.microsoft:peek-message"})
+    return transfer(b"\x00\x53\x74" + operation + b"\x00\x53\x77" + encode(arguments))
+
+
+def test_small_requests_do_not_fill_the_memory_with_answers(connect: Connect) -> None:
+    client = connect()
+    client.socket.sendall(large_peek(client) * 1_000)
     answers = 0
     with suppress(AssertionError, ConnectionResetError):
         while answers < 1_000:
@@ -198,22 +203,14 @@ def test_small_requests_do_not_fill_the_memory_with_answers(connect: Connect) ->
 def test_a_dropped_client_keeps_no_session_it_gave_back(connect: Connect, emulator: RunningEmulator) -> None:
     emulator.create_queue("chats", QueueOptions(requires_session=True))
     client = connect()
-    client.sender("orders")
-    for number in range(4):
-        client.transfer(b"\x00\x53\x75" + encode(b"x" * 240_000), number)
-    client.write(Detach(handle=0, closed=True))
-    client.sender("orders/$management")
-    client.receiver("orders/$management", target="orders/$management")
-    client.flow(1, 1_000_000)
+    peek = large_peek(client)
     session: dict[str, AmqpValue] = {Symbol("com.microsoft:session-filter"): "a"}
     given: dict[str, Any] = {"role": RECEIVER, "source": Source("chats", filter=session), "target": Target("x")}
     client.write(Attach(name="a", handle=2, initial_delivery_count=0, **given))
     assert client.read(Attach).source is not None
-    arguments: AmqpValue = {"from-sequence-number": Long(0), "message-count": Int(4)}
-    peek = b"\x00\x53\x74" + encode({"operation": "com.microsoft:peek-message"}) + b"\x00\x53\x77" + encode(arguments)
     writer = FrameWriter()
     writer.write(0, encode_composite(Detach(handle=2, closed=True)))
-    client.socket.sendall(transfer(peek) * 200 + writer.take())
+    client.socket.sendall(peek * 200 + writer.take())
     with pytest.raises((AssertionError, ConnectionResetError)):
         client.read(Close)
     other = connect()

@@ -5,9 +5,11 @@ from contextlib import suppress
 
 import aiohttp
 import pytest
+from azure.servicebus import ServiceBusClient as SyncClient
 from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 
+from sbnotebook.emulator import running
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
 from sbnotebook.emulator.amqp.performatives import Close, Open
@@ -103,5 +105,22 @@ async def test_only_websocket_requests_get_one_and_no_browser_page() -> None:
     async with EmulatorServer() as server, aiohttp.ClientSession(server.http_url) as http:
         async with http.get(PATH) as response:
             assert response.status == 400
-        with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
-            await http.ws_connect(PATH, protocols=["AMQPWSB10"], origin="https://example.com")
+        # A browser names itself and the origin of its page, which may be under the emulator's own host name.
+        for origin in ("https://example.com", server.http_url):
+            with pytest.raises(aiohttp.WSServerHandshakeError, match="403"):
+                await http.ws_connect(PATH, protocols=["AMQPWSB10"], origin=origin)
+
+
+def test_the_synchronous_sdk_with_an_origin_is_accepted() -> None:
+    with (
+        running(queues=["orders"]) as emulator,
+        SyncClient.from_connection_string(
+            emulator.connection_string,
+            transport_type=TransportType.AmqpOverWebsocket,
+            custom_endpoint_address=emulator.http_url,
+            retry_total=0,
+        ) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("hello"))
+        assert emulator.counts("orders").active == 1
