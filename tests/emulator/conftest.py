@@ -6,13 +6,14 @@ import asyncio
 import gc
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient
 
-from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running, stop
 
 SDK_POLLS = {0.05: 0.001, 1: 0.01}
 """Seconds: how long the SDK sleeps between two looks, and how long it does here."""
@@ -51,6 +52,14 @@ def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
 def client(emulator: RunningEmulator) -> Iterator[ServiceBusClient]:
     with ServiceBusClient.from_connection_string(emulator.connection_string, retry_total=0) as client:
         yield client
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """The data directory of an emulator in the background, which ends with the test."""
+    directory = tmp_path / "emulator"
+    yield directory
+    stop(directory)
 
 
 @pytest.fixture(scope="module")

@@ -317,6 +317,12 @@ def test_a_file_without_the_outermost_name_is_no_configuration(tmp_path: Path, d
         read_config(written(tmp_path, document))
 
 
+def with_rule(properties: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with one rule."""
+    subscription = {"Name": "s", "Rules": [{"Name": "r", "Properties": properties}]}
+    return {"UserConfig": {"Namespaces": [{"Topics": [{"Name": "t", "Subscriptions": [subscription]}]}]}}
+
+
 @pytest.mark.parametrize(
     ("properties", "match"),
     [
@@ -334,10 +340,8 @@ def test_a_file_without_the_outermost_name_is_no_configuration(tmp_path: Path, d
     ],
 )
 def test_an_invalid_rule_is_refused_with_its_name(tmp_path: Path, properties: dict[str, Any], match: str) -> None:
-    subscription = {"Name": "s", "Rules": [{"Name": "r", "Properties": properties}]}
-    topics = [{"Name": "t", "Subscriptions": [subscription]}]
     with pytest.raises(ConfigurationError, match=match):
-        read_config(written(tmp_path, {"UserConfig": {"Namespaces": [{"Topics": topics}]}}))
+        read_config(written(tmp_path, with_rule(properties)))
 
 
 @pytest.mark.parametrize("text", [None, "{", "[" * 100_000, "\xff"])
@@ -446,7 +450,5 @@ def test_entities_are_the_same_after_their_configuration_was_read() -> None:
 @pytest.mark.parametrize("value", ["zz", "", 5, None, "a1ff"])
 def test_digits_that_are_no_value_are_refused(value: object) -> None:
     properties = {"FilterType": "Correlation", "CorrelationFilter": {"Properties": {"a": {"amqp": value}}}}
-    subscription = {"Name": "s", "Rules": [{"Name": "r", "Properties": properties}]}
-    topics = [{"Name": "t", "Subscriptions": [subscription]}]
     with pytest.raises(ConfigurationError, match="'a' has no AMQP value"):
-        config_of({"UserConfig": {"Namespaces": [{"Topics": topics}]}})
+        config_of(with_rule(properties))

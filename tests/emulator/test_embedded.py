@@ -6,7 +6,6 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -35,13 +34,9 @@ def test_emulator_ends_with_an_error_in_the_block(tmp_path: Path) -> None:
         pass
 
 
-def test_a_start_that_fails_is_raised(tmp_path: Path) -> None:
+def test_a_start_that_fails_is_raised() -> None:
     with pytest.raises(ConfigurationError, match="cannot be the name"), running(queues=["a/$dlq"]):
         pass
-    with running(data_dir=tmp_path) as emulator:
-        port = int(emulator.http_url.rsplit(":", 1)[1])
-        with pytest.raises(EmulatorError, match=f"port {port}"), running(port=port):
-            pass
 
 
 def test_emulator_can_be_stopped_in_the_block() -> None:
@@ -53,11 +48,6 @@ def test_emulator_can_be_stopped_in_the_block() -> None:
         with pytest.raises(EmulatorError, match="The emulator has ended"):
             emulator.create_queue("bills")
         emulator.stop()
-
-
-def test_queues_that_make_no_sense_are_raised() -> None:
-    with pytest.raises(TypeError), running(queues=cast("list[str]", [[]])):
-        pass
 
 
 FULL_DISK = """

@@ -310,17 +310,6 @@ def test_an_emulator_ends_though_it_is_frozen(sender: ServiceBusSender, emulator
         sender.send_messages(X, timeout=5)
 
 
-def test_reset_ends_all_faults(client: ServiceBusClient, emulator: RunningEmulator) -> None:
-    emulator.faults.server_busy = 5
-    emulator.faults.entity("orders").reject_nth = 1
-    emulator.freeze()
-    emulator.reset()
-    emulator.create_queue("orders")
-    with client.get_queue_sender("orders") as sender:
-        sender.send_messages(X)
-    assert emulator.faults == Faults()
-
-
 def test_faults_of_an_unknown_entity_are_refused(emulator: RunningEmulator) -> None:
     for act in (emulator.lose_locks, emulator.close_links, emulator.drop_connections, emulator.freeze):
         with pytest.raises(ConfigurationError, match="There is no entity 'nobody'"):
@@ -403,12 +392,6 @@ def test_messages_come_again_where_the_fault_says(
         receiver.abandon_message(first)
         receiver.abandon_message(second)
         assert [message.sequence_number for message in receiver.receive_messages(3)] == expected
-
-
-def test_faults_are_written_and_read() -> None:
-    faults = Faults(accept_delay_ms=5)
-    faults.entity("orders").reject_condition = "com.microsoft:timeout"
-    assert Faults.from_json(faults.to_json()) == faults
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,13 +28,6 @@ USER = (
     "import sys, time; from pathlib import Path; from sbnotebook.emulator import ensure_running;"
     "print(ensure_running(Path(sys.argv[1])), flush=True); time.sleep(60)"
 )
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Iterator[Path]:
-    directory = tmp_path / "emulator"
-    yield directory
-    stop(directory)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -27,13 +27,6 @@ STRANGER = 65534
 as_root = pytest.mark.skipif(
     sys.platform == "win32" or os.getuid() != 0, reason="only root can give files to another user"
 )
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Iterator[Path]:
-    directory = tmp_path / "emulator"
-    yield directory
-    stop(directory)
 
 
 def state_of(data_dir: Path) -> EmulatorState:
