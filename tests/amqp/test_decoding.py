@@ -270,17 +270,6 @@ def test_too_many_items_at_the_deepest_level_are_named_so() -> None:
         decode(encode(deep), items=64)
 
 
-def test_described_values_are_nested_up_to_64_deep() -> None:
-    described, one = bytes.fromhex("005301"), bytes.fromhex("5401")
-    value: AmqpValue = decode_exactly(described * 64 + one)
-    for _ in range(64):
-        assert isinstance(value, Described)
-        value = value.value
-    assert value == 1
-    with pytest.raises(AmqpDecodeError, match="nested deeper than 64"):
-        decode_exactly(described * 65 + one)
-
-
 def test_an_array_may_claim_64_elements_of_no_width() -> None:
     head = b"\xf0" + (5).to_bytes(4)
     assert decode_exactly(head + (64).to_bytes(4) + b"\x40") == [None] * 64
@@ -319,11 +308,6 @@ def test_skip_ends_behind_a_value_of_each_width(encoded: str) -> None:
 def test_skip_refuses_a_value_that_is_cut_short(encoded: str) -> None:
     with pytest.raises(AmqpDecodeError, match=r"at byte \d is cut short"):
         skip(bytes.fromhex(encoded))
-
-
-def test_skip_refuses_an_unknown_type() -> None:
-    with pytest.raises(AmqpDecodeError, match="no AMQP type 0x3f"):
-        skip(b"\x3f")
 
 
 def _wide(code: int, count: int, content: bytes) -> bytes:
