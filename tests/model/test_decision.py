@@ -8,12 +8,9 @@ import pytest
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
-    Complete,
-    DeadLetter,
     Decision,
     Defer,
     EntityAddress,
-    Release,
     Resubmit,
     Send,
     Undo,
@@ -21,33 +18,11 @@ from sbnotebook.model import (
 from sbnotebook.model.decision import MaxResubmits
 
 
-def test_decisions_are_values() -> None:
-    assert [Complete(), Abandon(), Defer(), Release()] == [Complete(), Abandon(), Defer(), Release()]
-    assert DeadLetter("Invalid", "why") == DeadLetter("Invalid", "why") != DeadLetter("Invalid")
-    assert len({Resubmit(max_resubmits=2), Resubmit(max_resubmits=2), Resubmit()}) == 2
-
-
 def test_every_decision_has_a_verb_of_its_own() -> None:
     kinds = get_args(Decision)
     settled = {"complete", "abandon", "dead-letter", "defer", "release"}
     assert {kind.verb for kind in kinds} == settled | {"cancel", "purge", "resubmit", "send", "undo"}
     assert len(kinds) == 10
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"to": EntityAddress("orders")},
-        {"delay": timedelta(0)},
-        {"delay": timedelta(minutes=5), "max_resubmits": 1},
-        {"atomic": True},
-        {"atomic": "forward"},
-    ],
-    ids=str,
-)
-def test_resubmit_accepts_these_settings(options: dict[str, Any]) -> None:
-    assert Resubmit(**options).verb == "resubmit"
 
 
 @pytest.mark.parametrize(
@@ -111,8 +86,3 @@ def test_the_limit_of_resubmits_is_as_it_was_asked_for(
     resubmit = Resubmit(max_resubmits=limit)
     assert resubmit.limit_at(EntityAddress.parse("orders/$dlq")) == of_dead_letters
     assert resubmit.limit_at(EntityAddress("orders")) == of_others
-
-
-def test_undo_sends_to_the_old_place_or_another_queue() -> None:
-    assert Undo().to is None
-    assert Undo(EntityAddress("orders")).to == EntityAddress("orders")

@@ -97,13 +97,10 @@ def test_a_value_is_a_body(value: AmqpValue) -> None:
 
 
 def test_sequences_are_a_body() -> None:
+    assert Message.of_sequence().body == encode([])
     message = Message.of_sequence([1, Symbol("a")], [])
     assert message.body_type is BodyType.SEQUENCE
     assert same_value(message.body_value, [[1, Symbol("a")], []])
-
-
-def test_a_body_of_no_sequence_is_one_that_is_empty() -> None:
-    assert Message.of_sequence().body == encode([])
 
 
 @pytest.mark.parametrize(
@@ -121,9 +118,6 @@ def test_a_body_of_no_sequence_is_one_that_is_empty() -> None:
 )
 def test_resubmits_are_counted_whatever_the_property_holds(value: AmqpValue, count: int) -> None:
     assert Message(application_properties={"ResubmitCount": value}).resubmit_count == count
-
-
-def test_a_message_without_the_property_was_not_resubmitted() -> None:
     assert Message().resubmit_count == 0
 
 
@@ -181,10 +175,6 @@ def test_extras_are_one_amqp_map() -> None:
 def test_bytes_that_are_no_extras_are_refused(data: bytes) -> None:
     with pytest.raises(ConfigurationError, match="The column extras holds AMQP maps"):
         extras_from_bytes(data)
-
-
-def test_a_long_text_is_cut_in_a_repr() -> None:
-    assert f"subject={'s' * 60!r}," in repr(Message(subject="s" * 61))
 
 
 def test_a_locked_message_shows_its_lock_and_no_properties() -> None:

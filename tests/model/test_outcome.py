@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sbnotebook.errors import SettlementFailedError
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report
@@ -18,43 +16,9 @@ def report_of(statuses: list[OutcomeStatus]) -> Report:
     return Report(outcome(status, number) for number, status in enumerate(statuses))
 
 
-STATUSES = st.lists(st.sampled_from(OutcomeStatus), max_size=30)
-
-
-@given(STATUSES)
-def test_every_message_is_counted_once(statuses: list[OutcomeStatus]) -> None:
-    report = report_of(statuses)
-    assert sum(report.counts.values()) == len(report) == len(statuses)
-    assert report.settled + len(report.failures) == len(report)
-    assert report.settled == report.counts.get(OutcomeStatus.SETTLED, 0)
-    assert report.ok is (set(statuses) <= {OutcomeStatus.SETTLED})
-    assert 0 not in report.counts.values()
-
-
-@given(STATUSES, st.slices(30))
-def test_a_part_of_a_report_is_a_report(statuses: list[OutcomeStatus], part: slice) -> None:
-    report = report_of(statuses)
-    assert isinstance(report[part], Report)
-    assert list(report[part]) == list(report)[part]
-
-
-@given(STATUSES, STATUSES)
-def test_reports_are_joined_in_order(first: list[OutcomeStatus], second: list[OutcomeStatus]) -> None:
-    joined = report_of(first) + report_of(second)
-    assert list(joined) == [*report_of(first), *report_of(second)]
-
-
 @pytest.mark.parametrize("status", OutcomeStatus)
 def test_only_settled_is_a_success(status: OutcomeStatus) -> None:
     assert outcome(status).ok is (status is OutcomeStatus.SETTLED)
-
-
-def test_a_report_is_a_sequence_of_outcomes() -> None:
-    report = report_of([OutcomeStatus.SETTLED, OutcomeStatus.FAILED])
-    assert (report[1].status, report[-2].status) == (OutcomeStatus.FAILED, OutcomeStatus.SETTLED)
-    assert outcome(OutcomeStatus.FAILED, 1) in report
-    with pytest.raises(IndexError):
-        _ = report[2]
 
 
 def test_a_report_says_what_happened() -> None:

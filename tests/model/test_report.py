@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import random
 import tracemalloc
+from collections import Counter
 from uuid import UUID
 
 import pytest
@@ -31,23 +32,23 @@ OTHERS = st.builds(
 )
 
 
-def long(outcomes: list[Outcome]) -> list[Outcome]:
-    """As many as are kept compressed, and a few more."""
-    return [outcomes[number % len(outcomes)] for number in range(2100)] if outcomes else []
-
-
-@given(st.lists(SUCCESSES | OTHERS, max_size=20), st.slices(2100))
-def test_a_long_report_gives_back_what_it_was_made_of(few: list[Outcome], part: slice) -> None:
-    outcomes = long(few)
+# A long report is kept compressed.
+@pytest.mark.parametrize("length", [30, 2100])
+@given(few=st.lists(SUCCESSES | OTHERS, max_size=20), part=st.slices(2100))
+def test_a_report_gives_back_what_it_was_made_of(few: list[Outcome], part: slice, length: int) -> None:
+    outcomes = [few[number % len(few)] for number in range(length)] if few else []
     report = Report(outcomes)
     assert list(report) == outcomes
+    assert isinstance(report[part], Report)
     assert list(report[part]) == outcomes[part]
     assert [report[index] for index in range(-len(outcomes), len(outcomes), 97)] == [
         outcomes[index] for index in range(-len(outcomes), len(outcomes), 97)
     ]
     assert report.failures == tuple(outcome for outcome in outcomes if not outcome.ok)
     assert report.settled == sum(outcome.ok for outcome in outcomes)
-    assert sum(report.counts.values()) == len(report) == len(outcomes)
+    assert report.counts == Counter(outcome.status for outcome in outcomes)
+    assert report.ok is (len(report.failures) == 0)
+    assert len(report) == len(outcomes)
 
 
 def sent(number: int, status: OutcomeStatus = OutcomeStatus.SETTLED) -> Outcome:

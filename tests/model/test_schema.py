@@ -27,7 +27,7 @@ from sbnotebook.model.schema import (
     peeked_from_columns,
 )
 from sbnotebook.testing.comparison import differences, same_value
-from sbnotebook.testing.strategies import PRIMITIVES, messages, peeked_messages
+from sbnotebook.testing.strategies import messages, peeked_messages
 
 NEVER_SENT = ("entity", "sequence_number", "enqueued_sequence_number", "enqueued_time", "expires_at")
 SET_BY_THE_SERVICE = (*NEVER_SENT, "delivery_count", "state", "dead_letter_source")
@@ -71,14 +71,6 @@ def test_the_row_of_a_peeked_message_can_be_sent(message: PeekedMessage) -> None
     sent = message_from_row(row_of(message))
     assert type(sent) is Message
     assert differences(sent, message) == {}
-
-
-@pytest.mark.parametrize("name", PRIMITIVES)
-@given(data=st.data())
-def test_a_property_of_every_type_comes_back_from_its_row(name: str, data: st.DataObject) -> None:
-    value = data.draw(PRIMITIVES[name])
-    twin = message_from_row(row_of(Message(application_properties={"p": value})))
-    assert same_value(twin.application_properties["p"], value)
 
 
 def test_types_are_kept_of_what_is_no_string() -> None:
@@ -129,6 +121,7 @@ def test_all_columns_are_as_long_as_the_messages() -> None:
     assert [*columns] == [column.name for column in COLUMNS]
     assert {len(values) for values in columns.values()} == {3}
     assert columns["body"] == [b"\x00", b"\x01", b"\x02"]
+    assert columns_of([])["body"] == []
 
 
 def test_packed_bodies_of_a_table_take_from_its_allowance() -> None:
@@ -138,10 +131,6 @@ def test_packed_bodies_of_a_table_take_from_its_allowance() -> None:
     assert texts[0] == "x" * 10_000
     assert texts[2] == "x" * 16 * len(packed) + f"… (cut at {16 * len(packed):,} bytes)"
     assert allowance.left == 0
-
-
-def test_columns_of_no_message_are_empty() -> None:
-    assert columns_of([])["body"] == []
 
 
 def test_a_row_may_hold_less_and_more_than_the_columns() -> None:
