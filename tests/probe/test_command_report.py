@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sbnotebook.probe.command import markdown, summary
-from sbnotebook.probe.probe import Finding, ProbeVerdict, kind_of_host, without_names
+from sbnotebook.probe.command import markdown
+from sbnotebook.probe.probe import Finding, ProbeVerdict, without_names
 from sbnotebook.probe.run import PROBES
 
 WHEN = datetime(2026, 11, 22, 10, tzinfo=UTC)
@@ -31,14 +31,3 @@ def test_names_and_secrets_are_left_out() -> None:
         "The entity 'sb://NAMESPACE.servicebus.windows.net/q' at ADDRESS, SharedAccessKey=*** SystemTracker:NAMESPACE:q"
     )
     assert without_names("workshop shop-2", HOST) == "workshop shop-2"
-
-
-def test_a_host_shows_its_public_part_only() -> None:
-    assert kind_of_host("Shop.servicebus.chinacloudapi.cn.") == "NAMESPACE.servicebus.chinacloudapi.cn"
-    assert kind_of_host("127.0.0.1:5672") == kind_of_host("10.0.0.1") == kind_of_host("myhost") == "an address"
-
-
-def test_a_summary_counts_each_verdict() -> None:
-    verdicts = [ProbeVerdict.EXPECTED, ProbeVerdict.DIFFERENT, ProbeVerdict.EXPECTED]
-    found = [Finding(PROBES[0], verdict, "") for verdict in verdicts]
-    assert summary(found) == "2 as expected, 1 different, 0 could not tell"

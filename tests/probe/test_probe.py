@@ -28,7 +28,7 @@ def test_an_error_is_told_in_a_line(error: Exception | None, words: str) -> None
     ("host", "kind"),
     [
         ("shop.servicebus.windows.net", "NAMESPACE.servicebus.windows.net"),
-        ("shop.servicebus.usgovcloudapi.net", "NAMESPACE.servicebus.usgovcloudapi.net"),
+        ("Shop.servicebus.chinacloudapi.cn.", "NAMESPACE.servicebus.chinacloudapi.cn"),
         ("localhost", "an address"),
         ("10.0.0.4", "an address"),
         ("10.0.0.14:5300", "an address"),

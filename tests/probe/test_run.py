@@ -219,23 +219,6 @@ class NoCredential:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("fault", "value", "name"),
-    [
-        ("order_after_release", "front", "order-after-release"),
-        ("order_after_release", "front", "order-after-release-in-session"),
-        ("over_max_unsettled", "stop", "held-on-one-link"),
-    ],
-)
-async def test_other_faults_are_noticed_too(
-    service: Service, clock: ManualClock, fault: str, value: object, name: str
-) -> None:
-    VARIANTS[name](service)
-    setattr(service.emulator.faults, fault, value)
-    assert (await found(service, clock, BY_NAME[name]))[name].verdict is ProbeVerdict.DIFFERENT
-
-
-@pytest.mark.anyio
 @pytest.mark.parametrize("how", ["in_state", "detach"])
 async def test_a_rollback_is_recognised_however_it_is_answered(
     service: Service, clock: ManualClock, how: Literal["in_state", "detach"]

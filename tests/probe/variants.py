@@ -66,6 +66,25 @@ class Service:
         self.wrap(Site, "queue", queue)
 
 
+def _fault(**faults: object) -> Callable[[Service], None]:
+    """Set faults of the emulator."""
+
+    def set_faults(service: Service) -> None:
+        for name, value in faults.items():
+            setattr(service.emulator.faults, name, value)
+
+    return set_faults
+
+
+def _without(owner: Any, name: str, result: object = None) -> Callable[[Service], None]:
+    """Put a method that does nothing in the place of another."""
+
+    def nothing(*_: Any, **__: Any) -> object:
+        return result
+
+    return lambda service: service.patch.setattr(owner, name, nothing)
+
+
 def _hide_scheduled(service: Service) -> None:
     def peek(method: Any, self: Box, *args: Any) -> Iterator[BrokeredMessage]:
         return (message for message in method(self, *args) if message.state is not BrokeredState.SCHEDULED)
@@ -77,24 +96,13 @@ def _pages_of(count: int) -> Callable[[Service], None]:
     return lambda service: service.patch.setattr(message_operations, "_MAX_PEEKED", count)
 
 
-def _empty_peeks(service: Service) -> None:
-    service.emulator.faults.empty_peeks = 3
-
-
 def _renumbered_letters(change: int) -> Callable[[Service], None]:
-    def renumber(service: Service) -> None:
-        def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
-            if self.dead_letter is None:  # a sub-queue
-                message.sequence_number += change
-            method(self, message, *args)
+    def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
+        if self.dead_letter is None:  # a sub-queue
+            message.sequence_number += change
+        method(self, message, *args)
 
-        service.wrap(Box, "put", put)
-
-    return renumber
-
-
-def _abandoned_letters_count(service: Service) -> None:
-    _counts_twice(MessageEvent.ABANDON)(service)
+    return lambda service: service.wrap(Box, "put", put)
 
 
 def _keep_numbers(service: Service) -> None:
@@ -129,10 +137,6 @@ def _with_first_number(message: BrokeredMessage | None) -> Any:
     return message
 
 
-def _scheduled_still(service: Service) -> None:
-    service.emulator.faults.activated_state = "scheduled"
-
-
 def _due_times(service: Service) -> None:
     """A scheduled message shows the time for which it is scheduled."""
 
@@ -155,11 +159,13 @@ def _first_times(service: Service) -> None:
     service.wrap(Box, "rendered", rendered)
 
 
-def _no_scheduled_times(service: Service) -> None:
-    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
-        return method(self, message, **options).replace(b"scheduled-enqueue-time", b"scheduled-another-time")
+def _delivers(before: bytes, after: bytes) -> Callable[[Service], None]:
+    """Change the bytes of each message."""
 
-    service.wrap(Box, "rendered", rendered)
+    def rendered(method: Any, *args: Any, **options: bool) -> bytes:
+        return method(*args, **options).replace(before, after)
+
+    return lambda service: service.wrap(Box, "rendered", rendered)
 
 
 def _one_twice(service: Service) -> None:
@@ -175,13 +181,10 @@ def _one_twice(service: Service) -> None:
 def _peek_at(which: int) -> Callable[[Service], None]:
     """A peek of one message gives always the same one."""
 
-    def variant(service: Service) -> None:
-        def peek(method: Any, self: Box, number: int, count: int, *args: Any) -> Iterator[BrokeredMessage]:
-            return iter([[*method(self, 1, 1_000, *args)][which]]) if count == 1 else method(self, number, count, *args)
+    def peek(method: Any, self: Box, number: int, count: int, *args: Any) -> Iterator[BrokeredMessage]:
+        return iter([[*method(self, 1, 1_000, *args)][which]]) if count == 1 else method(self, number, count, *args)
 
-        service.wrap(Box, "peek", peek)
-
-    return variant
+    return lambda service: service.wrap(Box, "peek", peek)
 
 
 def _first_partition(service: Service) -> None:
@@ -228,38 +231,12 @@ def _gone_with_links(service: Service) -> None:
 def _refuse_some(event: MessageEvent, refused: set[int]) -> Callable[[Service], None]:
     """Refuse to settle some messages, by their numbers."""
 
-    def variant(service: Service) -> None:
-        def settle(method: Any, self: Box, token: UUID, settlement: Settlement, now: int) -> None:
-            if settlement.event is event and self.number_of(token, now) in refused:
-                raise self.lock_lost()
-            method(self, token, settlement, now)
+    def settle(method: Any, self: Box, token: UUID, settlement: Settlement, now: int) -> None:
+        if settlement.event is event and self.number_of(token, now) in refused:
+            raise self.lock_lost()
+        method(self, token, settlement, now)
 
-        service.wrap(Box, "settle", settle)
-
-    return variant
-
-
-def _released_to_the_end(service: Service) -> None:
-    service.emulator.faults.order_after_release = "back"
-
-
-def _put_back(where: str) -> Callable[[Service], None]:
-    def set_fault(service: Service) -> None:
-        service.emulator.faults.order_after_release = where
-
-    return set_fault
-
-
-def _mixed_partitions(service: Service) -> None:
-    service.emulator.faults.mixed_partitions = "taken"
-
-
-def _others_settled(service: Service) -> None:
-    service.emulator.faults.refused_tokens = "settled"
-
-
-def _small_links(service: Service) -> None:
-    service.emulator.faults.max_unsettled = 100
+    return lambda service: service.wrap(Box, "settle", settle)
 
 
 def _as_many_as_there_are(service: Service) -> None:
@@ -317,26 +294,6 @@ def _any_session(service: Service) -> None:
     service.wrap(ReceivingEntity, "accept_session", accept_session)
 
 
-def _manage_for_all(service: Service) -> None:
-    def allow(*_: Any) -> None:
-        """Check nothing."""
-
-    service.patch.setattr(NamespaceAccess, "require_manage", allow)
-
-
-def _same_status(same: int) -> Callable[[Service], None]:
-    """Every refusal of the administration is the same."""
-
-    def status(*_: Any) -> int:
-        return same
-
-    return lambda service: service.patch.setattr(middleware, "_status", status)
-
-
-def _no_batch_delete(service: Service) -> None:
-    service.emulator.faults.batch_delete = "refused"
-
-
 def _deletes_all(service: Service) -> None:
     """The time of a request counts for nothing."""
 
@@ -344,13 +301,6 @@ def _deletes_all(service: Service) -> None:
         return method(self, count, max(before, now + 1), now, *args)
 
     service.wrap(Box, "delete", delete)
-
-
-def _any_batch(service: Service) -> None:
-    def check(*_: Any) -> None:
-        """Check nothing."""
-
-    service.patch.setattr(Admission, "check_batch", check)
 
 
 def _good_half(service: Service) -> None:
@@ -371,13 +321,10 @@ def _good_half(service: Service) -> None:
 def _bodies(*, without: bool) -> Callable[[Service], None]:
     """In answer to any request, a peek leaves the bodies out, or in."""
 
-    def variant(service: Service) -> None:
-        def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
-            return method(self, message, **options | {"without_body": without})
+    def rendered(method: Any, *args: Any, **options: bool) -> bytes:
+        return method(*args, **options | {"without_body": without})
 
-        service.wrap(Box, "rendered", rendered)
-
-    return variant
+    return lambda service: service.wrap(Box, "rendered", rendered)
 
 
 def _letters_apart(service: Service) -> None:
@@ -411,52 +358,25 @@ def _settled_at_once(service: Service) -> None:
     service.wrap(transaction.Transaction, "settle", settle)
 
 
-def _no_other_entity(service: Service) -> None:
-    def attach(*_: Any) -> None:
-        """Know no entity that accepts messages to others."""
-
-    service.patch.setattr(transactions.ViaEntities, "attach", attach)
-
-
 def _frames_of(size: int) -> Callable[[Service], None]:
-    def variant(service: Service) -> None:
-        def init(method: Any, self: AmqpConnection, *args: Any, **options: Any) -> None:
-            method(self, *args, **options | {"max_frame_size": size})
+    def init(method: Any, *args: Any, **options: Any) -> None:
+        method(*args, **options | {"max_frame_size": size})
 
-        service.wrap(AmqpConnection, "__init__", init)
-
-    return variant
+    return lambda service: service.wrap(AmqpConnection, "__init__", init)
 
 
-def _no_websocket(service: Service) -> None:
-    def refuse(*_: Any, **__: Any) -> None:
-        raise ConnectionRefusedError
-
-    service.patch.setattr(ClientSession, "ws_connect", refuse)
-
-
-def _nothing_arrives(service: Service) -> None:
-    def peek(*_: Any) -> Iterator[BrokeredMessage]:
-        return iter(())
-
-    service.patch.setattr(Box, "peek", peek)
-
-
-def _another_text(service: Service) -> None:
-    def rendered(method: Any, self: Box, message: BrokeredMessage, **options: bool) -> bytes:
-        return method(self, message, **options).replace(b"over a", b"user a")
-
-    service.wrap(Box, "rendered", rendered)
+def _refuse(*_: Any, **__: Any) -> None:
+    raise ConnectionRefusedError
 
 
 VARIANTS: dict[str, Callable[[Service], None]] = {
     "peek-states": _hide_scheduled,
     "page-size": _pages_of(100),
     "peek-without-bodies": _bodies(without=False),
-    "no-empty-peeks": _empty_peeks,
+    "no-empty-peeks": _fault(empty_peeks=3),
     "dead-letter-number": _renumbered_letters(1_000),
     "scheduled-number": _keep_numbers,
-    "activated-state": _scheduled_still,
+    "activated-state": _fault(activated_state="scheduled"),
     "scheduled-times": _due_times,
     "no-time-to-live": lambda service: service.queues_have(default_message_time_to_live=timedelta(days=1)),
     "partition-pages": _first_partition,
@@ -468,33 +388,33 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "defer-range-confirmed": _unconfirmed("ranges"),
     "complete-range-confirmed": _unconfirmed("ranges"),
     "lock-outlives-link": _locks_end_with_links,
-    "order-after-release": _put_back("back"),
-    "order-after-release-in-session": _put_back("back"),
-    "order-after-session-reopens": _released_to_the_end,
-    "partition-token-batch": _mixed_partitions,
-    "refused-tokens": _others_settled,
+    "order-after-release": _fault(order_after_release="back"),
+    "order-after-release-in-session": _fault(order_after_release="back"),
+    "order-after-session-reopens": _fault(order_after_release="back"),
+    "partition-token-batch": _fault(mixed_partitions="taken"),
+    "refused-tokens": _fault(refused_tokens="settled"),
     "deferred-all-or-none": _as_many_as_there_are,
     "deferred-delivery-count": lambda service: service.counts(
         Place.DEFERRED_LOCKED, MessageEvent.ABANDON, counts=False
     ),
-    "dead-letter-delivery-count": _abandoned_letters_count,
+    "dead-letter-delivery-count": _counts_twice(MessageEvent.ABANDON),
     "deferred-removed-250": _hundred_at_once,
     "deferred-expiry": _time_stands_still,
     "deferred-dead-letter-of-session": _no_deferred_letters,
     "deferred-only-session": _any_session,
     "batch-refused-whole": lambda service: service.queues_have(requires_session=False),
-    "batch-of-one-partition-key": _any_batch,
+    "batch-of-one-partition-key": _without(Admission, "check_batch"),
     "partitioned-size": lambda service: service.queues_have(enable_partitioning=False),
     "frame-size": _frames_of(1 << 18),
-    "websocket": _no_websocket,
-    "listen-key-counts": _manage_for_all,
-    "batch-delete": _no_batch_delete,
-    "administration-statuses": _same_status(400),
+    "websocket": lambda service: service.patch.setattr(ClientSession, "ws_connect", _refuse),
+    "listen-key-counts": _without(NamespaceAccess, "require_manage"),
+    "batch-delete": _fault(batch_delete="refused"),
+    "administration-statuses": _without(middleware, "_status", 400),
     "transaction-committed": _letters_apart,
     "transaction-rolled-back": _sent_at_once,
-    "transaction-to-another": _no_other_entity,
+    "transaction-to-another": _without(transactions.ViaEntities, "attach"),
     "peek-in-transaction": _settled_at_once,
-    "held-on-one-link": _small_links,
+    "held-on-one-link": _fault(max_unsettled=100),
 }
 
 OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
@@ -502,7 +422,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ("peek-without-bodies", _bodies(without=True), "259 bytes with the body, 259 without"),
     ("dead-letter-number", _renumbered_letters(-1), "2 became 1"),
     ("scheduled-times", _first_times, "enqueued 10.0 s before it was due, then -10.0 s after"),
-    ("scheduled-times", _no_scheduled_times, "a time was missing: "),
+    ("scheduled-times", _delivers(b"scheduled-enqueue", b"scheduled-another"), "a time was missing: "),
     ("partition-pages", _one_twice, "59 of 60 messages"),
     ("peek-from-number", _peek_at(0), "1 of 30 messages"),
     ("peek-from-number", _peek_at(-1), "1 of 30 messages"),
@@ -523,6 +443,9 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
         lambda service: service.leads(Place.LOCKED, MessageEvent.COMPLETE, Place.ACTIVE),
         "",
     ),
+    ("order-after-release", _fault(order_after_release="front"), ""),
+    ("order-after-release-in-session", _fault(order_after_release="front"), ""),
+    ("held-on-one-link", _fault(max_unsettled=100, over_max_unsettled="stop"), ""),
     ("held-on-one-link", _refuse_some(MessageEvent.COMPLETE, {1}), "300 held"),
     ("deferred-all-or-none", _some_stay_locked, ""),
     ("deferred-delivery-count", _counts_twice(MessageEvent.ABANDON), "delivery counts [1, 3, 5], abandoned in between"),
@@ -534,9 +457,9 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
         "1,024 MB were asked for, 32,768 MB given",
     ),
     ("frame-size", _frames_of(1 << 15), "32,768 bytes"),
-    ("websocket", _nothing_arrives, "0 of 1 message"),
-    ("websocket", _another_text, "1 of 1 message"),
-    ("administration-statuses", _same_status(412), "taken: 412; removed: 412; "),
+    ("websocket", _without(Box, "peek", ()), "0 of 1 message"),
+    ("websocket", _delivers(b"over a", b"user a"), "1 of 1 message"),
+    ("administration-statuses", _without(middleware, "_status", 412), "taken: 412; removed: 412; "),
     ("peek-in-transaction", _sent_at_once, "1 clones and 1 of 1 dead letter in the open transaction"),
 ]
 """More of them, with the beginning of what is seen."""
