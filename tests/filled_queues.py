@@ -1,4 +1,4 @@
-"""The one way in which tests create a queue that holds messages."""
+"""The one way in which tests create a queue that holds messages, settle some of them, and look at the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sbnotebook.model import Message
+from sbnotebook.model import Decision, Message, Report
 
 if TYPE_CHECKING:
     from sbnotebook.client import Entity, Namespace
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "deferred_queue",
+    "delivery_counts",
     "filled_client_queue",
     "filled_queue",
+    "message_ids",
     "partly_deferred_queue",
     "sequence_numbers",
     "session_messages",
+    "settle_first",
 ]
 
 
@@ -72,6 +75,26 @@ def session_messages(sessions: Iterable[str]) -> list[Message]:
 async def sequence_numbers(queue: AsyncEntity) -> list[int]:
     """Return the sequence numbers of all messages in a queue, in order."""
     return [message.sequence_number for message in await queue.peek()]
+
+
+async def message_ids(queue: AsyncEntity) -> list[str | None]:
+    """Return the ids of all messages in a queue, in order."""
+    return [message.message_id for message in await queue.peek()]
+
+
+async def delivery_counts(queue: AsyncEntity) -> dict[int, int]:
+    """Return how often each message of a queue was delivered, by its sequence number, in order."""
+    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
+
+
+async def settle_first(queue: AsyncEntity, decision: Decision, count: int = 1) -> Report:
+    """Lock the first messages of a queue and settle them, as another consumer does."""
+    async with queue.batch() as batch:
+        while len(batch.messages) < count:
+            assert await batch.receive(count - len(batch.messages), max_wait=30)
+        report = await batch.settle(decision)
+    assert report.ok, report.failures
+    return report
 
 
 def _numbered(messages: int | Sequence[bytes | Message]) -> list[Message]:

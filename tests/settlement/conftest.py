@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.waits import Waits
 from sbnotebook.testing.clock import HandClock
+from tests.settlement.namespaces import namespace_of
 from tests.settlement.proxy import Proxy
 
 SOON = Waits(
@@ -64,10 +65,6 @@ async def proxy(shared_emulator: RunningEmulator) -> AsyncIterator[Proxy]:
     proxy.server.close()
 
 
-def namespace_of(emulator: RunningEmulator, folder: Path) -> AsyncNamespace:
-    return AsyncNamespace(Connection(emulator.connection_string), journal=Journal(folder / "journal.sqlite"))
-
-
 @pytest.fixture
 def clock() -> HandClock:
     return HandClock()
@@ -85,6 +82,5 @@ async def namespace_by_hand(
     clock: HandClock, emulator_by_hand: RunningEmulator, tmp_path: Path
 ) -> AsyncIterator[AsyncNamespace]:
     """A namespace of :func:`emulator_by_hand`."""
-    connection, journal = Connection(emulator_by_hand.connection_string), Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
+    async with namespace_of(emulator_by_hand, tmp_path, clock=clock) as namespace:
         yield namespace
