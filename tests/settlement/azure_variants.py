@@ -26,9 +26,10 @@ from sbnotebook.emulator.entities.box import COMPLETE
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import DeadLetter, Decision, Defer, Message, Outcome, OutcomeStatus
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.lock import PER_LINK
 from sbnotebook.testing.clock import HandClock
+from tests.settlement.namespaces import namespace_of
 
 __all__ = [
     "DEAD",
@@ -435,9 +436,8 @@ async def world_of(scene: Scene, folder: Path) -> AsyncGenerator[World]:
     # The longest window: the library counts it by the machine's clock, the emulator by that which is turned.
     to = QueueOptions(requires_duplicate_detection=scene.detects_duplicates, duplicate_detection_window=7 * 86_400_000)
     with running(queues={QUEUE: options, TO: to}, clock=clock.emulators, tier=Tier.STANDARD) as emulator:
-        journal = Journal(folder / "journal.sqlite")
         emulator.faults.network_delay_ms = scene.one_way_ms
-        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal, clock=clock) as namespace:
+        async with namespace_of(emulator, folder, clock=clock) as namespace:
             yield World(scene, emulator, namespace, clock)
 
 

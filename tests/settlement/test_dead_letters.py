@@ -4,7 +4,7 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import Complete, DeadLetter, EntityAddress, Message
+from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.dead_letters import (
     _look,  # pyright: ignore[reportPrivateUsage]
@@ -64,31 +64,3 @@ async def test_the_last_message_of_partitions_is_known_if_all_are(
     seen = (await _look(namespace, queue.address, 40, None, 40)).last
     assert seen is not None
     assert seen.sequence_number == numbers[-1]
-
-
-async def test_looks_are_sorted_by_their_counts(namespace: AsyncNamespace) -> None:
-    for name, count in (("two", 2), ("three", 3), ("none", 0), ("one", 1)):
-        queue = await filled_queue(namespace, name, count)
-        if count:
-            async with queue.batch() as batch:
-                while len(batch.messages) < count:
-                    await batch.receive(count)
-                assert (await batch.settle(DeadLetter("Bad"))).ok
-    addresses = [EntityAddress(name) for name in ("one", "two", "three", "none")]
-    looks, counted = await look_at_dead_letters(namespace, addresses, sample=2)
-    assert [(str(look.address), look.count, len(look.sample)) for look in looks] == [
-        ("three/$dlq", 3, 2),
-        ("two/$dlq", 2, 2),
-        ("one/$dlq", 1, 1),
-    ]
-    assert counted == 4
-    assert {look.before for look in looks} == {None}
-    (await (await namespace.entity("one/$dlq").purge()).apply()).raise_for_failures()
-    again, _ = await look_at_dead_letters(namespace, addresses, sample=2)
-    assert [(str(look.address), look.count, look.before.messages if look.before else None) for look in again] == [
-        ("three/$dlq", 3, 3),
-        ("two/$dlq", 2, 2),
-        ("one/$dlq", 0, 1),
-    ]
-    last, _ = await look_at_dead_letters(namespace, addresses, sample=2)
-    assert [look.count for look in last] == [3, 2]

@@ -17,9 +17,11 @@ import pytest
 
 from benchmarks.emulators import emulator
 from sbnotebook.model import Complete, DeadLetter, Message, Report
-from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncEntity, Connection
 from sbnotebook.settlement.actions.undo import UndoRequest, plan_undo
 from sbnotebook.settlement.engine import Run
+from tests.filled_queues import filled_queue
+from tests.settlement.namespaces import namespace_of
 
 COUNT: Final = int(os.environ.get("SBNOTEBOOK_MESSAGES", "1200"))
 IS_SHORT: Final = "SBNOTEBOOK_MESSAGES" not in os.environ
@@ -132,11 +134,8 @@ LEAVES: Final[dict[Job, int]] = {
 
 async def most_bytes(connection_string: str, make: Job, count: int, folder: Path) -> int:
     """Return how many bytes a job takes at most."""
-    journal, archive = Journal(folder / "journal.sqlite"), Archive(folder / "archive.sqlite")
-    async with AsyncNamespace(Connection(connection_string), journal=journal, archive=archive) as namespace:
-        name = f"{make.__name__}-{count}"
-        await namespace.create_queue(name)
-        queue = namespace.entity(name)
+    async with namespace_of(Connection(connection_string), folder) as namespace:
+        queue = await filled_queue(namespace, f"{make.__name__}-{count}", 0)
         (await queue.send(messages(count))).raise_for_failures()
         act = await make(queue, count)
         gc.collect()

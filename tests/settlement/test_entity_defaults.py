@@ -6,11 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import pytest
-
-from sbnotebook.model import Complete, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from tests.filled_queues import filled_queue
 
 EVERYWHERE: Final = {
     "abandon_rest": False,
@@ -42,16 +38,3 @@ def test_an_option_has_its_default_in_each_method() -> None:
     for method, name, default in found:
         # In a dict, True and 1 would be the same.
         assert repr(default) == repr(EVERYWHERE[name]), f"{method.__qualname__}: {name}"
-
-
-@pytest.mark.anyio
-async def test_a_plan_of_locked_messages_costs_their_settlements(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "costs", [Message()] * 100)
-    async with queue.batch() as batch:
-        while len(batch.messages) < 100:
-            await batch.receive(100)
-        plan = queue.plan(batch, Complete())
-        assert plan.preview().sentence.endswith("about 100 operations.")
-        assert (await plan.apply()).settled == 100
-        again = queue.plan(batch, Complete(), plan.messages[:1])  # pyright: ignore[reportArgumentType]
-    assert "This takes less than a second" in again.preview().sentence

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
-import anyio
 import pytest
 
-from sbnotebook.settlement.pace import Limiter, Pace, Pause
+from sbnotebook.settlement.pace import Limiter
 
 pytestmark = pytest.mark.anyio
 
@@ -34,12 +33,6 @@ def limiter(time: Time) -> Limiter:
     return Limiter(lambda: time.now, time.sleep)
 
 
-async def test_nothing_waits_while_the_service_is_not_busy(limiter: Limiter, time: Time) -> None:
-    for _ in range(3):
-        assert await waited(limiter, time, 1000) == 0
-        limiter.accepted(1000)
-
-
 async def test_after_a_refusal_transfers_wait_by_their_messages(limiter: Limiter, time: Time) -> None:
     limiter.refused()
     assert 1 <= await waited(limiter, time, 100) < 1.1
@@ -64,50 +57,6 @@ async def test_what_was_long_ago_is_forgotten(limiter: Limiter, time: Time) -> N
     assert await waited(limiter, time) >= 1
     time.now += 61
     assert [await waited(limiter, time, 1000) for _ in range(3)] == [0, 0, 0]
-
-
-async def test_a_pause_holds_up_whoever_asks_until_it_ends() -> None:
-    pause, went = Pause(), list[str]()
-    pace = Pace(None, pause)
-
-    async def work() -> None:
-        for step in ("first", "second"):
-            await pace.wait(1)
-            went.append(step)
-            pause.begin()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(work)
-        await anyio.wait_all_tasks_blocked()
-        assert (went, pause.is_on, pause.holds) == (["first"], True, True)
-        pause.end()
-        assert not pause.is_on
-    assert (went, pause.holds) == (["first", "second"], False)
-
-
-async def test_a_pause_holds_nothing_while_a_request_is_in_progress() -> None:
-    pause = Pause()
-    pace = Pace(None, pause)
-    await pace.begin(1)
-    pause.begin()
-    async with anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(pace.begin, 1)
-        await anyio.wait_all_tasks_blocked()
-        assert (pause.is_on, pause.holds) == (True, False)
-        pace.end()
-        assert pause.holds
-        pause.end()
-    assert not pause.holds
-
-
-async def test_work_that_is_held_up_can_be_cancelled() -> None:
-    pause = Pause()
-    pause.begin()
-    with anyio.move_on_after(0.01) as scope:
-        await Pace(None, pause).wait(1)
-    assert scope.cancelled_caught
-    assert not pause.holds
 
 
 def test_as_many_wait_as_keep_the_line_busy(limiter: Limiter) -> None:

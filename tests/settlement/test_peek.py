@@ -8,22 +8,21 @@ import pytest
 from sbnotebook.amqp import ULong, encode, type_name
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState
+from sbnotebook.model import Defer, Message, MessageState
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.peek import PAGE
 from sbnotebook.settlement.sending import packing
 from sbnotebook.settlement.wire.encoding import payload_of
 from tests.filled_queues import filled_queue
+from tests.settlement.namespaces import namespace_of
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_peek_pages_to_the_end_in_order(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("pages")
-    queue = namespace.entity("pages")
     count = 2 * PAGE + 30
-    await queue.send((Message(body=b"%d" % n) for n in range(count)), max_in_flight=1)
+    queue = await filled_queue(namespace, "pages", count)
 
     messages = await queue.peek()
 
@@ -36,9 +35,8 @@ async def test_peek_pages_to_the_end_in_order(namespace: AsyncNamespace) -> None
 
 
 async def test_peek_tells_states_apart_and_says_what_the_service_knows(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("states")
-    queue = namespace.entity("states")
-    await queue.send([Message(body=b"a", subject="first", application_properties={"n": ULong(5)}), Message(body=b"b")])
+    typed = Message(body=b"a", subject="first", application_properties={"n": ULong(5)})
+    queue = await filled_queue(namespace, "states", [typed, b"b"])
     async with queue.batch() as batch:
         first, *_ = await batch.receive(1)
         await batch.settle(Defer(), [first])
@@ -50,31 +48,6 @@ async def test_peek_tells_states_apart_and_says_what_the_service_knows(namespace
         assert type_name(peeked[0].application_properties["n"]) == "ulong"
         assert peeked[0].enqueued_time is not None
         assert [m.body for m in await queue.peek(state=MessageState.DEFERRED)] == [b"a"]
-
-
-async def test_an_empty_answer_is_asked_for_again(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
-    queue = await filled_queue(namespace, "now-and-then", PAGE + 1)
-    faults = shared_emulator.faults.entity("now-and-then")
-    faults.empty_peeks = 1
-    messages = await queue.peek()
-    assert len(messages) == PAGE + 1
-    faults.empty_peeks = 1
-    peeker = namespace.peeker(queue.address)
-    assert len(await peeker.messages_of([message.sequence_number for message in messages])) == PAGE + 1
-    assert faults.empty_peeks == 0
-
-
-@pytest.mark.parametrize("fault", ["close_links", "drop_connections"])
-async def test_peek_reopens_a_warm_connection(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, fault: str
-) -> None:
-    name = f"idle-{fault.replace('_', '-')}"
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    assert (await queue.send([Message(body=b"x")])).ok
-    assert len(await queue.peek()) == 1
-    getattr(shared_emulator, fault)(name)
-    assert len(await queue.peek()) == 1
 
 
 @pytest.fixture
@@ -107,19 +80,6 @@ async def test_partitions_that_come_in_no_order_are_peeked_to_the_end(
     assert (await peeker.messages_of([*numbers[::5], absent])).keys() == set(numbers[::5])
 
 
-async def test_messages_behind_a_gap_are_found_by_their_numbers(namespace: AsyncNamespace) -> None:
-    name = f"gap-{uuid.uuid4().hex[:8]}"
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    (await queue.send(Message(body=b"%d" % n) for n in range(PAGE + 60))).raise_for_failures()
-    async with queue.batch() as batch:
-        held = await batch.receive(PAGE + 40)
-        assert (await batch.settle(Complete(), held[5:])).ok
-    # The page that begins at 1 is as long as the first two are apart, and reaches over the gap to the third.
-    numbers = [1, PAGE - 1, PAGE + 45]
-    assert (await namespace.peeker(queue.address).payloads_of(numbers)).keys() == {1, PAGE + 45}
-
-
 async def test_messages_that_cannot_be_read_hide_no_others(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,9 +90,7 @@ async def test_messages_that_cannot_be_read_hide_no_others(
         return damaged if message.subject == "x" else payload_of(message)
 
     monkeypatch.setattr(packing, "payload_of", written)
-    await namespace.create_queue("damaged")
-    queue = namespace.entity("damaged")
-    (await queue.send([Message(subject=name) for name in "axbx"], max_in_flight=1)).raise_for_failures()
+    queue = await filled_queue(namespace, "damaged", [Message(subject=name) for name in "axbx"])
 
     messages = await queue.peek()
 
@@ -156,10 +114,9 @@ async def test_messages_that_cannot_be_read_hide_no_others(
 
 
 async def test_a_closed_namespace_keeps_no_peeker_open(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
-    connection, journal = Connection(shared_emulator.connection_string), Journal(tmp_path / "journal")
-    async with AsyncNamespace(connection, journal=journal, archive=None) as namespace:
-        await namespace.create_queue("closed-with-peeker")
-        assert await namespace.entity("closed-with-peeker").peek() == []
-        peeker = namespace.peeker(EntityAddress("closed-with-peeker"))
+    async with namespace_of(shared_emulator, tmp_path, archive=None) as namespace:
+        queue = await filled_queue(namespace, "closed-with-peeker", 1)
+        assert len(await queue.peek()) == 1
+        peeker = namespace.peeker(queue.address)
         assert peeker._browser is not None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     assert peeker._browser is None  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]

@@ -171,18 +171,6 @@ async def test_a_long_queue_is_peeked_in_few_round_trips() -> None:
     assert service.requests.most == AT_ONCE
 
 
-@pytest.mark.anyio
-async def test_a_failure_ahead_is_asked_for_in_order_and_slows_down() -> None:
-    failed = iter([False] * 12 + [True])
-    service = Service(range(1, 10_001), fails=lambda: next(failed, False))
-    assert await _all(service) == list(range(1, 10_001))
-    undisturbed = Service(range(1, 10_001))
-    await _all(undisturbed)
-    # Request the failed page and some more in order.
-    assert service.requests.round_trips >= undisturbed.requests.round_trips + 3
-    assert service.requests.most == AT_ONCE
-
-
 # ---------------------------------------------------------------------- by number
 
 

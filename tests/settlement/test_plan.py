@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
-from uuid import UUID
 
 import anyio
 import pytest
@@ -20,7 +19,6 @@ from sbnotebook.model import (
     Decision,
     Defer,
     EntityAddress,
-    LockedMessage,
     Message,
     Outcome,
     OutcomeStatus,
@@ -133,13 +131,6 @@ def test_a_resubmit_from_a_subscription_says_who_gets_it() -> None:
     ]
     assert said[0].endswith(" to events (which copies them into each subscription whose rules take them).")
     assert said[1].endswith(" to orders.")
-
-
-def test_a_preview_holds_the_first_messages_only() -> None:
-    plan = plan_of(Complete(), 9)
-    assert plan.preview().messages == plan.messages[:5]
-    assert plan.preview(2).messages == plan.messages[:2]
-    assert plan.preview().changes == ()
 
 
 def test_an_edit_is_tried_on_all_messages_and_shown_for_the_first() -> None:
@@ -314,14 +305,6 @@ async def fail_all(plan: Plan, _limits: Limits, _progress: Progress | None) -> R
 
 async def settle_200(plan: Plan, _limits: Limits, _progress: Progress | None) -> Report:
     return Report(Outcome(OutcomeStatus.SETTLED, plan.decision.verb, plan.entity) for _ in range(200))
-
-
-def test_locked_messages_have_an_estimate_of_their_own() -> None:
-    speeds, locked = Speeds(), LockedMessage(entity=ORDERS, sequence_number=1, lock_token=UUID(int=1))
-    speeds.note("complete of locked messages", 100, seconds=1)
-    said = Plan(ORDERS, Complete(), (locked,), settle_all, speeds=speeds).preview().sentence
-    assert "the speed of the last complete of locked messages" in said
-    assert "This takes" not in replace(plan_of(Complete()), speeds=speeds).preview().sentence
 
 
 @pytest.mark.anyio

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import anyio
 import pytest
@@ -16,6 +17,8 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.watch import Watch
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import delivery_counts, filled_queue
+from tests.settlement.waiting import append_to
 
 pytestmark = pytest.mark.anyio
 
@@ -60,9 +63,7 @@ async def test_a_pause_holds_it_up_and_then_it_goes_on(
     namespace: AsyncNamespace, make_plan: MakePlan, request: pytest.FixtureRequest
 ) -> None:
     name = f"paused-{request.node.callspec.id}"
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    (await queue.send([Message(message_id=str(n)) for n in range(COUNT)])).raise_for_failures()
+    queue = await filled_queue(namespace, name, COUNT)
     pause, told = Pause(), list[Outcome]()
     reports: list[Report] = []
 
@@ -100,7 +101,7 @@ async def test_a_pause_holds_it_up_and_then_it_goes_on(
     if make_plan is resubmit:
         clones = await namespace.entity(f"{name}-again").peek()
         originals = sorted(str(clone.application_properties[ORIGINAL_MESSAGE_ID]) for clone in clones)
-        assert originals == sorted(map(str, range(COUNT)))
+        assert originals == sorted(f"m{n}" for n in range(COUNT))
 
 
 @pytest.mark.parametrize("session_id", [None, "s"])
@@ -122,13 +123,11 @@ async def test_a_pause_holds_a_send_up_once_no_transfer_is_left(
     def messages() -> list[Message]:
         return [Message(message_id=str(n), session_id=session_id) for n in range(COUNT)]
 
-    async def apply() -> None:
-        plan = queue.plan_send(messages, decision, batch_size=10)
-        reports.append(await plan.apply(Limits(max_in_flight=5, pause=pause), progress))
-
+    plan = queue.plan_send(messages, decision, batch_size=10)
+    apply = partial(plan.apply, Limits(max_in_flight=5, pause=pause), progress)
     with anyio.fail_after(30):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(apply)
+            tasks.start_soon(append_to, reports, apply)
             while not pause.holds:
                 await queue.peek(1)
             held = done
@@ -143,21 +142,16 @@ async def test_a_pause_holds_a_send_up_once_no_transfer_is_left(
 async def test_what_is_locked_stays_locked_however_long_it_is_held_up(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    await namespace_by_hand.create_queue("held-up", lock_duration=timedelta(seconds=10))
-    queue = namespace_by_hand.entity("held-up")
-    await queue.send([Message(message_id=str(n)) for n in range(5)])
+    queue = await filled_queue(namespace_by_hand, "held-up", 5, lock_duration=timedelta(seconds=10))
     plan, pause = await queue.pick([2, 4], Complete()), Pause()
     pause.begin()
     reports: list[Report] = []
 
-    async def apply() -> None:
-        reports.append(await plan.apply(Limits(pause=pause)))
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(apply)
+        tasks.start_soon(append_to, reports, partial(plan.apply, Limits(pause=pause)))
         while not pause.holds:
             await queue.peek(1)
         await clock.turn(30)
         pause.end()
     assert reports[0].ok, reports[0]
-    assert {message.sequence_number: message.delivery_count for message in await queue.peek()} == {1: 0, 3: 0, 5: 0}
+    assert await delivery_counts(queue) == {1: 0, 3: 0, 5: 0}

@@ -1,18 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from bisect import bisect_left
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.model import Message
-from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.sequence_numbers import SequenceNumbers
-from tests.filled_queues import filled_queue
 
 LARGEST = 2**63 - 1
 PARTITION = 1 << 48
@@ -94,25 +89,3 @@ def test_last_numbers_takes_few_requests() -> None:
     assert entity.asked == 1
     assert asyncio.run(SequenceNumbers(entity.next_number).lasts({0: 999_990})) == {0: 1_000_000}
     assert entity.asked < 15
-
-
-def test_last_numbers_keeps_known_partitions() -> None:
-    entity = Entity([1, PARTITION + 1])
-    known = {0: end_of_partition(0)}
-    assert asyncio.run(SequenceNumbers(entity.next_number).lasts(known)) == {**known, 1: PARTITION + 1}
-
-
-@pytest.mark.anyio
-async def test_parts_have_the_messages_that_are_there_now(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "parts", 25)
-    bodies: list[list[bytes]] = []
-    async for part in queue.parts(10):
-        bodies.append([message.body for message in part])
-        await queue.send([Message(body=b"later")])
-    assert bodies == [[b"%d" % n for n in range(first, min(first + 10, 25))] for first in (0, 10, 20)]
-    assert [len(part) async for part in queue.parts(10, from_sequence_number=21)] == [8]
-    assert [len(part) async for part in queue.parts(9)] == [9, 9, 9, 1]
-    assert [len(part) async for part in queue.parts(14)] == [14, 14]
-    assert inspect.signature(queue.parts).parameters["size"].default == 1_000
-    await namespace.create_queue("no-parts")
-    assert [part async for part in namespace.entity("no-parts").parts()] == []

@@ -10,6 +10,7 @@ from sbnotebook.model import Complete, EntityAddress, Message, Outcome, OutcomeS
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.watch import Watch, reporting
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -19,8 +20,7 @@ def done(number: int) -> Outcome:
 
 
 async def test_a_report_tells_the_speed_and_the_messages_in_flight(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("in-flight")
-    queue = namespace.entity("in-flight")
+    queue = await filled_queue(namespace, "in-flight", 0)
     with Watch() as watch:
         sent = await queue.send((Message() for _ in range(300)), max_in_flight=3, batch_size=10)
     assert sent.speed is not None
@@ -48,20 +48,6 @@ def ids(report: Report) -> list[int]:
     return [int(outcome.message_id or "") for outcome in report]
 
 
-async def test_the_report_is_there_when_the_work_was_cancelled() -> None:
-    with Watch() as watch, anyio.move_on_after(0.01):
-        await work(range(3), until=600)
-    assert ids(watch.report) == [0, 1, 2]
-
-
-async def test_the_report_is_there_while_the_work_goes_on() -> None:
-    async with anyio.create_task_group() as tasks:
-        with Watch() as watch:
-            tasks.start_soon(work, range(3))
-            await anyio.wait_all_tasks_blocked()
-            assert ids(watch.report) == [0, 1, 2]
-
-
 async def test_works_one_after_the_other_and_side_by_side_are_all_in_it() -> None:
     with Watch() as watch:
         await work(range(2))
@@ -69,30 +55,6 @@ async def test_works_one_after_the_other_and_side_by_side_are_all_in_it() -> Non
             tasks.start_soon(work, range(2, 4))
             tasks.start_soon(work, range(4, 6))
     assert ids(watch.report) == [0, 1, 2, 3, 4, 5]
-
-
-async def test_what_work_does_in_turn_is_counted_once() -> None:
-    async def resubmit() -> None:
-        with reporting(lambda: Report([done(7)])):
-            await work(range(3))
-
-    with Watch() as watch:
-        await resubmit()
-        await work(range(8, 9))
-    assert ids(watch.report) == [7, 8]
-
-
-async def test_watches_within_each_other_see_the_same() -> None:
-    with Watch() as outer:
-        with Watch() as inner:
-            await work(range(2))
-        await work(range(2, 3))
-    assert (ids(inner.report), ids(outer.report)) == ([0, 1], [0, 1, 2])
-
-
-async def test_without_a_watch_nothing_is_different() -> None:
-    assert ids(await work(range(2))) == [0, 1]
-    assert Watch().report == Report()
 
 
 async def _picked(queue: AsyncEntity) -> Plan:
@@ -107,9 +69,7 @@ async def test_what_is_under_way_is_unconfirmed_until_its_end_is_known(
     request: pytest.FixtureRequest,
 ) -> None:
     name = request.node.callspec.id
-    await namespace.create_queue(f"under-way-{name}")
-    queue = namespace.entity(f"under-way-{name}")
-    (await queue.send([Message(message_id=str(n)) for n in range(3)])).raise_for_failures()
+    queue = await filled_queue(namespace, f"under-way-{name}", 3)
     plan = await make_plan(queue)
     faults = shared_emulator.faults.entity(queue.address.path)
     faults.settle_delay_ms = 1_500
@@ -133,9 +93,7 @@ async def test_settling_that_is_cut_off_tells_what_is_settled(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, delay: int
 ) -> None:
     name = f"settling-cut-off-{delay}"
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    (await queue.send([Message(message_id=str(n)) for n in range(30)])).raise_for_failures()
+    queue = await filled_queue(namespace, name, 30)
     async with queue.batch() as batch:
         await batch.receive(30)
         done, faults = 0, shared_emulator.faults.entity(name)
