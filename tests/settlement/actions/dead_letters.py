@@ -11,6 +11,7 @@ from sbnotebook.model.message import time_text
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
+from tests.filled_queues import settle_first
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,9 +26,7 @@ async def dead_letters(namespace: AsyncNamespace, name: str, count: int) -> list
         (Message(body=b"%d" % n, message_id=f"m{n}", application_properties=properties) for n in range(count)),
         max_in_flight=1,
     )
-    async with queue.batch() as batch:
-        await batch.receive(count)
-        await batch.settle(DeadLetter("Bad", "no good"))
+    await settle_first(queue, DeadLetter("Bad", "no good"), count)
     return await namespace.entity(f"{name}/$dlq").peek()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -27,14 +26,15 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.sdk.protocol import CbsAuthState
 from sbnotebook.settlement.sdk.transactions import TransactionLine
 from tests.settlement.actions.dead_letters import dead_letters
-from tests.settlement.signed import signed
+from tests.settlement.namespaces import namespace_of
+from tests.settlement.waiting import append_to, until
 
 pytestmark = pytest.mark.anyio
 
@@ -65,8 +65,7 @@ def clock() -> FastClock:
 @pytest.fixture
 async def fast(emulator: RunningEmulator, tmp_path: Path, clock: FastClock) -> AsyncIterator[AsyncNamespace]:
     """A namespace of :func:`emulator` on :func:`clock`."""
-    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(connection, journal=journal, clock=clock) as namespace:
+    async with namespace_of(emulator, tmp_path, clock=clock) as namespace:
         yield namespace
 
 
@@ -150,8 +149,7 @@ async def test_atomic_is_refused_where_it_cannot_be(
 
 async def test_atomic_is_refused_in_the_basic_tier(tmp_path: Path) -> None:
     with running(tier=Tier.BASIC) as emulator:
-        connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-        async with AsyncNamespace(connection, journal=journal) as namespace:
+        async with namespace_of(emulator, tmp_path) as namespace:
             letters = await dead_letters(namespace, "basic", 1)
             with pytest.raises(DecisionError, match=r"refuses transactions for basic/\$dlq: .*Basic"):
                 await namespace.entity("basic/$dlq").plan_resubmit(letters, atomic()).apply()
@@ -285,22 +283,6 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[TransactionLine]:
     return opened
 
 
-@pytest.mark.parametrize(("later", "opened"), [(3_000, 1), (3_400, 2)])
-async def test_the_line_is_opened_again_before_its_token_expires(
-    own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, lines: list[TransactionLine], later: int, opened: int
-) -> None:
-    letters, wall_clock = await dead_letters(own, "expiring", 3), time.time
-
-    def edit(message: ReceivedMessage) -> ReceivedMessage:  # the line is open by then, with tokens for an hour
-        monkeypatch.setattr(time, "time", lambda: wall_clock() + later)
-        return message
-
-    report = await own.entity("expiring/$dlq").plan_resubmit(letters, atomic(), edit=edit).apply()
-    assert report.ok, report.failures
-    assert len(lines) == opened
-    assert await counted(own, "expiring", "expiring/$dlq") == [3, 0]
-
-
 async def test_a_line_that_is_idle_is_opened_again(
     fast: AsyncNamespace, clock: FastClock, lines: list[TransactionLine]
 ) -> None:
@@ -318,16 +300,6 @@ async def test_a_line_that_is_idle_is_opened_again(
     parts: list[Any] = [vars(line)["_parts"] for line in lines]
     assert [vars(each)["_handler"] for each in parts] == [None, None], "each was closed"
     assert await counted(fast, "idle", "idle/$dlq") == [4, 0]
-
-
-async def test_a_short_token_does_not_open_a_line_for_each_message(
-    own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path, lines: list[TransactionLine]
-) -> None:
-    letters = await dead_letters(own, "short", 3)
-    short = Connection(signed(emulator.connection_string, int(time.time()) + 200))
-    async with AsyncNamespace(short, journal=Journal(tmp_path / "short.sqlite")) as namespace:
-        assert (await namespace.entity("short/$dlq").plan_resubmit(letters, atomic()).apply()).ok
-    assert len(lines) == 1
 
 
 @pytest.mark.parametrize("path", [COORDINATOR, "cut", "cut/$DeadLetterQueue"])
@@ -354,8 +326,7 @@ async def test_a_refused_commit_is_no_riddle(own: AsyncNamespace, emulator: Runn
 
     async def lose_amid_transaction() -> None:
         peers: Any = emulator._server.broker.peers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        while not [token for peer in [*peers] for token in peer.transactions.tokens]:  # noqa: ASYNC110 (no event)
-            await anyio.sleep(0.01)
+        await until(lambda: [token for peer in [*peers] for token in peer.transactions.tokens])
         emulator.lose_locks("late/$dlq")
 
     plan = own.entity("late/$dlq").plan_resubmit(letters, atomic())
@@ -363,7 +334,7 @@ async def test_a_refused_commit_is_no_riddle(own: AsyncNamespace, emulator: Runn
     began = anyio.current_time()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(lose_amid_transaction)
-        reports.append(await plan.apply())
+        tasks.start_soon(append_to, reports, plan.apply)
 
     assert anyio.current_time() - began < 60, "it was found out from the original, which takes longer"
     ((outcome,),) = reports

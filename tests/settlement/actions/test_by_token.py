@@ -90,9 +90,7 @@ async def test_settle_by_token_reports_ended_or_unknown_locks_as_lost(
     assert len(await queue.peek()) == 2
 
 
-async def test_settle_by_token_archives_and_does_not_release_adopted(
-    namespace: AsyncNamespace,
-) -> None:
+async def test_settle_by_token_archives_and_does_not_release_adopted(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "by-token-adopted", 3)
     async with queue.batch() as batch:
         held = await batch.receive(3)

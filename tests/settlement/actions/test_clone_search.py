@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.model import (
     Complete,
@@ -19,17 +20,23 @@ from sbnotebook.model import (
     Resubmit,
     SubQueue,
 )
-from sbnotebook.settlement import AsyncNamespace, Connection, administration
+from sbnotebook.settlement import AsyncNamespace, administration
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone, lineage_of
 from sbnotebook.settlement.peek import Peeker
 from tests.filled_queues import filled_queue
 from tests.settlement.actions.dead_letters import dead_letters
+from tests.settlement.clerks import CLERK, clerks_connection
+from tests.settlement.namespaces import namespace_of
 
 pytestmark = pytest.mark.anyio
 
 CONSUMED, CAME_BACK = FateStatus.CONSUMED, FateStatus.CAME_BACK
 WAITING, UNKNOWN = FateStatus.WAITING, FateStatus.UNKNOWN
+
+
+def search_in(namespace: AsyncNamespace, name: str) -> CloneSearch:
+    return CloneSearch(namespace, EntityAddress(name))
 
 
 async def resubmitted(namespace: AsyncNamespace, name: str, count: int, to: str = "") -> list[str]:
@@ -55,12 +62,12 @@ async def looked(search: CloneSearch, ids: list[str], *, later: timedelta = time
 
 
 async def statuses(namespace: AsyncNamespace, destination: str, ids: list[str]) -> list[FateStatus]:
-    return [fate.status for fate in await looked(CloneSearch(namespace, EntityAddress(destination)), ids)]
+    return [fate.status for fate in await looked(search_in(namespace, destination), ids)]
 
 
 async def test_fates_tell_consumed_clones_from_those_that_came_back(namespace: AsyncNamespace) -> None:
     ids = await resubmitted(namespace, "told", 5)
-    search = CloneSearch(namespace, EntityAddress("told"))
+    search = search_in(namespace, "told")
     assert not search.failed
     assert [fate.status for fate in await looked(search, ids)] == [WAITING] * 5
 
@@ -74,13 +81,13 @@ async def test_fates_tell_consumed_clones_from_those_that_came_back(namespace: A
     assert (str(back.entity), back.reason, back.description) == ("told/$dlq", "Invalid", "no carrier")
     letter, _ = await namespace.entity("told/$dlq").peek()
     assert back.sequence_number == letter.sequence_number
-    assert await looked(CloneSearch(namespace, EntityAddress("told")), ids) == found
+    assert await looked(search_in(namespace, "told"), ids) == found
 
 
 async def test_marked_fates_peek_later_messages_only(own: AsyncNamespace) -> None:
     old = await dead_letters(own, "marked", 300)
     (letter,) = old[:1]
-    search = CloneSearch(own, EntityAddress("marked"))
+    search = search_in(own, "marked")
     await search.mark()
     decision = Resubmit(to=EntityAddress("marked"))
     assert (await own.entity("marked/$dlq").plan_resubmit([letter], decision).apply()).ok
@@ -91,7 +98,7 @@ async def test_marked_fates_peek_later_messages_only(own: AsyncNamespace) -> Non
 
     earlier = old[5].message_id or ""
     assert [fate.status for fate in await looked(search, [earlier])] == [CONSUMED], "it was there before the mark"
-    assert [fate.status for fate in await looked(CloneSearch(own, EntityAddress("marked")), [earlier])] == [CAME_BACK]
+    assert [fate.status for fate in await looked(search_in(own, "marked"), [earlier])] == [CAME_BACK]
 
 
 async def test_a_fate_is_unknown_where_forwarding_hides_it(
@@ -111,7 +118,7 @@ async def test_forwarded_dead_letters_came_back(namespace: AsyncNamespace, share
     shared_emulator.create_queue("collecting", QueueOptions(forward_dead_letters_to="collected"))
     ids = await resubmitted(namespace, "other-sender", 2, to="collecting")
     await consume(namespace, "collecting", DeadLetter("Bad"), DeadLetter())
-    fates = await looked(CloneSearch(namespace, EntityAddress("collecting")), ids)
+    fates = await looked(search_in(namespace, "collecting"), ids)
     assert [(fate.status, str(fate.entity)) for fate in fates] == [(CAME_BACK, "collected")] * 2
     assert fates[0].reason == "Bad"
 
@@ -139,7 +146,7 @@ async def test_a_topic_shows_the_fate_with_one_subscription(
     ids = await resubmitted(own, "to-a-topic", 2, to="events")
     for name in subscriptions:
         await consume(own, f"events/subscriptions/{name}", Complete(), DeadLetter("Bad"))
-    consumed, back = await looked(CloneSearch(own, EntityAddress("events")), ids)
+    consumed, back = await looked(search_in(own, "events"), ids)
     assert consumed.status is expected
     assert (why or "") in (consumed.description or "")
     assert back.status is (CAME_BACK if subscriptions else UNKNOWN)
@@ -153,10 +160,10 @@ async def test_a_clone_that_came_back_may_wait_in_another_subscription(
     for name in ("one", "two"):
         emulator.create_subscription("twofold", name)
     ids = await resubmitted(own, "to-twofold", 2, to="twofold")
-    search = CloneSearch(own, EntityAddress("twofold"))
+    search = search_in(own, "twofold")
     assert [fate.status for fate in await looked(search, ids)] == [WAITING] * 2
     await consume(own, f"twofold/subscriptions/{consumer}", DeadLetter("Bad"))
-    for each in (search, CloneSearch(own, EntityAddress("twofold"))):
+    for each in (search, search_in(own, "twofold")):
         back, waits = await looked(each, ids)
         assert (back.status, back.reason, waits.status) == (CAME_BACK, "Bad", WAITING)
     # The copy that waits stays known where that which came back was resubmitted.
@@ -179,7 +186,7 @@ async def test_a_question_without_an_answer_leaves_a_doubt(
     emulator.create_topic("silent")
     emulator.create_subscription("silent", "only")
     ids = await resubmitted(own, "to-silent", 1, to="silent")
-    known, unknown = (CloneSearch(own, EntityAddress("silent")) for _ in range(2))
+    known, unknown = (search_in(own, "silent") for _ in range(2))
     assert [fate.status for fate in await looked(known, ids)] == [WAITING]
     await consume(own, "silent/subscriptions/only", Complete())
 
@@ -195,10 +202,10 @@ async def test_a_question_without_an_answer_leaves_a_doubt(
 
 async def test_a_fate_is_unknown_once_the_entity_is_gone(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     ids = await resubmitted(own, "leaving", 1)
-    search = CloneSearch(own, EntityAddress("leaving"))
+    search = search_in(own, "leaving")
     assert [fate.status for fate in await looked(search, ids)] == [WAITING]
     emulator.delete("leaving")
-    for each in (search, CloneSearch(own, EntityAddress("leaving"))):
+    for each in (search, search_in(own, "leaving")):
         (fate,) = await looked(each, ids)
         assert fate.status is UNKNOWN
         assert "leaving" in (fate.description or "")
@@ -212,7 +219,7 @@ async def test_expired_clones_count_as_unknown_unless_dead_lettered(
         shared_emulator.create_queue(name, options)
         ids = await resubmitted(namespace, name, 1)
         await consume(namespace, name, Complete())
-        search = CloneSearch(namespace, EntityAddress(name))
+        search = search_in(namespace, name)
         assert [fate.status for fate in await looked(search, ids)] == [CONSUMED]
         for hours in (1, 2):
             (later,) = await looked(search, ids, later=timedelta(hours=hours))
@@ -227,7 +234,7 @@ async def test_a_clone_that_was_resubmitted_again_is_not_consumed(namespace: Asy
     await consume(namespace, "twice", DeadLetter("Bad"))
     letters = await namespace.entity("twice/$dlq").peek()
     assert (await namespace.entity("twice/$dlq").plan_resubmit(letters).apply()).ok
-    (fate,) = await looked(CloneSearch(namespace, EntityAddress("twice")), ids)
+    (fate,) = await looked(search_in(namespace, "twice"), ids)
     assert fate.status is UNKNOWN
     assert "came back, and was resubmitted" in (fate.description or "")
 
@@ -258,7 +265,7 @@ async def test_another_message_with_the_number_of_a_clone_is_not_it(
 ) -> None:
     shared_emulator.create_queue("remade")
     ids = await resubmitted(namespace, "to-remade", 2, to="remade")
-    search = CloneSearch(namespace, EntityAddress("remade"))
+    search = search_in(namespace, "remade")
     assert [fate.status for fate in await looked(search, ids)] == [WAITING, WAITING]
     shared_emulator.delete("remade")
     shared_emulator.create_queue("remade")
@@ -275,7 +282,7 @@ async def test_a_subscription_that_goes_away_may_have_had_a_filter(
 ) -> None:
     emulator.create_topic("fading")
     emulator.create_subscription("fading", "only")
-    search = CloneSearch(own, EntityAddress("fading"))
+    search = search_in(own, "fading")
     await search.mark()
     emulator.delete("fading/subscriptions/only")
     (fate,) = await looked(search, ["m~1-0123456789abcdef"])
@@ -283,20 +290,13 @@ async def test_a_subscription_that_goes_away_may_have_had_a_filter(
     assert "a filter of fading/subscriptions/only may have refused it" in (fate.description or "")
 
 
-async def test_without_the_right_manage_no_clone_counts_as_consumed() -> None:
-    clerk = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))
-    with running(keys=[clerk], queues=["asked"]) as emulator:
-        (endpoint, *_) = emulator.connection_string.split(";")
-        clerks = f"{endpoint};SharedAccessKeyName=clerk;SharedAccessKey=Y2xlcms=;UseDevelopmentEmulator=true;"
-        async with AsyncNamespace(Connection(clerks)) as namespace:
-            (fate,) = await looked(CloneSearch(namespace, EntityAddress("asked")), ["m~1-0123456789abcdef"])
+async def test_without_the_right_manage_no_clone_counts_as_consumed(tmp_path: Path) -> None:
+    with running(keys=[CLERK], queues=["asked"]) as emulator:
+        async with namespace_of(clerks_connection(emulator), tmp_path) as namespace:
+            (fate,) = await looked(search_in(namespace, "asked"), ["m~1-0123456789abcdef"])
     assert fate.status is UNKNOWN
     assert "the right Manage is needed" in (fate.description or "")
     assert "topic asked" not in (fate.description or "")
-
-
-def search_in(namespace: AsyncNamespace, name: str) -> CloneSearch:
-    return CloneSearch(namespace, EntityAddress(name))
 
 
 async def test_the_time_for_which_duplicates_are_dropped_is_known(

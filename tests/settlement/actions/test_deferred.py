@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,12 +26,12 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.settlement import AsyncNamespace, Journal
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
-from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import management
-from tests.filled_queues import deferred_queue, filled_queue
+from tests.filled_queues import deferred_queue, filled_queue, settle_first
+from tests.settlement.namespaces import archive_in, namespace_of
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -81,8 +80,7 @@ async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> 
 async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace, tmp_path: Path) -> None:
     queue = await deferred_queue(namespace, 5, 3)
     assert (await queue.schedule([Message(body=b"later")], delay=timedelta(hours=1))).ok
-    stranger = Journal(tmp_path / "strangers.sqlite")
-    async with AsyncNamespace(namespace.connection, journal=stranger) as other:
+    async with namespace_of(namespace.connection, tmp_path / "strangers") as other:
         async with other.entity(queue.address).batch() as batch:
             await batch.receive(1)
             (await batch.settle(Defer())).raise_for_failures()  # message 4
@@ -104,11 +102,8 @@ async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace
 
 async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: AsyncNamespace, tmp_path: Path) -> None:
     queue = await deferred_queue(namespace, 3, 2)
-    journal = Journal(tmp_path / "other.sqlite")
-    async with (
-        AsyncNamespace(namespace.connection, journal=journal) as other,
-        other.entity(queue.address).batch() as batch,
-    ):
+    other = namespace_of(namespace.connection, tmp_path / "other")
+    async with other, other.entity(queue.address).batch() as batch:
         await batch.receive_deferred([1])
         assert (await batch.settle(Complete())).ok
     ledger = namespace.deferral_ledger
@@ -120,9 +115,7 @@ async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: As
     queue = await deferred_queue(namespace, 2, 1)
 
     async def look() -> dict[int, PeekedMessage]:
-        async with queue.batch() as batch:
-            await batch.receive(1)
-            (await batch.settle(Defer())).raise_for_failures()
+        await settle_first(queue, Defer())
         return {message.sequence_number: message for message in await queue.peek()}
 
     found = await compare_deferrals(queue, look)
@@ -204,11 +197,6 @@ async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
         queue.plan_deferred([deferred, scheduled, before, behind], Complete())
 
 
-def test_chunks_keep_partitions_apart() -> None:
-    numbers = [3, (1 << 48) + 1, 1, 2, (1 << 48) + 2]
-    assert list(same_partition_chunks(numbers, 2)) == [[1, 2], [3], [(1 << 48) + 1, (1 << 48) + 2]]
-
-
 async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNamespace) -> None:
     queue = await deferred_queue(namespace, 9, 8)
     decisions = {
@@ -231,13 +219,10 @@ async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNa
     assert left.keys() == {"5", "6", "7", "8", "9"}
     assert left["5"].delivery_count == left["6"].delivery_count + 1
     assert (await queue.deferred()).entries.keys() == {5, 6, 7, 8}, "what is settled is not in the journal any more"
-    assert namespace.archive is not None
-    assert len(namespace.archive.find_numbers(namespace.identity(), queue.address, [1, 2, 9])) == 1
+    assert len(archive_in(namespace).find_numbers(namespace.identity(), queue.address, [1, 2, 9])) == 1
 
 
-async def test_deferred_refuses_invalid_decisions_before_settling(
-    namespace: AsyncNamespace,
-) -> None:
+async def test_deferred_refuses_invalid_decisions_before_settling(namespace: AsyncNamespace) -> None:
     queue = await deferred_queue(namespace, 2, 2)
     with pytest.raises(DecisionError, match="To defer deferred messages"):
         await queue.settle_deferred({1: Complete(), 2: Defer()})
@@ -252,8 +237,7 @@ async def test_deferred_without_journal_and_archive_writes_nothing(namespace: As
     queue = await deferred_queue(namespace, 2, 2)
     assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
     assert (await queue.deferred()).entries.keys() == {1, 2}
-    assert namespace.archive is not None
-    assert namespace.archive.find_numbers(namespace.identity(), queue.address, [1]) == []
+    assert archive_in(namespace).find_numbers(namespace.identity(), queue.address, [1]) == []
 
 
 async def test_what_is_there_is_not_told_as_gone(namespace: AsyncNamespace) -> None:
@@ -274,8 +258,7 @@ async def test_what_is_there_is_not_told_as_gone(namespace: AsyncNamespace) -> N
 
 async def test_a_decision_that_fails_keeps_the_outcomes_of_others(namespace: AsyncNamespace) -> None:
     queue = await deferred_queue(namespace, 4, 4)
-    archive = namespace.archive
-    assert archive is not None
+    archive = archive_in(namespace)
     archive.require_room()
     with sqlite3.connect(archive.path) as database:
         (table,) = database.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'away'").fetchone()
@@ -385,24 +368,3 @@ async def test_a_removal_that_fails_tells_what_is_gone(
     failed = [o for o in report if "may have removed it: It is disabled." in str(o.description)]
     assert len(failed) >= 100
     assert len((await queue.deferred()).gone) == len(unknown - there), "the journal has forgotten the others"
-
-
-@pytest.mark.thorough
-async def test_several_tasks_wait_for_deferred_messages_at_once(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    queue = await deferred_queue(own, 40, 40)
-    numbers = [message.sequence_number for message in await queue.peek()]
-    received: list[int] = []
-
-    async def receive(batch: LockedBatch, some: Sequence[int]) -> None:
-        received.extend(message.sequence_number for message in await batch.receive_deferred(some))
-
-    async with queue.batch() as batch:
-        emulator.faults.network_delay_ms = 500
-        began = time.monotonic()
-        async with anyio.create_task_group() as tasks:
-            for start in range(0, 40, 10):
-                tasks.start_soon(receive, batch, numbers[start : start + 10])
-        took = time.monotonic() - began
-        emulator.faults.network_delay_ms = 0
-    assert sorted(received) == numbers
-    assert took < 4.8, "a round trip of a second to open the management node, and one for all answers"

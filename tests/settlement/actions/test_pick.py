@@ -1,7 +1,8 @@
-"""Messages in the middle of a queue are settled, and all others stay as they were."""
+"""Messages in the middle of a queue are settled, all others stay as they were, and bad input is refused."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.amqp import AmqpValue, Long, Symbol, encode
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -23,6 +27,8 @@ from sbnotebook.model import (
     Message,
     MessageState,
     OutcomeStatus,
+    PeekedMessage,
+    Release,
     Report,
     Resubmit,
 )
@@ -32,15 +38,13 @@ from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.locking import ahead
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.plan import Plan
+from sbnotebook.settlement.sdk import senders
 from sbnotebook.testing.clock import HandClock
-from tests.filled_queues import filled_queue, sequence_numbers, session_messages
+from tests.filled_queues import delivery_counts, filled_queue, sequence_numbers, session_messages, settle_first
+from tests.settlement.namespaces import archive_in
+from tests.settlement.waiting import append_to
 
 pytestmark = pytest.mark.anyio
-
-
-async def counts(queue: AsyncEntity) -> dict[int, int]:
-    """Delivery counts by sequence number, in the order of the queue."""
-    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
 
 
 async def heads(queue: AsyncEntity, count: int) -> list[int]:
@@ -81,7 +85,7 @@ async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: A
 
     assert plan.total == 10_000
     assert "9,990 other messages before the last of them" in plan.preview().sentence
-    assert list(await counts(queue)) == numbers, "making a plan must do nothing"
+    assert list(await delivery_counts(queue)) == numbers, "making a plan must do nothing"
 
     told: list[int] = []
     report = await plan.apply(progress=told.append)
@@ -94,7 +98,7 @@ async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: A
     assert (len(report.rest), report.rest.ok) == (9_990, True)
     assert "9,990 others released unchanged" in str(report)
     rest = [number for number in numbers if number not in chosen]
-    assert await counts(queue) == dict.fromkeys(rest, 0)
+    assert await delivery_counts(queue) == dict.fromkeys(rest, 0)
     assert await heads(queue, 50) == rest[:50], "they come in their order again"
 
 
@@ -161,14 +165,12 @@ async def test_pick_resubmits_from_the_middle_of_a_dead_letter_queue(namespace: 
     assert (len(report.rest), report.rest.ok) == (19, True)
     assert {message.body for message in await queue.peek()} == {b"mended " + first.body, b"mended " + second.body}
     left = [message.sequence_number for message in dead if message not in (first, second)]
-    assert await counts(dlq) == dict.fromkeys(left, 0)
+    assert await delivery_counts(dlq) == dict.fromkeys(left, 0)
 
 
 async def test_a_plan_says_how_many_were_delivered_before(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "pick-delivered", 10)
-    async with queue.batch() as batch:
-        await batch.receive(3)
-        await batch.settle(Abandon())
+    await settle_first(queue, Abandon(), 3)
     numbers = await sequence_numbers(queue)
     await (await queue.pick([numbers[0]], Defer())).apply()
     plan = await queue.pick([numbers[0], numbers[5]], Complete())
@@ -228,7 +230,7 @@ async def test_what_cannot_be_had_is_told_apart(namespace: AsyncNamespace) -> No
         assert "not there any more" in str(report[0].description)
         assert "another receiver has its lock" in str(report[2].description)
         assert "scheduled" in str(report[4].description)
-    left = await counts(queue)
+    left = await delivery_counts(queue)
     assert set(left) == set(numbers) - {settled, deferred, numbers[20]} | {later}
     assert set(left.values()) == {0}
 
@@ -297,7 +299,7 @@ async def test_one_that_is_deferred_or_settled_after_the_plan_was_made(namespace
         OutcomeStatus.NOT_FOUND,
         OutcomeStatus.SETTLED,
     ]
-    assert await counts(queue) == dict.fromkeys([*numbers[:3], *numbers[6:]], 0)
+    assert await delivery_counts(queue) == dict.fromkeys([*numbers[:3], *numbers[6:]], 0)
 
 
 async def test_deferring_what_is_deferred_says_so(namespace: AsyncNamespace) -> None:
@@ -328,7 +330,7 @@ async def test_pick_gives_up_a_missing_message_while_queue_fills(namespace: Asyn
                 report = await plan.apply()
             tasks.cancel_scope.cancel()
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
-    assert set((await counts(queue)).values()) == {0}
+    assert set((await delivery_counts(queue)).values()) == {0}
 
 
 async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: AsyncNamespace) -> None:
@@ -354,7 +356,7 @@ async def test_with_a_consumer_at_work_each_message_is_settled_once(namespace: A
     picked = [outcome.sequence_number or 0 for outcome in report if outcome.ok]
     others = {outcome.status for outcome in report.failures}
     assert others <= {OutcomeStatus.NOT_FOUND}
-    left = await counts(queue)
+    left = await delivery_counts(queue)
     assert sorted([*picked, *consumed, *left]) == numbers
     assert set(left.values()) <= {0}
 
@@ -383,7 +385,7 @@ async def test_in_an_entity_with_sessions_it_picks_within_each(
     ], report.failures
     assert isinstance(report, PickReport)
     assert (len(report.rest), report.rest.ok) == (10 + 15, True), "those before it in its session, and no others"
-    assert await counts(queue) == {number: 0 for number in numbers if number not in (a, b, deferred)}
+    assert await delivery_counts(queue) == {number: 0 for number in numbers if number not in (a, b, deferred)}
 
 
 class Closing(Archive):
@@ -428,7 +430,7 @@ async def test_another_message_with_the_same_number_is_not_settled(namespace: As
     (outcome,) = await plan.apply()
     assert outcome.status is OutcomeStatus.NOT_FOUND
     assert "another message has its number now" in str(outcome.description)
-    assert await counts(queue) == dict.fromkeys(numbers, 0)
+    assert await delivery_counts(queue) == dict.fromkeys(numbers, 0)
 
 
 # ---------------------------------------------------------------------- cut off
@@ -442,7 +444,7 @@ async def test_cancelling_in_the_middle_gives_everything_back(namespace: AsyncNa
     with anyio.CancelScope() as scope:
         await plan.apply(progress=after(1_000, scope.cancel))
     assert scope.cancelled_caught
-    assert await counts(queue) == dict.fromkeys(numbers[1:], 0)
+    assert await delivery_counts(queue) == dict.fromkeys(numbers[1:], 0)
     assert await heads(queue, 10) == numbers[1:11]
 
 
@@ -463,7 +465,7 @@ async def test_pick_reports_a_dropped_connection_and_ends(
     assert isinstance(report, PickReport)
     assert not report.rest.ok
     assert "others not released: their delivery counts go up when their locks end" in str(report)
-    left = await counts(queue)
+    left = await delivery_counts(queue)
     assert left.pop(numbers[0], None) is None or not report[0].ok
     assert left == dict.fromkeys(numbers[1:], 0)
 
@@ -483,8 +485,8 @@ async def test_pick_abandons_what_it_cannot_release_if_allowed(
     assert isinstance(report, PickReport)
     assert report.rest.ok
     assert {outcome.verb for outcome in report.rest} == {"abandon"}
-    assert set((await counts(queue)).values()) <= {0, 1}
-    assert await heads(queue, 5) == [number for number in numbers if number in await counts(queue)][:5]
+    assert set((await delivery_counts(queue)).values()) <= {0, 1}
+    assert await heads(queue, 5) == [number for number in numbers if number in await delivery_counts(queue)][:5]
 
 
 @pytest.mark.usefixtures("small_requests")
@@ -497,8 +499,9 @@ async def test_pick_ends_its_search_when_locks_are_lost(
     report = await plan.apply(progress=after(1_000, lambda: shared_emulator.lose_locks("pick-lost")))
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
     assert "were lost" in str(report[0].description)
-    assert set(await counts(queue)) == set(numbers)
-    assert max((await counts(queue)).values()) <= 1, "no message may be lost twice, which would dead-letter it soon"
+    left = await delivery_counts(queue)
+    assert set(left) == set(numbers)
+    assert max(left.values()) <= 1, "no message may be lost twice, which would dead-letter it soon"
 
 
 async def test_a_pick_that_abandons_later_holds_the_locks_until_then(
@@ -509,16 +512,128 @@ async def test_a_pick_that_abandons_later_holds_the_locks_until_then(
     plan = await queue.pick([numbers[1]], Abandon(timedelta(minutes=5)))
     reports: list[Report] = []
 
-    async def apply() -> None:
-        reports.append(await plan.apply())
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(apply)
+        tasks.start_soon(append_to, reports, plan.apply)
         await anyio.sleep(1.0)
         assert not reports
-        assert set((await counts(queue)).values()) == {0}
+        assert set((await delivery_counts(queue)).values()) == {0}
         with anyio.fail_after(30):
             while not reports:
                 await clock.turn(30)
     assert reports[0].ok
-    assert await counts(queue) == {numbers[0]: 0, numbers[1]: 1, numbers[2]: 0}
+    assert await delivery_counts(queue) == {numbers[0]: 0, numbers[1]: 1, numbers[2]: 0}
+
+
+# ---------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 1.5, "7", None, 2**63, b"8", "\x00" * 10_000])
+async def test_what_is_no_sequence_number_is_refused(namespace: AsyncNamespace, number: object) -> None:
+    wrong: Sequence[int] = [number]  # pyright: ignore[reportAssignmentType]
+    with pytest.raises(DecisionError, match="is not a sequence number") as raised:
+        await namespace.entity("orders").pick(wrong, Complete())
+    assert len(str(raised.value)) < 300
+
+
+async def test_decisions_that_make_no_sense_are_refused(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-senseless", 3)
+    numbers = await sequence_numbers(queue)
+    with pytest.raises(DecisionError, match="would change nothing"):
+        await queue.pick(numbers, Release())
+    with pytest.raises(DecisionError, match="An edit changes what a resubmit sends"):
+        await queue.pick(numbers, Complete(), edit=lambda message: message)
+    with pytest.raises(DecisionError, match="is a dead-letter queue already"):
+        await namespace.entity("pick-senseless/$dlq").pick(numbers, DeadLetter())
+    for other in ("a", "z"):
+        with pytest.raises(DecisionError, match="pick it there"):
+            await queue.pick([PeekedMessage(entity=namespace.entity(other).address, sequence_number=1)], Complete())
+    with pytest.raises(DecisionError, match=r"2 other messages are before .* allow more with max_held \(it is 2\)"):
+        await queue.pick(numbers[2:], Complete(), max_held=2)
+    with pytest.raises(DecisionError, match=r"2 other messages are before .* \(it is 1\)"):
+        await queue.pick(numbers[2:], Complete(), max_held=1)
+    with pytest.raises(DecisionError, match="max_held is 1 or more"):
+        await queue.pick(numbers, Complete(), max_held=0)
+    assert await delivery_counts(queue) == dict.fromkeys(numbers, 0)
+
+
+async def test_only_others_count_for_how_many_are_held(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-all-but-one", 30)
+    numbers = await sequence_numbers(queue)
+    report = await (await queue.pick(numbers[1:], Complete(), max_held=2)).apply()
+    assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 29
+    assert await delivery_counts(queue) == {numbers[0]: 0}
+
+
+async def test_nothing_chosen_is_nothing_done(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-nothing", 3)
+    numbers = await sequence_numbers(queue)
+    plan = await queue.pick([], Complete())
+    assert plan.preview().sentence == "complete 0 messages of pick-nothing."
+    assert len(await plan.apply()) == 0
+    again = await (await queue.pick([numbers[1], numbers[1]], Complete())).apply()
+    assert [outcome.status for outcome in again] == [OutcomeStatus.SETTLED], "one chosen twice is chosen once"
+
+
+def section(code: int, value: AmqpValue) -> bytes:
+    return bytes((0x00, 0x53, code)) + encode(value)
+
+
+async def test_pick_handles_odd_messages_like_others(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "pick-odd", 3)
+    body = section(0x75, b"x")
+    odd = [
+        b"\x00\x53\x75\xa1\x03bad",  # a data section that holds text
+        b"\x00\x53\x75",  # a section without its value
+        b"\xff\xff\xff",  # nothing at all
+        section(0x72, {Symbol("x-opt-sequence-number"): Long(5), Symbol("x-opt-locked-until"): "soon"}) + body,
+        section(0x72, {Symbol("x-opt-sequence-number"): "text"}) + section(0x74, {"": None, "\x00": [1]}) + body,
+        section(0x77, [[[[[None]]]]]),
+    ]
+    accepted = 0
+    async with namespace.connection.sender(queue.address) as sender:
+        for payload in odd:
+            with contextlib.suppress(ServiceBusError):  # the service may refuse invalid messages
+                await senders.make_ready(sender)
+                await senders.send_payload(sender, payload)
+                accepted += 1
+    assert accepted >= 4
+    await queue.send((Message(message_id=f"n{n}") for n in range(3)), max_in_flight=1)
+    numbers = [message.sequence_number for message in await queue.peek()]
+    assert numbers == list(range(1, 7 + accepted)), "the service numbers them, whatever the sender says"
+
+    report = await (await queue.pick([numbers[-1]], Complete())).apply()
+    assert report.ok, report.failures
+    assert isinstance(report, PickReport)
+    assert (len(report.rest), report.rest.ok) == (5 + accepted, True)
+    assert await delivery_counts(queue) == dict.fromkeys(numbers[:-1], 0)
+
+    report = await (await queue.pick(numbers[:-1], Complete())).apply()
+    assert report.ok, report.failures
+    assert await delivery_counts(queue) == {}
+
+
+@pytest.mark.parametrize("is_pick", [False, True])
+async def test_room_in_the_archive_is_for_whole_rows(namespace: AsyncNamespace, *, is_pick: bool) -> None:
+    name = f"no-room-for-rows-{is_pick}"
+    queue = await filled_queue(namespace, name, 300)
+    await namespace.create_queue(f"{name}-to")
+    decision = Resubmit(to=EntityAddress(f"{name}-to"))
+    messages = await queue.peek()
+    plan = await queue.pick(messages, decision) if is_pick else queue.plan_resubmit(messages, decision)
+    archive_in(namespace).max_bytes = archive_in(namespace).size + 50_000
+    with pytest.raises(ArchiveError, match="is full"):
+        await plan.apply()
+    assert await namespace.entity(f"{name}-to").peek() == [], "no message is there twice"
+    assert len(await queue.peek()) == 300
+    archive_in(namespace).max_bytes = 10**9
+    assert (await plan.apply()).settled == 300, "it had done nothing, so it is applied now"
+
+
+async def test_a_purge_without_room_in_the_archive_removes_nothing(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "no-room-to-purge", 2_000)
+    archive_in(namespace).max_bytes = archive_in(namespace).size + 400_000
+    plan = await queue.purge()
+    assert "it will be refused" in plan.preview().sentence
+    with pytest.raises(ArchiveError, match="is full"):
+        await plan.apply()
+    assert (await queue.peek())[0].sequence_number == 1, "not even those that there is room for"

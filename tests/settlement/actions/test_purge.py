@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import QueueOptions, RunningEmulator, Tier, running
-from sbnotebook.errors import ReadOnlyError
-from sbnotebook.model import DeadLetter, Defer, Message, MessageState, OutcomeStatus
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, Limits, Watch
-from tests.filled_queues import filled_queue
+from sbnotebook.model import DeadLetter, Defer, Message, OutcomeStatus
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Watch
+from tests.filled_queues import filled_queue, settle_first
+from tests.settlement.namespaces import archive_in, namespace_of
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ async def ids(queue: AsyncEntity) -> list[str | None]:
 
 async def test_purge_without_archive_removes_on_the_server(standard: RunningEmulator, tmp_path: Path) -> None:
     """No message is received, so no delivery count goes up; messages that came after the plan stay."""
-    async with AsyncNamespace(Connection(standard.connection_string), journal=Journal(tmp_path / "j")) as namespace:
+    async with namespace_of(standard, tmp_path) as namespace:
         queue = await filled_queue(namespace, "orders", 1_201)
         plan = await queue.purge(archived=False)
         sentence = plan.preview().sentence
@@ -49,8 +49,7 @@ async def test_purge_without_archive_removes_on_the_server(standard: RunningEmul
         assert "by Service Bus itself, with " in str(report)
         left = await queue.peek()
         assert [(message.message_id, message.delivery_count) for message in left] == [("late", 0)]
-        assert namespace.archive is not None
-        assert namespace.archive.find(namespace.identity()) == []
+        assert archive_in(namespace).find(namespace.identity()) == []
 
 
 async def test_purge_on_the_server_leaves_locked_and_newer_messages(own: AsyncNamespace) -> None:
@@ -78,8 +77,7 @@ async def test_purge_on_the_server_takes_sub_queues_and_subscriptions(
     emulator.create_subscription("events", "audit")
     assert (await own.entity("events").send([Message(), Message()])).ok
     audit = own.entity("events/subscriptions/audit")
-    async with audit.batch() as batch:
-        await batch.settle(DeadLetter("Bad"), await batch.receive(1))
+    await settle_first(audit, DeadLetter("Bad"))
     for place in ("events/subscriptions/audit", "events/subscriptions/audit/$dlq"):
         plan = await own.entity(place).purge(archived=False)
         assert plan.total == 1
@@ -124,8 +122,7 @@ async def nothing_known(_place: object) -> object:
 async def test_purge_on_the_server_survives_faults(own: AsyncNamespace, emulator: RunningEmulator, fault: str) -> None:
     """An answer that is lost is reported as unknown, and the others go all the same."""
     queue = await filled_queue(own, "orders", 30)
-    async with queue.batch() as batch:
-        await batch.settle(Defer(), await batch.receive(2))
+    await settle_first(queue, Defer(), 2)
     soon = datetime.now(UTC) + timedelta(hours=1)
     assert (await queue.send([Message(scheduled_enqueue_time=soon)])).ok
     plan = await queue.purge(archived=False)
@@ -161,13 +158,3 @@ async def test_an_interrupted_purge_on_the_server_reports_and_resumes(
     assert "interrupted before" in (watch.report.failures[0].description or "")
     assert len(await queue.peek()) == 30
     assert (await (await queue.purge(archived=False)).apply(Limits(rate=8000))).settled == 30
-
-
-async def test_purge_on_the_server_needs_writing(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    await filled_queue(own, "orders", 2)
-    connection = Connection(emulator.connection_string, write=False)
-    async with AsyncNamespace(connection, journal=own.journal) as looking:
-        plan = await looking.entity("orders").purge(archived=False)
-        with pytest.raises(ReadOnlyError):
-            await plan.apply()
-    assert len(await own.entity("orders").peek(state=MessageState.ACTIVE)) == 2

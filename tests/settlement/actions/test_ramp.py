@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -33,8 +35,11 @@ from sbnotebook.settlement.actions.ramp import RampReport
 from sbnotebook.settlement.plan import Plan, Ramp, RampStep
 from sbnotebook.settlement.waits import Waits
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue, settle_first
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 from tests.settlement.clerks import CLERK, clerks_connection
+from tests.settlement.namespaces import namespace_of
+from tests.settlement.waiting import append_to, until
 
 pytestmark = pytest.mark.anyio
 
@@ -165,11 +170,9 @@ async def test_a_clone_that_a_last_peek_misses_is_looked_for_again(
     def seen(_: object) -> None:
         faults.empty_peeks = 0  # it shows its messages again
 
-    async def apply() -> None:
-        reports.append(await plan.apply_ramp(Ramp((1,), timedelta(minutes=1)), seen=seen))
-
+    apply = partial(plan.apply_ramp, Ramp((1,), timedelta(minutes=1)), seen=seen)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(apply)
+        tasks.start_soon(append_to, reports, apply)
         await until_left(namespace_by_hand, "missed/$dlq", 2)
         await clock.turn(50)
         faults.empty_peeks = 1_000
@@ -190,11 +193,9 @@ async def test_each_kind_of_fate_is_told_where_they_differ(
     letters = await dead_letters(namespace_by_hand, "mixer", 4)
     plan, reports = plan_of(namespace_by_hand, "mixer", letters, "mixed"), list[Report]()
 
-    async def apply() -> None:
-        reports.append(await plan.apply_ramp(Ramp((3,), timedelta(minutes=1), 0.5)))
-
+    apply = partial(plan.apply_ramp, Ramp((3,), timedelta(minutes=1), 0.5))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(apply)
+        tasks.start_soon(append_to, reports, apply)
         await until_left(namespace_by_hand, "mixer/$dlq", 1)
         for name in ("one", "two"):
             async with namespace_by_hand.entity(f"mixed/subscriptions/{name}").batch() as batch:
@@ -221,9 +222,7 @@ async def test_a_topic_hides_canaries_that_are_scheduled(
     emulator.create_topic("news")
     emulator.create_subscription("news", "all")
     await own.entity("news").send([Message(message_id=f"m{n}") for n in range(2)])
-    async with own.entity("news/subscriptions/all").batch() as batch:
-        await batch.receive(2)
-        await batch.settle(DeadLetter("Bad"))
+    await settle_first(own.entity("news/subscriptions/all"), DeadLetter("Bad"), 2)
     source = own.entity("news/subscriptions/all/$dlq")
     plan = source.plan_resubmit(await source.peek(), Resubmit(delay=delay, atomic=atomic))
     async with consuming(own, "news/subscriptions/all", lambda _: Complete()):
@@ -266,14 +265,9 @@ async def test_a_destination_that_goes_before_the_others_is_told(
         if steps[-1].consumed:
             emulator.delete("going")
 
-    async def consume_the_first() -> None:
-        async with own.entity("going").batch() as batch:
-            await batch.receive(1, max_wait=30)
-            await batch.settle(Complete())
-
     report = Report()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(consume_the_first)
+        tasks.start_soon(settle_first, own.entity("going"), Complete())
         report = await plan_of(own, "goer", letters, "going").apply_ramp(Ramp((1,)), seen=seen)
     assert [outcome.status for outcome in report] == [SETTLED, SKIPPED, SKIPPED]
     assert isinstance(report, RampReport)
@@ -285,11 +279,9 @@ async def test_a_destination_that_goes_before_the_others_is_told(
 
 
 async def test_a_message_that_is_scheduled_is_not_sent_first(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("planned")
     await namespace.create_queue("planned-to")
-    queue = namespace.entity("planned")
+    queue = await filled_queue(namespace, "planned", 2)
     assert (await queue.schedule([Message(message_id="later")], delay=timedelta(hours=1))).ok
-    assert (await queue.send([Message(message_id=f"m{n}") for n in range(2)])).ok
     plan = queue.plan_resubmit(await queue.peek(), Resubmit(to=EntityAddress("planned-to")))
     async with consuming(namespace, "planned-to", lambda _: Complete()):
         report = await applied(plan, Ramp((1,), timedelta(seconds=30)))
@@ -308,13 +300,11 @@ def test_a_report_of_a_ramp_names_the_most_frequent_reasons() -> None:
     assert str(RampReport([], Report(), [], (), None)).endswith("ramp: nothing was sent")
 
 
-async def test_a_first_message_that_cannot_be_watched_is_not_sent() -> None:
+async def test_a_first_message_that_cannot_be_watched_is_not_sent(tmp_path: Path) -> None:
     with running(keys=[CLERK], queues=["unwatched"], topics={"told": ["only"]}) as emulator:
-        async with AsyncNamespace(clerks_connection(emulator)) as namespace:
+        async with namespace_of(clerks_connection(emulator), tmp_path) as namespace:
             await namespace.entity("unwatched").send([Message()] * 3)
-            async with namespace.entity("unwatched").batch() as batch:
-                await batch.receive(3)
-                await batch.settle(DeadLetter())
+            await settle_first(namespace.entity("unwatched"), DeadLetter(), 3)
             letters = await namespace.entity("unwatched/$dlq").peek()
             # Only the right Manage shows a topic's subscriptions.
             with pytest.raises(DecisionError, match="Nothing was sent: the clones could not be watched"):
@@ -327,8 +317,7 @@ async def test_a_cancelled_ramp_reports_what_was_sent(namespace: AsyncNamespace)
     with Watch() as watch:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(plan_of(namespace, "cancelled", letters).apply_ramp, Ramp((2,)))
-            while watch.report.settled < 2:  # noqa: ASYNC110 (a report has no event)
-                await anyio.sleep(0.02)
+            await until(lambda: watch.report.settled == 2)
             tasks.cancel_scope.cancel()
     assert [outcome.status for outcome in watch.report] == [SETTLED] * 2 + [SKIPPED] * 3
     assert "interrupted" in (watch.report[4].description or "")
@@ -343,9 +332,7 @@ async def test_canaries_are_messages_that_the_resubmit_sends(namespace: AsyncNam
         chosen = [letter for letter in there if letter.message_id in [each.message_id for each in again]]
         chosen = chosen or [letter for letter in there if letter.resubmit_count][-1:]
         assert (await namespace.entity("often/$dlq").plan_resubmit(chosen, unlimited).apply()).ok
-        async with namespace.entity("often").batch() as batch:
-            await batch.receive(len(chosen))
-            await batch.settle(DeadLetter("Again"))
+        await settle_first(namespace.entity("often"), DeadLetter("Again"), len(chosen))
     peeked = await namespace.entity("often/$dlq").peek()
     there = sorted(peeked, key=lambda letter: -letter.resubmit_count)
     assert [letter.resubmit_count for letter in there] == [2, 1, 0, 0]
@@ -359,9 +346,7 @@ async def test_a_first_one_that_is_gone_or_refused_holds_the_others_back(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     letters = await dead_letters(namespace, "absent", 3)
-    async with namespace.entity("absent/$dlq").batch() as batch:
-        (first,) = await batch.receive(1)
-        await batch.settle(Complete(), [first])
+    await settle_first(namespace.entity("absent/$dlq"), Complete())
     report = await applied(plan_of(namespace, "absent", letters), Ramp((1,)))
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, SKIPPED, SKIPPED]
     assert "no message of the batch was there" in (report.stopped or "")

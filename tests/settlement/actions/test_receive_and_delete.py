@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -12,19 +12,13 @@ from azure.servicebus.exceptions import ServiceBusError
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import PeekedMessage
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from tests.filled_queues import filled_queue
+from tests.settlement.namespaces import archive_in
+from tests.settlement.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Receive-and-delete removes")]
-
-
-@pytest.fixture
-async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    archive = Archive(tmp_path / "archive.sqlite")
-    connection, journal = Connection(emulator.connection_string), Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(connection, journal=journal, archive=archive) as namespace:
-        yield namespace
 
 
 def bodies(messages: list[PeekedMessage]) -> list[int]:
@@ -32,8 +26,7 @@ def bodies(messages: list[PeekedMessage]) -> list[int]:
 
 
 def archived(namespace: AsyncNamespace) -> list[int]:
-    assert namespace.archive is not None
-    found = namespace.archive.find(namespace.identity())
+    found = archive_in(namespace).find(namespace.identity())
     assert {(each.verb, each.state) for each in found} <= {("receive and delete", ArchiveState.REMOVED)}
     return [each.sequence_number for each in found]
 
@@ -49,13 +42,6 @@ async def test_messages_are_gone_and_in_the_archive(own: AsyncNamespace) -> None
     assert bodies(await queue.receive_and_delete(1000, max_wait=1)) == list(range(290, 420))
     assert await queue.receive_and_delete(1, max_wait=0.1) == []
     assert archived(own) == list(range(1, 421))
-
-
-async def test_it_warns_of_losses(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "warned", 1)
-    with pytest.warns(UserWarning, match="a message lost on the way cannot be recovered") as caught:
-        await queue.receive_and_delete(1)
-    assert caught[0].filename == __file__
 
 
 async def test_nothing_is_archived_when_that_is_not_wanted(own: AsyncNamespace) -> None:
@@ -92,8 +78,7 @@ async def test_what_is_on_its_way_as_it_is_cancelled_is_waited_for(
         async with anyio.create_task_group() as tasks:
 
             async def cancel() -> None:
-                while emulator.counts("on-its-way").active == 20:  # noqa: ASYNC110 (as above)
-                    await anyio.sleep(0.005)
+                await until(lambda: emulator.counts("on-its-way").active < 20)
                 scope.cancel()
 
             tasks.start_soon(cancel)
@@ -117,8 +102,7 @@ async def test_receive_and_delete_returns_arrived_with_a_warning(
     taken: list[PeekedMessage] = []
 
     async def drop() -> None:
-        while not taken:  # noqa: ASYNC110 (as above)
-            await anyio.sleep(0.005)
+        await until(lambda: taken)
         emulator.drop_connections("broken")
 
     with pytest.warns(UserWarning, match="Only 30 messages were received"):  # noqa: PT031 (nothing else warns)

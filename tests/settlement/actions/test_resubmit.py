@@ -25,6 +25,7 @@ from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.pace import Pause
+from tests.filled_queues import filled_queue, settle_first
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 
 pytestmark = pytest.mark.anyio
@@ -70,9 +71,7 @@ async def test_resubmit_sends_and_completes_chosen_leaves_others(namespace: Asyn
 async def test_resubmit_reports_a_missing_message_and_sends_nothing(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "went", 2)
     source = namespace.entity("went/$dlq")
-    async with source.batch() as batch:
-        (first,) = await batch.receive(1)
-        await batch.settle(Complete(), [first])
+    await settle_first(source, Complete())
 
     report = await source.plan_resubmit(letters, Resubmit(to=EntityAddress("went"))).apply()
 
@@ -234,12 +233,8 @@ async def test_resubmit_interrupt_completes_originals_of_sent_clones(
     assert namespace.journal.unfinished(namespace.identity()) == []
 
 
-async def test_resubmit_takes_deferred_originals_by_number(
-    namespace: AsyncNamespace,
-) -> None:
-    await namespace.create_queue("aside")
-    queue = namespace.entity("aside")
-    await queue.send(Message(body=b"%d" % n, message_id=f"m{n}") for n in range(4))
+async def test_resubmit_takes_deferred_originals_by_number(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "aside", 4)
     before = await queue.peek()
     async with queue.batch() as batch:
         locked = await batch.receive(4)
@@ -256,10 +251,8 @@ async def test_resubmit_takes_deferred_originals_by_number(
 
 
 async def test_resubmit_skips_scheduled_and_locked_originals(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("out-of-reach", lock_duration=timedelta(seconds=5))
-    queue = namespace.entity("out-of-reach")
-    later = datetime.now(UTC) + timedelta(hours=1)
-    await queue.send([Message(body=b"held"), Message(body=b"later", scheduled_enqueue_time=later)])
+    messages = [b"held", Message(scheduled_enqueue_time=NEXT_YEAR)]
+    queue = await filled_queue(namespace, "out-of-reach", messages, lock_duration=timedelta(seconds=5))
     chosen = await queue.peek()
     async with queue.batch() as batch:
         assert await batch.receive(1)
@@ -271,9 +264,7 @@ async def test_resubmit_skips_scheduled_and_locked_originals(namespace: AsyncNam
 
 
 async def test_nothing_is_locked_to_look_for_what_is_scheduled(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("not-locked")
-    queue = namespace.entity("not-locked")
-    await queue.send([Message(body=b"now"), Message(body=b"later", scheduled_enqueue_time=NEXT_YEAR)])
+    queue = await filled_queue(namespace, "not-locked", [b"now", Message(scheduled_enqueue_time=NEXT_YEAR)])
     report = await queue.plan_resubmit(await queue.scheduled()).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
     assert isinstance(report, PickReport)
@@ -292,13 +283,3 @@ async def test_what_is_done_is_recorded_before_a_long_wait(namespace: AsyncNames
     plan = namespace.entity(f"{name}/$dlq").plan_resubmit(letters, Resubmit(to=EntityAddress(name)))
     assert (await plan.apply(limits, look)).ok
     assert set(unfinished) == {0}
-
-
-async def test_a_delayed_clone_is_scheduled(namespace: AsyncNamespace) -> None:
-    letters = await dead_letters(namespace, "later", 1)
-    plan = namespace.entity("later/$dlq").plan_resubmit(
-        letters, Resubmit(to=EntityAddress("later"), delay=timedelta(hours=1))
-    )
-    assert (await plan.apply()).ok
-    (clone,) = await namespace.entity("later").peek()
-    assert clone.state is MessageState.SCHEDULED

@@ -12,10 +12,12 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError, ReadOnlyError
 from sbnotebook.model import Complete, EntityAddress, OutcomeStatus, Resubmit
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.plan import Ramp
+from tests.filled_queues import settle_first
 from tests.settlement.actions.dead_letters import NOW, cut_off, dead_letters
+from tests.settlement.namespaces import namespace_of
 
 pytestmark = pytest.mark.anyio
 
@@ -26,8 +28,7 @@ TO = Resubmit(to=EntityAddress("target"))
 @pytest.fixture
 async def other(tmp_path: Path) -> AsyncGenerator[AsyncNamespace]:
     with running(queues=["target"]) as emulator:
-        connection = Connection(emulator.connection_string)
-        async with AsyncNamespace(connection, journal=Journal(tmp_path / "other.sqlite")) as namespace:
+        async with namespace_of(emulator, tmp_path / "other") as namespace:
             yield namespace
 
 
@@ -83,9 +84,7 @@ async def test_a_finished_move_waits_for_its_other_namespace(namespace: AsyncNam
     (letter,) = await dead_letters(namespace, "waiting", 1)
     await cut_off(namespace, letter, "target", sent=False, namespace_of_destination=other.identity())
     assert (await other.entity("target").send([clone_of(letter, TO, None, NOW)])).ok
-    async with namespace.entity("waiting/$dlq").batch() as batch:
-        await batch.receive(1)
-        assert (await batch.settle(Complete())).ok
+    await settle_first(namespace.entity("waiting/$dlq"), Complete())
 
     (alone,) = await namespace.resume("waiting/$dlq")
     (outcome,) = await alone.apply()
@@ -111,9 +110,8 @@ async def test_a_move_is_refused_where_a_side_is_read_only(
     namespace: AsyncNamespace, other: AsyncNamespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
     letters = await dead_letters(namespace, "kept", 1)
-    journal = Journal(tmp_path / "third.sqlite")
     connection = Connection(shared_emulator.connection_string, write=False)
-    async with AsyncNamespace(connection, journal=journal) as reading:
+    async with namespace_of(connection, tmp_path / "third") as reading:
         with pytest.raises(ReadOnlyError):
             other.entity("kept/$dlq").plan_resubmit([], TO, to_namespace=reading)
         with pytest.raises(ReadOnlyError):
@@ -127,8 +125,7 @@ async def test_a_move_is_refused_where_a_side_is_read_only(
 async def test_a_target_that_goes_away_leaves_the_originals(namespace: AsyncNamespace, tmp_path: Path) -> None:
     letters = await dead_letters(namespace, "staying", 2)
     with running(queues=["target"]) as emulator:
-        connection = Connection(emulator.connection_string)
-        other = AsyncNamespace(connection, journal=Journal(tmp_path / "gone.sqlite"))
+        other = namespace_of(emulator, tmp_path / "gone")
         plan = namespace.entity("staying/$dlq").plan_resubmit(letters, TO, to_namespace=other)
     with pytest.raises(Exception, match=r"Nothing listens|Cannot reach|127[.]0[.]0[.]1"):
         await plan.apply()

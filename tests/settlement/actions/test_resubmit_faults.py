@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import JournalError
 from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace, Journal
 from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue, settle_first
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 from tests.settlement.clerks import CLERK, clerks_connection
+from tests.settlement.namespaces import namespace_of
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -50,12 +54,9 @@ async def bodies(namespace: AsyncNamespace, name: str) -> list[bytes]:
 
 
 async def test_resubmit_dead_letters_past_max_resubmits(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("often")
-    queue = namespace.entity("often")
-    await queue.send(
-        Message(message_id=f"m{n}", application_properties={"ResubmitCount": count})
-        for n, count in enumerate((2, 3, 0))
-    )
+    properties = [{"ResubmitCount": count} for count in (2, 3, 0)]
+    messages = [Message(message_id=f"m{n}", application_properties=each) for n, each in enumerate(properties)]
+    queue = await filled_queue(namespace, "often", messages)
 
     plan = queue.plan_resubmit(await queue.peek(), resubmit("often", max_resubmits=3))
     assert "at most 3 times each (then dead-lettered)" in plan.preview().sentence
@@ -104,6 +105,33 @@ async def test_resubmit_forgets_an_unknown_clone_sent_elsewhere(namespace: Async
     ]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "begun_to", "status"),
+    [
+        (0, "once", SETTLED),
+        (420, "once", SETTLED),
+        (500, "once", UNCONFIRMED),
+        (10**6, "once", UNCONFIRMED),
+        (-60, "once", UNCONFIRMED),
+        (0, "elsewhere", UNCONFIRMED),
+    ],
+)
+async def test_resubmit_resends_only_while_duplicates_are_dropped(
+    own: AsyncNamespace, emulator: RunningEmulator, seconds: int, begun_to: str, status: OutcomeStatus
+) -> None:
+    """The destination drops them for ten minutes; the interrupted resubmit began so many seconds ago."""
+    for name in ("once", "elsewhere"):
+        emulator.create_queue(name, QueueOptions(requires_duplicate_detection=True))
+    letters = await dead_letters(own, "begun", 1)
+    await cut_off(own, letters[0], begun_to, sent=False)
+    begun = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
+    with own.journal.database.transaction() as database:
+        database.execute("UPDATE resubmits SET changed = ?", (begun,))
+    (outcome,) = await own.entity("begun/$dlq").plan_resubmit(letters, resubmit("once")).apply()
+    assert outcome.status is status
+    assert ("resend_unknown" in (outcome.description or "")) is (status is UNCONFIRMED)
+
+
 @pytest.mark.parametrize("edited", [False, True])
 async def test_a_second_attempt_that_is_refused_leaves_the_first_open(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, edited: bool
@@ -127,7 +155,7 @@ async def test_resubmit_relocks_after_sending_and_sends_once(shared_emulator: Ru
     journal = Tampered(
         tmp_path / "journal.sqlite", ResubmitState.SENT, lambda: shared_emulator.lose_locks("again/$dlq")
     )
-    async with AsyncNamespace(Connection(shared_emulator.connection_string), journal=journal) as namespace:
+    async with namespace_of(shared_emulator, tmp_path, journal=journal) as namespace:
         letters = await dead_letters(namespace, "again", 5)
         plan = namespace.entity("again/$dlq").plan_resubmit(letters, resubmit("again"))
         seen: list[int] = []
@@ -150,16 +178,13 @@ async def test_resubmit_looks_at_the_lock_before_each_attempt(tmp_path: Path, cl
             return ids
 
     async def turn_while_it_is_busy() -> None:
-        while faults.server_busy:  # noqa: ASYNC110 (the emulator counts it down)
-            await anyio.sleep(0.01)
+        await until(lambda: not faults.server_busy)
         clock.emulators.advance(61)
 
     with running(clock=clock.emulators) as emulator:
-        connection, journal = Connection(emulator.connection_string), Slow(tmp_path / "journal.sqlite")
-        async with (
-            AsyncNamespace(connection, journal=journal, clock=clock) as namespace,
-            anyio.create_task_group() as tg,
-        ):
+        journal = Slow(tmp_path / "journal.sqlite")
+        slow = namespace_of(emulator, tmp_path, journal=journal, clock=clock)
+        async with slow as namespace, anyio.create_task_group() as tg:
             letters = await dead_letters(namespace, "slow", 3)
             await namespace.create_queue("target")
             faults = emulator.faults.entity("target")
@@ -191,8 +216,7 @@ async def test_a_group_that_fails_ends_those_in_progress_behind_it(emulator: Run
                 raise JournalError("The disk is full.")
             return super().intend(entries, **options)
 
-    journal = Full(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+    async with namespace_of(emulator, tmp_path, journal=Full(tmp_path / "journal.sqlite")) as namespace:
         letters = await dead_letters(namespace, "full", 3 * GROUP)
         await namespace.create_queue("target")
         report = await namespace.entity("full/$dlq").plan_resubmit(letters, resubmit("target")).apply()
@@ -228,12 +252,11 @@ async def test_resubmit_unanswered_clone_is_unconfirmed_then_finished(
 
 async def test_resubmit_without_manage_right_sends_nothing_twice(tmp_path: Path) -> None:
     with running(keys=[CLERK]) as emulator:
-        journal = Journal(tmp_path / "journal.sqlite")
-        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+        async with namespace_of(emulator, tmp_path) as namespace:
             emulator.create_queue("asked", QueueOptions(requires_duplicate_detection=True))
             letters = await dead_letters(namespace, "asked", 1)
             await cut_off(namespace, letters[0], "asked", sent=False)
-        async with AsyncNamespace(clerks_connection(emulator), journal=journal) as namespace:
+        async with namespace_of(clerks_connection(emulator), tmp_path) as namespace:
             report = await namespace.entity("asked/$dlq").plan_resubmit(letters, resubmit("asked")).apply()
             assert [outcome.status for outcome in report] == [UNCONFIRMED]
             assert "the right Manage is needed" in (report[0].description or "")
@@ -254,9 +277,7 @@ async def test_resubmit_unsendable_edit_fails_for_that_message_only(namespace: A
     assert [message.message_id for message in await namespace.entity("odd/$dlq").peek()] == ["m1"]
 
 
-async def test_resubmit_checks_the_destination_before_locking(
-    namespace: AsyncNamespace,
-) -> None:
+async def test_resubmit_checks_the_destination_before_locking(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "nowhere", 1)
     source = namespace.entity("nowhere/$dlq")
     with pytest.raises(ServiceBusError):
@@ -296,9 +317,7 @@ async def test_no_second_clone_is_sent_that_is_not_dropped(
     emulator_by_hand.create_queue("once", options)
     (letter,) = await dead_letters(namespace_by_hand, "once", 1)
     await cut_off(namespace_by_hand, letter, "once", sent=True)
-    async with namespace_by_hand.entity("once").batch() as batch:
-        await batch.receive(1)
-        assert (await batch.settle(Complete())).ok
+    await settle_first(namespace_by_hand.entity("once"), Complete())
     clock.emulators.advance(420)
 
     def slow(message: ReceivedMessage) -> Message:

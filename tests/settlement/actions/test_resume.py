@@ -11,11 +11,13 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, DeadLetter, Defer, EntityAddress, OutcomeStatus, PeekedMessage, Resubmit
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Plan
+from sbnotebook.settlement import AsyncNamespace, Plan
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.journal import ResubmitState
+from tests.filled_queues import settle_first
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 from tests.settlement.clerks import CLERK, clerks_connection
+from tests.settlement.namespaces import namespace_of
 
 pytestmark = pytest.mark.anyio
 
@@ -27,13 +29,6 @@ async def the_plan(namespace: AsyncNamespace, *, resend_unknown: bool = False) -
     return plan
 
 
-async def take(namespace: AsyncNamespace, name: str, decision: Complete | DeadLetter | Defer) -> None:
-    """A consumer takes a message and settles it."""
-    async with namespace.entity(name).batch() as batch:
-        assert await batch.receive(1)
-        assert (await batch.settle(decision)).ok
-
-
 async def originals(namespace: AsyncNamespace, name: str) -> list[str]:
     """Of which message ids there are clones in an entity."""
     return [str(clone.application_properties[ORIGINAL_MESSAGE_ID]) for clone in await namespace.entity(name).peek()]
@@ -43,9 +38,7 @@ def ids(messages: list[PeekedMessage]) -> list[str | None]:
     return [message.message_id for message in messages]
 
 
-async def test_resume_finishes_each_from_where_it_stopped(
-    namespace: AsyncNamespace,
-) -> None:
+async def test_resume_finishes_each_from_where_it_stopped(namespace: AsyncNamespace) -> None:
     letters = await dead_letters(namespace, "mixed", 6)
     source = namespace.entity("mixed/$dlq")
     await cut_off(namespace, letters[0], "mixed", sent=True, marked=True)
@@ -101,11 +94,11 @@ async def test_a_clone_is_recognised_wherever_it_went(
         shared_emulator.create_queue(to, QueueOptions(forward_to=f"{to}-next" if place == "forwarded" else None))
     entry = await cut_off(namespace, letters[0], to, sent=True)
     if place == "deferred":
-        await take(namespace, to, Defer())
+        await settle_first(namespace.entity(to), Defer())
     elif place == "dead-lettered":
-        await take(namespace, to, DeadLetter("Bad again"))
+        await settle_first(namespace.entity(to), DeadLetter("Bad again"))
     elif place == "subscription":
-        await take(namespace, f"{to}/subscriptions/all", DeadLetter("Bad again"))
+        await settle_first(namespace.entity(f"{to}/subscriptions/all"), DeadLetter("Bad again"))
     assert entry.clone_id
 
     report = await (await the_plan(namespace)).apply()
@@ -120,7 +113,7 @@ async def test_resume_resends_unknown_clones_with_duplicate_detection(
     shared_emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True))
     letters = await dead_letters(namespace, "once", 3)
     await cut_off(namespace, letters[0], "once", sent=True)
-    await take(namespace, "once", Complete())  # it had arrived, and was consumed
+    await settle_first(namespace.entity("once"), Complete())  # it had arrived, and was consumed
     await cut_off(namespace, letters[1], "once", sent=False)
     await cut_off(namespace, letters[2], "once", sent=False, edited=True)
 
@@ -161,12 +154,12 @@ async def test_resume_reports_a_locked_original(namespace: AsyncNamespace) -> No
 
 
 async def test_resume_leaves_another_message_with_the_number(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
     letters = await dead_letters(namespace, "anew", 1)
     await cut_off(namespace, letters[0], "anew", sent=True, marked=True)
     await namespace.delete_queue("anew")
-    async with AsyncNamespace(Connection(shared_emulator.connection_string), journal=namespace.journal) as later:
+    async with namespace_of(shared_emulator, tmp_path) as later:
         (stranger,) = await dead_letters(later, "anew", 1)
         assert stranger.sequence_number == letters[0].sequence_number
 
@@ -205,18 +198,17 @@ async def test_resume_continues_past_a_missing_entity(namespace: AsyncNamespace)
 
 
 async def test_an_entity_that_may_be_there_is_not_called_missing(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
     with running(keys=[CLERK]) as emulator:
-        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+        async with namespace_of(emulator, tmp_path) as namespace:
             letters = await dead_letters(namespace, "hidden", 1)
             await namespace.create_queue("kept")
             await cut_off(namespace, letters[0], "kept", sent=False)
             await namespace.delete_queue("hidden")
-        async with AsyncNamespace(clerks_connection(emulator), journal=journal) as namespace:
+        async with namespace_of(clerks_connection(emulator), tmp_path) as namespace:
             plan = await the_plan(namespace)
             assert "the original could not be looked at (1)" in plan.preview().sentence
             assert [outcome.status for outcome in await plan.apply()] == [OutcomeStatus.FAILED]
-            (entry,) = journal.unfinished(namespace.identity())
+            (entry,) = namespace.journal.unfinished(namespace.identity())
             assert entry.state is ResubmitState.INTENDED
 
 
@@ -279,7 +271,7 @@ async def test_an_original_that_reappears_is_not_sent_twice(
     name = f"back-{known}".lower()
     letters = await dead_letters(namespace, name, 1)
     await cut_off(namespace, letters[0], name, sent=True, marked=known)
-    await take(namespace, name, Complete())
+    await settle_first(namespace.entity(name), Complete())
     faults = shared_emulator.faults.entity(f"{name}/$DeadLetterQueue")
     faults.empty_peeks = 4 if known else 6  # its clone is looked for there, too
     plan = await the_plan(namespace)
@@ -310,7 +302,7 @@ async def test_a_clone_that_cannot_be_looked_for_is_not_given_up(
     name = f"unseen-{resend_unknown}".lower()
     letters = await dead_letters(namespace, name, 1)
     await cut_off(namespace, letters[0], name, sent=True)
-    await take(namespace, f"{name}/$dlq", Complete())
+    await settle_first(namespace.entity(f"{name}/$dlq"), Complete())
     with monkeypatch.context() as patch:
 
         async def no_answer(*_: object, **__: object) -> list[bytes]:

@@ -13,11 +13,14 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits, Watch
+from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions import schedule
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
 from sbnotebook.testing.clock import HandClock
+from tests.filled_queues import filled_queue
+from tests.settlement.namespaces import archive_in, namespace_of
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -33,8 +36,7 @@ def numbers(report: Report) -> list[int]:
 
 
 async def test_scheduled_messages_keep_types_and_their_numbers_are_told(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("typed")
-    queue = namespace.entity("typed")
+    queue = await filled_queue(namespace, "typed", 0)
     typed = Message.of_value(
         {"a": Short(5)},
         message_id="typed",
@@ -56,8 +58,7 @@ async def test_scheduled_messages_keep_types_and_their_numbers_are_told(namespac
 
 
 async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("cancelled-some")
-    queue = namespace.entity("cancelled-some")
+    queue = await filled_queue(namespace, "cancelled-some", 0)
     scheduled = numbers(await queue.schedule(numbered(25), delay=timedelta(hours=1)))
     first = await queue.plan_cancel_scheduled(scheduled[:3]).apply()
     assert first.ok
@@ -79,12 +80,10 @@ async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespa
 async def test_cancelling_together_finds_those_that_went_meanwhile(
     own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, count: int, went: list[int]
 ) -> None:
-    await own.create_queue("went-meanwhile")
-    queue = own.entity("went-meanwhile")
+    queue = await filled_queue(own, "went-meanwhile", 0)
     scheduled = numbers(await queue.schedule(numbered(count), at=LATER))
     gone = [scheduled[index] for index in went]
-    archive = own.archive
-    assert archive is not None
+    archive = archive_in(own)
     keep = archive.keep
 
     async def cancel(chosen: Sequence[int]) -> None:
@@ -105,8 +104,7 @@ async def test_cancelling_together_finds_those_that_went_meanwhile(
 
 
 async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("undone")
-    queue = namespace.entity("undone")
+    queue = await filled_queue(namespace, "undone", 0)
     report = await queue.schedule(numbered(3), at=LATER)
     cancelled = await queue.plan_cancel_scheduled(numbers(report)).apply()
     assert cancelled.ok
@@ -122,8 +120,7 @@ async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: A
 async def test_cancelling_says_what_no_peek_has_shown(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    await namespace.create_queue("unseen")
-    queue = namespace.entity("unseen")
+    queue = await filled_queue(namespace, "unseen", 0)
     report = await queue.schedule(numbered(2), at=LATER)
     shared_emulator.faults.entity("unseen").empty_peeks = 2  # A peek that is empty is asked for once more.
     cancelled = await queue.plan_cancel_scheduled(numbers(report)).apply()
@@ -135,8 +132,7 @@ async def test_cancelling_says_what_no_peek_has_shown(
 @pytest.mark.parametrize("archived", [True, False])
 async def test_another_message_with_the_number_of_a_chosen_one_stays(namespace: AsyncNamespace, archived: bool) -> None:
     name = f"cancelled-other-{archived}".lower()
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
+    queue = await filled_queue(namespace, name, 0)
     assert (await queue.schedule(numbered(2), at=LATER)).ok
     first, second = await queue.scheduled()
     stale = first.with_changes(enqueued_time=LATER)
@@ -182,8 +178,7 @@ async def test_who_gives_no_answer_leaves_it_open(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, kept: bool
 ) -> None:
     name = f"open-{kept}"
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
+    queue = await filled_queue(namespace, name, 0)
     await namespace.pool(EntityAddress(name)).warm(1)
     faults = shared_emulator.faults.entity(name)
     faults.drop_after_nth, faults.drop_before_nth = (2, 0) if kept else (0, 2)
@@ -201,8 +196,7 @@ async def test_who_gives_no_answer_leaves_it_open(
 async def test_a_request_for_several_without_an_answer_is_not_repeated(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    await namespace.create_queue("open-together")
-    queue = namespace.entity("open-together")
+    queue = await filled_queue(namespace, "open-together", 0)
     assert (await queue.schedule(numbered(3), at=LATER)).ok
     listed = await queue.scheduled()
     shared_emulator.faults.entity("open-together").drop_before_nth = 2  # the first looks at the messages
@@ -213,9 +207,8 @@ async def test_a_request_for_several_without_an_answer_is_not_repeated(
 
 async def test_what_cannot_be_asked_for_is_not_cancelled(tmp_path: Path) -> None:
     with running(queues=["shut"]) as emulator:
-        connection = Connection(emulator.connection_string)
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(connection, journal=journal, archive=None) as namespace:
+        namespace = namespace_of(emulator, tmp_path, archive=None)
+    async with namespace:
         report = await namespace.entity("shut").plan_cancel_scheduled([1]).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
 
@@ -223,8 +216,7 @@ async def test_what_cannot_be_asked_for_is_not_cancelled(tmp_path: Path) -> None
 async def test_one_that_became_active_does_not_keep_others_scheduled(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    await namespace_by_hand.create_queue("became-active")
-    queue = namespace_by_hand.entity("became-active")
+    queue = await filled_queue(namespace_by_hand, "became-active", 0)
     soon = Message(message_id="soon", scheduled_enqueue_time=clock.now() + timedelta(seconds=5))
     late = [Message(message_id=f"m{n}", scheduled_enqueue_time=LATER) for n in range(3)]
     scheduled = numbers(await queue.schedule([soon, *late]))
@@ -235,8 +227,7 @@ async def test_one_that_became_active_does_not_keep_others_scheduled(
 
 
 async def test_a_busy_service_is_asked_again(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
-    await namespace.create_queue("busy-later")
-    queue = namespace.entity("busy-later")
+    queue = await filled_queue(namespace, "busy-later", 0)
     await namespace.pool(queue.address).warm(2)
     shared_emulator.faults.entity("busy-later").server_busy = 1
     report = await queue.schedule(numbered(3), at=LATER, max_in_flight=2)
@@ -250,8 +241,7 @@ async def test_a_busy_service_is_asked_again(namespace: AsyncNamespace, shared_e
 async def test_a_service_that_stays_busy_keeps_what_is_scheduled(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await own.create_queue("busy")
-    queue = own.entity("busy")
+    queue = await filled_queue(own, "busy", 0)
     # By the number alone, nothing is peeked: a peek would be refused, too.
     own.archive = None
     plan = queue.plan_cancel_scheduled(numbers(await queue.schedule(numbered(1), at=LATER)))
@@ -267,8 +257,7 @@ async def test_a_service_that_stays_busy_keeps_what_is_scheduled(
 async def test_cancelling_that_cannot_go_on_tells_what_is_cancelled(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
-    await namespace.create_queue("gone-meanwhile")
-    queue = namespace.entity("gone-meanwhile")
+    queue = await filled_queue(namespace, "gone-meanwhile", 0)
     scheduled = await queue.schedule(numbered(30), at=LATER)
 
     def delete(_count: int) -> None:
@@ -284,8 +273,7 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.actions.schedule._FINISH_WITHIN", 0.3)
     namespace.archive = None
-    await namespace.create_queue("frozen-later")
-    queue = namespace.entity("frozen-later")
+    queue = await filled_queue(namespace, "frozen-later", 0)
     report = await queue.schedule(numbered(9), at=LATER)
     await namespace.pool(queue.address).warm(3)
     scope = anyio.CancelScope()
@@ -305,9 +293,7 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
         async with anyio.create_task_group() as tasks:
             shared_emulator.freeze("frozen-later")
             tasks.start_soon(queue.plan_cancel_scheduled(left).apply, Limits(3))
-            with anyio.fail_after(30):
-                while watch.report.counts.get(OutcomeStatus.UNCONFIRMED) != 3:  # noqa: ASYNC110 (there is no event)
-                    await anyio.sleep(0.01)
+            await until(lambda: watch.report.counts.get(OutcomeStatus.UNCONFIRMED) == 3)
             tasks.cancel_scope.cancel()
     shared_emulator.thaw()
     assert [outcome.status for outcome in watch.report] == [OutcomeStatus.UNCONFIRMED] * 3 + [OutcomeStatus.SKIPPED] * 3
@@ -318,11 +304,9 @@ async def test_what_was_not_asked_to_be_cancelled_is_skipped(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, cut_off: str
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.actions.schedule._FINISH_WITHIN", 0.0)
-    await own.create_queue("not-asked")
-    queue = own.entity("not-asked")
+    queue = await filled_queue(own, "not-asked", 0)
     report = await queue.schedule(numbered(3), at=LATER)
-    archive, scope = own.archive, anyio.CancelScope()
-    assert archive is not None
+    archive, scope = archive_in(own), anyio.CancelScope()
     keep = archive.keep
 
     def keep_slowly(messages: Sequence[ArchivedMessage]) -> list[int]:
@@ -348,8 +332,7 @@ async def test_what_was_not_asked_to_be_cancelled_is_skipped(
 
 
 async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("refused-later")
-    queue = namespace.entity("refused-later")
+    queue = await filled_queue(namespace, "refused-later", 0)
     with pytest.raises(DecisionError, match="not both"):
         await queue.schedule([], at=LATER, delay=timedelta(1))
     with pytest.raises(DecisionError, match="time zone"):

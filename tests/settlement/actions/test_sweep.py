@@ -3,18 +3,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import anyio
 import pytest
-from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.errors import ArchiveError, DecisionError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Complete,
-    DeadLetter,
     Defer,
     Message,
     MessageState,
@@ -22,9 +19,11 @@ from sbnotebook.model import (
     PeekedMessage,
     ReceivedMessage,
 )
-from sbnotebook.settlement import Archive, AsyncEntity, AsyncNamespace, Connection, Journal, Limits, MessageFilter, Plan
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, MessageFilter, Plan
 from sbnotebook.settlement.memory.archive import ArchiveState
-from tests.filled_queues import filled_queue
+from tests.filled_queues import filled_queue, settle_first
+from tests.settlement.namespaces import archive_in
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -34,8 +33,7 @@ def numbers(messages: Sequence[ReceivedMessage]) -> list[int]:
 
 
 def states(namespace: AsyncNamespace) -> dict[str | None, ArchiveState]:
-    assert namespace.archive is not None
-    return {each.message_id: each.state for each in namespace.archive.find(namespace.identity())}
+    return {each.message_id: each.state for each in archive_in(namespace).find(namespace.identity())}
 
 
 async def test_all_that_stands_there_goes_and_what_came_later_stays(own: AsyncNamespace) -> None:
@@ -73,8 +71,7 @@ async def test_the_preview_shows_what_goes(own: AsyncNamespace) -> None:
 
 
 async def test_names_from_messages_are_cut_and_quoted(own: AsyncNamespace) -> None:
-    await own.create_queue("hostile")
-    queue = own.entity("hostile")
+    queue = await filled_queue(own, "hostile", 0)
     assert (await queue.send([Message(subject="\x1b[2J" + "x" * 1000)])).ok
     sentence = (await queue.purge()).preview().sentence
     assert "\x1b" not in sentence
@@ -82,26 +79,6 @@ async def test_names_from_messages_are_cut_and_quoted(own: AsyncNamespace) -> No
     assert f"[2J{'x' * 56}' 1." in sentence
     assert (await queue.send(Message(subject=f"s{n}") for n in range(5))).ok
     assert "'s3' 1 and 1 more." in (await queue.purge()).preview().sentence
-
-
-async def test_an_empty_entity_is_no_error(own: AsyncNamespace) -> None:
-    plan = await (await filled_queue(own, "orders", 0)).purge()
-    assert plan.preview().sentence == "purge 0 messages of orders. There are no messages to choose from."
-    assert len(await plan.apply()) == 0
-
-
-async def test_a_plan_without_messages_says_what_is_there(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 0)
-    assert (await queue.send([Message(subject=subject) for subject in ("a", "b\x1b", "a", None)])).ok
-    sentence = (await queue.purge(only=odd)).preview().sentence
-    assert sentence == (
-        "purge 0 messages of orders. Messages looked at: 4, with these subjects: 'a' 2, 'b\\x1b' 1, none 1."
-    )
-    async with queue.batch() as batch:
-        await batch.settle(DeadLetter(reason="CarrierAway"), await batch.receive(4))
-    letters = own.entity("orders/$dlq")
-    sentence = (await letters.purge(only=odd)).preview().sentence
-    assert "Messages looked at: 4, with these dead-letter reasons: 'CarrierAway' 4." in sentence
 
 
 def odd(messages: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
@@ -166,23 +143,13 @@ async def test_a_message_that_became_active_is_reached(
     soon, late = (datetime.now(UTC) + timedelta(seconds=seconds) for seconds in (0.2, 3600))
     for name, when in (("m2", soon), ("m3", late)):
         assert (await queue.send([Message(message_id=name, scheduled_enqueue_time=when)])).ok
-    while emulator.counts("orders").scheduled > 1:  # noqa: ASYNC110 (the emulator has no event for it)
-        await anyio.sleep(0.05)
+    await until(lambda: emulator.counts("orders").scheduled == 1)
     found = {message.message_id: message for message in await queue.peek()}
     assert [found[name].state for name in ("m2", "m3")] == [MessageState.ACTIVE, MessageState.SCHEDULED]
     plan = await (queue.purge() if verb == "purge" else queue.pick([found["m2"]], Complete()))
     report = await plan.apply()
     assert report.counts == {OutcomeStatus.SETTLED: 4 if verb == "purge" else 1}
     assert numbers(await queue.peek()) == ([] if verb == "purge" else [0, 1, 3])
-
-
-async def test_a_subscription_is_purged(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    emulator.create_topic("events")
-    for name in ("audit", "mail"):
-        emulator.create_subscription("events", name)
-    assert (await own.entity("events").send([Message(message_id="m0"), Message(message_id="m1")])).ok
-    assert (await (await own.entity("events/subscriptions/audit").purge()).apply()).settled == 2
-    assert len(await own.entity("events/subscriptions/mail").peek()) == 2
 
 
 @pytest.mark.parametrize("odd_only", [False, True])
@@ -318,8 +285,7 @@ async def test_a_broken_connection_leaves_each_message_in_its_record(
 async def test_purge_leaves_other_messages_with_planned_numbers(own: AsyncNamespace, archived: bool) -> None:
     queue = await filled_queue(own, "orders", 5)
     assert (await queue.schedule([Message(message_id="m5")], delay=timedelta(hours=1))).ok
-    async with queue.batch() as batch:
-        await batch.settle(Defer(), await batch.receive(1))
+    await settle_first(queue, Defer())
     chosen = [1, 2, 4, 5, 6]
     plan = await queue.purge(only=lambda found: [m for m in found if m.sequence_number in chosen], archived=archived)
     earlier = datetime(2020, 1, 1, tzinfo=UTC)
@@ -331,32 +297,9 @@ async def test_purge_leaves_other_messages_with_planned_numbers(own: AsyncNamesp
     assert {message.delivery_count for message in await queue.peek(state=MessageState.ACTIVE)} == {0}
 
 
-async def test_purge_refuses_when_the_archive_is_full(emulator: RunningEmulator, tmp_path: Path) -> None:
-    archive = Archive(tmp_path / "small.sqlite", max_bytes=100_000)
-    async with AsyncNamespace(
-        Connection(emulator.connection_string), journal=Journal(tmp_path / "j.sqlite"), archive=archive
-    ) as namespace:
-        await namespace.create_queue("full")
-        queue = namespace.entity("full")
-        assert (await queue.send(Message(body=b"x" * 10_000) for _ in range(20))).ok
-        plan = await queue.purge()
-        assert "it will be refused" in plan.preview().sentence
-        with pytest.raises(ArchiveError, match="Nothing was removed: the archive"):
-            await plan.apply()
-        assert len(await queue.peek()) == 20
-        assert (await (await queue.purge(archived=False)).apply()).settled == 20
-        assert archive.find(namespace.identity()) == []
-
-
 async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sbnotebook.settlement.actions.selection.DEFAULT_MAX_HELD", 5)
     queue = await filled_queue(own, "orders", 20)
     with pytest.raises(DecisionError, match="9 other messages are between"):
         await queue.purge(only=odd)
     assert len((await queue.purge(only=odd, to_sequence_number=11)).messages) == 5, "five are between them"
-
-
-async def test_a_topic_has_no_messages_to_purge(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    emulator.create_topic("topic")
-    with pytest.raises(ServiceBusError):
-        await own.entity("topic").purge()

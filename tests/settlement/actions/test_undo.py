@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,13 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.memory.archive import Archive, ArchiveState
-from tests.filled_queues import filled_queue
+from sbnotebook.settlement.memory.archive import ArchiveState
+from tests.filled_queues import filled_queue, session_messages, settle_first
 from tests.settlement.clerks import CLERK, clerks_connection
 from tests.settlement.full_disk import fill_up
+from tests.settlement.namespaces import archive_in, namespace_of
 
 pytestmark = pytest.mark.anyio
 
@@ -48,10 +49,7 @@ PROPERTIES: dict[str, Any] = {
 
 
 async def complete(entity: AsyncEntity, count: int) -> Report:
-    async with entity.batch() as batch:
-        held = await batch.receive(count)
-        assert len(held) == count
-        return await batch.settle(Complete(), held)
+    return await settle_first(entity, Complete(), count)
 
 
 def ids(messages: Iterable[ReceivedMessage]) -> list[str]:
@@ -59,8 +57,7 @@ def ids(messages: Iterable[ReceivedMessage]) -> list[str]:
 
 
 def states(namespace: AsyncNamespace) -> list[ArchiveState]:
-    assert namespace.archive is not None
-    return [each.state for each in namespace.archive.find(namespace.identity())]
+    return [each.state for each in archive_in(namespace).find(namespace.identity())]
 
 
 async def test_undo_restores_bodies_and_types_of_a_report(namespace: AsyncNamespace) -> None:
@@ -140,9 +137,7 @@ async def test_what_was_removed_from_an_entity_since(namespace: AsyncNamespace) 
 
 async def test_dead_letters_go_to_their_queue_and_the_preview_says_so(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "undo-letters", 1)
-    async with queue.batch() as batch:
-        await batch.receive(1)
-        await batch.settle(DeadLetter("Bad", "no good"))
+    await settle_first(queue, DeadLetter("Bad", "no good"))
     report = await complete(namespace.entity("undo-letters/$dlq"), 1)
     plan = await namespace.undo(report)
     assert plan.preview().sentence.startswith("send back 1 message: 1 of undo-letters/$dlq to undo-letters.")
@@ -257,19 +252,6 @@ async def test_undo_repeats_an_unanswered_undo_only_if_asked(own: AsyncNamespace
     assert len((await own.undo(report, include_unknown=True)).messages) == 3
 
 
-async def test_undo_killed_before_the_answer_is_unknown(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "undo-killed", 2)
-    report = await complete(queue, 2)
-    archive = namespace.archive
-    assert archive is not None
-    # What the process has written when it dies before the answer.
-    rows = archive.find(namespace.identity(), queue.address)
-    assert archive.claim({rows[0].row: ArchiveState.REMOVED}) == {rows[0].row}
-    plan = await namespace.undo(report)
-    assert len(plan.messages) == 1
-    assert "1 are left out" in plan.preview().sentence
-
-
 async def test_what_the_service_refuses_can_be_tried_again(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     queue = await filled_queue(own, "refused", 2)
     report = await complete(queue, 2)
@@ -313,8 +295,7 @@ async def test_a_cancelled_undo_ends_between_two_groups(
 async def test_an_archive_that_breaks_after_sending_hides_no_outcome(namespace: AsyncNamespace) -> None:
     report = await complete(await filled_queue(namespace, "undo-breaks", 1), 1)
     plan = await namespace.undo(report)
-    assert namespace.archive is not None
-    fill_up(namespace.archive.path, "archived", "UPDATE OF state", when="new.state = 'returned'")
+    fill_up(archive_in(namespace).path, "archived", "UPDATE OF state", when="new.state = 'returned'")
     assert (await plan.apply()).ok
     assert states(namespace) == [ArchiveState.RETURNING], "unknown, and never sent again by itself"
 
@@ -334,9 +315,7 @@ async def test_only_what_was_removed_is_sent_back(namespace: AsyncNamespace) -> 
 
 async def test_what_was_settled_by_numbers_is_sent_back(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "undo-settled", 1)
-    async with queue.batch() as batch:
-        await batch.receive(1)
-        await batch.settle(Defer())
+    await settle_first(queue, Defer())
     assert (await queue.settle_deferred({1: Complete()})).ok
     plan = await namespace.undo(entity="undo-settled")
     assert plan.preview().sentence == "send back 1 message: 1 of undo-settled to undo-settled."
@@ -371,25 +350,9 @@ async def test_what_could_not_be_removed_does_not_stop_an_undo(own: AsyncNamespa
     assert ids(plan.messages) == ["m1"]
 
 
-async def test_what_the_archive_drops_meanwhile_is_said(own: AsyncNamespace, tmp_path: Path) -> None:
-    class Dropping(Archive):
-        """An archive whose oldest messages are over their time."""
-
-        def payloads(self, rows: Sequence[int]) -> dict[int, bytes]:
-            return super().payloads(rows[-1:])
-
-    own.archive = Dropping(tmp_path / "dropping.sqlite")
-    report = await complete(await filled_queue(own, "dropping", 4), 4)
-    plan = await own.undo(report)
-    assert ids(plan.messages) == ["m3"]
-    assert "3 are not in the archive" in plan.preview().sentence
-    assert (await plan.apply()).settled == 1
-
-
 async def test_undo_asks_without_the_right_manage(tmp_path: Path) -> None:
     with running(keys=[CLERK], queues=["guarded"]) as emulator:
-        journal = Journal(tmp_path / "journal.sqlite")
-        async with AsyncNamespace(clerks_connection(emulator), journal=journal) as namespace:
+        async with namespace_of(clerks_connection(emulator), tmp_path) as namespace:
             queue = namespace.entity("guarded")
             assert (await queue.send([Message(message_id="m0")])).ok
             report = await complete(queue, 1)
@@ -402,11 +365,11 @@ async def test_undo_asks_without_the_right_manage(tmp_path: Path) -> None:
 
 
 async def test_of_a_queue_that_was_made_anew_the_last_message_is_meant(
-    own: AsyncNamespace, emulator: RunningEmulator
+    own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path
 ) -> None:
     await complete(await filled_queue(own, "anew", [Message(body=b"old", message_id="m")]), 1)
     await own.delete_queue("anew")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=own.journal) as later:
+    async with namespace_of(emulator, tmp_path) as later:
         queue = await filled_queue(later, "anew", [Message(body=b"new", message_id="m")])
         report = await complete(queue, 1)
         assert [outcome.sequence_number for outcome in report] == [1]
@@ -416,8 +379,7 @@ async def test_of_a_queue_that_was_made_anew_the_last_message_is_meant(
 
 
 async def test_without_an_archive_it_says_why(shared_emulator: RunningEmulator, tmp_path: Path) -> None:
-    connection = Connection(shared_emulator.connection_string)
-    async with AsyncNamespace(connection, journal=Journal(tmp_path / "j.sqlite"), archive=False) as namespace:
+    async with namespace_of(shared_emulator, tmp_path, archive=False) as namespace:
         with pytest.raises(ConfigurationError, match=r"archive=False or SBNOTEBOOK_ARCHIVE=off"):
             await namespace.undo(since=timedelta(hours=1))
 
@@ -429,3 +391,24 @@ async def test_it_has_to_be_said_what_to_undo(namespace: AsyncNamespace) -> None
         await namespace.undo([], entity="orders")
     with pytest.raises(DecisionError, match="cannot be sent to orders/"):
         await namespace.undo([], to="orders/$dlq")
+
+
+async def test_undo_of_a_pruned_plan_leaves_later_removals(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "undo-pruned", 2)
+    plan = await namespace.undo(await complete(queue, 1))
+    archive = archive_in(namespace)
+    archive.prune(older_than=timedelta(0))
+    later = await complete(queue, 1)
+    assert [outcome.status for outcome in await plan.apply()] == [OutcomeStatus.SKIPPED]
+    assert (await (await namespace.undo(later)).apply()).ok
+    assert ids(await queue.peek()) == ["m1"]
+
+
+async def test_messages_of_a_session_come_back_in_their_order(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "undo-session", session_messages("ssss"), requires_session=True)
+    async with queue.session("s") as batch:
+        held = await batch.receive(4)
+        for message in (held[2], held[0], held[3], held[1]):
+            assert (await batch.settle(Complete(), [message])).ok
+    assert (await (await namespace.undo(entity="undo-session")).apply()).ok
+    assert ids(await queue.peek()) == ["m0", "m1", "m2", "m3"]
