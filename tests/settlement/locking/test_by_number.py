@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import pytest
 
@@ -52,18 +50,6 @@ async def test_a_removal_without_an_answer_is_repeated(
     await deleter.delete(numbers)
     await deleter.close()
     assert len(await queue.peek()) == 10
-
-
-async def test_link_is_closed_though_the_caller_is_cancelled(namespace: AsyncNamespace) -> None:
-    queue = await deferred_queue(namespace, 1, 1)
-    deleter = DeferredDeleter(namespace.connection, namespace.peeker(queue.address))
-    await deleter.open()
-    parts: Any = deleter
-    receiver = parts._receiver  # noqa: SLF001
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        await deleter.close()
-    assert receiver._handler is None  # noqa: SLF001
 
 
 async def test_what_another_receiver_holds_is_waited_for(

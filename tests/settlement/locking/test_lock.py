@@ -1,4 +1,3 @@
-# ruff: noqa: SLF001 (a lock is taken away behind the library's back)
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from uuid import uuid4
 import anyio
 import pytest
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -21,12 +20,17 @@ from sbnotebook.model import (
     Release,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
+from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.settlement.sdk import senders
 from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.clock import HandClock
-from tests.filled_queues import filled_queue
+from tests.filled_queues import filled_queue, session_messages
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
+
+MINUTE = timedelta(minutes=1)
+RENEWING, ENDED = LockEventKind.RENEWING, LockEventKind.ENDED
 
 
 async def test_every_decision_does_what_it_says_and_the_rest_is_released(namespace: AsyncNamespace) -> None:
@@ -67,27 +71,6 @@ async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(
     assert await queue.peek() == []
 
 
-@pytest.fixture
-def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK asks for frames as small as the service's: larger messages then come in several."""
-    monkeypatch.setattr("azure.servicebus._pyamqp.client.MAX_FRAME_SIZE_BYTES", 64 * 1024)
-
-
-@pytest.mark.usefixtures("small_frames")
-async def test_messages_of_several_frames_keep_their_bytes(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("large")
-    queue = namespace.entity("large")
-    body = bytes(range(256)) * 1024
-    sent = [body, b"small", body[::-1], b"small, too"]
-    assert (await queue.send((Message(body=each) for each in sent), max_in_flight=1)).ok
-    async with queue.batch() as batch:
-        held = await batch.receive(4)
-        assert [message.body for message in held] == sent
-        hold = batch._held.of(held[0])
-        assert hold is not None
-        assert (hold.lock.payload or b"").endswith(payload_of(Message(body=body)))
-
-
 async def test_only_the_very_locks_of_the_batch_can_be_settled(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "own", 2)
     twin = await filled_queue(namespace, "twin", 2)
@@ -120,13 +103,9 @@ async def test_a_receive_takes_no_more_than_it_was_asked_for(namespace: AsyncNam
             received.extend(m.sequence_number for m in await batch.receive(4, max_wait=10, more_wait=10))
 
         tasks.start_soon(receive)
-        with anyio.fail_after(10):
-            while len(batch.messages) < 2:  # noqa: ASYNC110 (there is no event to wait for)
-                await anyio.sleep(0.02)
+        await until(lambda: len(batch.messages) == 2)
         assert (await queue.send([Message(message_id=f"late{n}") for n in range(8)], max_in_flight=1)).ok
-        with anyio.fail_after(10):
-            while not received:  # noqa: ASYNC110 (as above)
-                await anyio.sleep(0.02)
+        await until(lambda: received)
         assert received == [1, 2, 3, 4]
         assert len(batch.messages) == 4
 
@@ -149,8 +128,7 @@ async def test_two_that_settle_the_same_messages_share_them(namespace: AsyncName
 
 
 async def test_what_arrives_after_a_receive_is_locked_by_nobody(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("afterwards")
-    queue = namespace.entity("afterwards")
+    queue = await filled_queue(namespace, "afterwards", 0)
     async with queue.batch() as batch, queue.batch() as second:
         assert await batch.receive(10, max_wait=1) == ()
         assert (await queue.send([Message(body=b"%d" % n) for n in range(5)])).ok
@@ -160,8 +138,7 @@ async def test_what_arrives_after_a_receive_is_locked_by_nobody(namespace: Async
 
 
 async def test_a_receive_that_is_cut_off_leaves_nothing_locked(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("cut-off")
-    queue = namespace.entity("cut-off")
+    queue = await filled_queue(namespace, "cut-off", 0)
     async with queue.batch() as batch, queue.batch() as second:
         with anyio.move_on_after(0.3) as scope:
             await batch.receive(10, max_wait=30)
@@ -184,24 +161,9 @@ async def test_locks_are_renewed_while_a_receive_waits(namespace_by_hand: AsyncN
 
         tasks.start_soon(wait_for_more)
         await clock.turn(35)
-        with anyio.fail_after(30):
-            while (batch.locked_until(held.sequence_number) or before) <= before:  # noqa: ASYNC110
-                await anyio.sleep(0.02)
+        await until(lambda: (batch.locked_until(held.sequence_number) or before) > before)
         assert not ended.is_set()
         tasks.cancel_scope.cancel()
-
-
-async def test_an_error_of_the_body_comes_out_as_it_is(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "body", 1)
-    batch = queue.batch()
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012 (the raise is the body's)
-        async with batch:
-            await batch.receive(1)
-            raise ZeroDivisionError
-    (left,) = await queue.peek()
-    assert left.delivery_count == 0
-    assert batch.release_report is not None
-    assert (batch.release_report.ok, len(batch.release_report)) == (True, 1)
 
 
 async def unreadable_queue(namespace: AsyncNamespace, name: str) -> AsyncEntity:
@@ -230,22 +192,61 @@ async def test_lock_holds_and_dead_letters_an_unreadable_message(namespace: Asyn
     assert dead.unreadable
 
 
-async def test_after_renew_for_a_settlement_reports_the_lost_lock(
+# ---------------------------------------------------------------------- for how long
+
+
+async def test_extend_renews_before_and_after_renewal_ended(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    queue = await filled_queue(namespace_by_hand, "lost", 2)
-    async with queue.batch(renew_for=timedelta(seconds=10)) as batch:
-        first, second = await batch.receive(2)
-        await batch.settle(Complete(), [second])
-        await clock.turn(59)
+    queue = await filled_queue(namespace_by_hand, "longer", 2, lock_duration=MINUTE)
+    async with queue.batch(renew_for=timedelta(seconds=30)) as batch:
+        held = await batch.receive(2)
+        begin = clock.now()
+        assert batch.extend(timedelta(seconds=1)) == begin + timedelta(seconds=30), "never for less than before"
+        assert batch.extend(MINUTE) == begin + MINUTE
+        await clock.turn(45)
+        assert batch.status.kind is RENEWING
+        await clock.turn(20)
+        assert batch.status.kind is ENDED
+        batch.extend(2 * MINUTE)
+        assert batch.status.kind is RENEWING
+        await clock.turn(90)
+        assert batch.status.kind is RENEWING
         assert batch.lost == ()
-        await clock.turn(1)
-        with anyio.fail_after(10):
-            while not batch.lost:  # noqa: ASYNC110 (there is no event to wait for)
-                await anyio.sleep(0.02)
-        assert batch.lost == (first.sequence_number,)
-        assert batch.messages == ()
-        report = await batch.settle(Complete(), [first, second])
-        assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED]
-    (still_there,) = await queue.peek()
-    assert still_there.delivery_count == 1
+        assert min(batch.lock_ends.values()) > clock.now()
+        with pytest.raises(ConfigurationError, match="30m"):
+            batch.extend(timedelta())
+        with pytest.raises(ConfigurationError, match="longer than nothing"):
+            batch.extend(-MINUTE)
+        assert (await batch.settle(Complete(), held)).ok
+        assert batch.lock_ends == {}
+    with pytest.raises(BatchClosedError):
+        batch.extend(MINUTE)
+
+
+async def test_locks_are_renewed_for_half_an_hour_by_default(
+    namespace_by_hand: AsyncNamespace, clock: HandClock
+) -> None:
+    queue = await filled_queue(namespace_by_hand, "default", 1)
+    async with queue.batch() as batch:
+        assert batch.renew_until == clock.now() + timedelta(minutes=30)
+        with pytest.raises(DecisionError, match="which is before the delay of 31m ends"):
+            await batch.settle(Abandon(delay=31 * MINUTE), await batch.receive(1))
+
+
+async def test_extend_renews_a_session_and_its_messages(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
+    queue = await filled_queue(
+        namespace_by_hand, "sessions", session_messages("aa"), lock_duration=MINUTE, requires_session=True
+    )
+    async with queue.session("a", renew_for=timedelta(seconds=10)) as session:
+        held = await session.receive(2, max_wait=1)
+        await clock.turn(12)
+        assert session.status.kind is ENDED
+        session.extend(2 * MINUTE)
+        await clock.turn(90)
+        assert not session.is_lost
+        ends = session.lock_ends
+        assert list(ends) == [message.sequence_number for message in held]
+        assert len(set(ends.values())) == 1, "one lock holds all of them"
+        assert min(ends.values()) > clock.now()
+        assert (await session.settle(Complete(), held)).ok

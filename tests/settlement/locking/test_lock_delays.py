@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 
 import anyio
 import pytest
@@ -11,7 +12,8 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, OutcomeStatus, Report, Resubmit
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.testing.clock import HandClock
-from tests.filled_queues import filled_queue
+from tests.filled_queues import filled_queue, settle_first
+from tests.settlement.waiting import append_to
 
 pytestmark = pytest.mark.anyio
 DELAY = timedelta(minutes=5)
@@ -52,11 +54,8 @@ async def test_an_abandon_with_a_delay_holds_the_lock_until_then(
         (first,) = await batch.receive(1)
         reports: list[Report] = []
 
-        async def abandon() -> None:
-            reports.append(await batch.settle(Abandon(delay=DELAY), [first]))
-
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(abandon)
+            tasks.start_soon(append_to, reports, partial(batch.settle, Abandon(delay=DELAY), [first]))
             await anyio.sleep(0.1)
             await turned(clock, DELAY - timedelta(seconds=5))
             assert [m.message_id for m in await other.receive(5, max_wait=1)] == ["m1", "m2"]  # it is locked still
@@ -106,9 +105,7 @@ async def test_delivery_counts_and_order_of_each_way(
         (first, *_) = await queue.peek()
         (await queue.plan_resubmit([first], Resubmit(delay=DELAY)).apply()).raise_for_failures()
     else:
-        async with queue.batch() as batch:
-            await batch.receive(1)
-            (await batch.settle(Abandon() if way == "abandon" else Defer(wake_after=DELAY))).raise_for_failures()
+        await settle_first(queue, Abandon() if way == "abandon" else Defer(wake_after=DELAY))
     found = await received_after(namespace_by_hand, way, clock, DELAY + timedelta(seconds=1))
     seen = [(m.message_id, m.delivery_count, m.resubmit_count) for m in found]
     if way == "abandon":
@@ -123,8 +120,7 @@ async def test_delivery_counts_and_order_of_each_way(
 async def test_a_queue_of_one_message_has_one_again_after_it_had_two(
     namespace_by_hand: AsyncNamespace, clock: HandClock
 ) -> None:
-    await namespace_by_hand.create_queue("one")
-    queue = namespace_by_hand.entity("one")
+    queue = await filled_queue(namespace_by_hand, "one", 0)
     twice = [Message(body=b"x", message_id="tick")] * 2  # as after a crash between the clone and the original
     (await queue.send(twice)).raise_for_failures()
     done = 0

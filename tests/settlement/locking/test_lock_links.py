@@ -10,12 +10,12 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Complete, DeadLetter, Message
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
+from sbnotebook.model import Complete, DeadLetter
+from sbnotebook.settlement import AsyncNamespace, Limits
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import settling
-from tests.filled_queues import filled_queue
+from tests.filled_queues import delivery_counts, filled_queue, session_messages
 
 pytestmark = pytest.mark.anyio
 
@@ -28,10 +28,6 @@ def limit(emulator: RunningEmulator, request: pytest.FixtureRequest, monkeypatch
     monkeypatch.setattr(LockedBatch, "per_link", PER_LINK)
 
 
-async def counts(queue: AsyncEntity) -> dict[int, int]:
-    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
-
-
 async def test_a_batch_holds_over_several_links_what_one_may_not(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 50)
     async with queue.batch() as batch:
@@ -42,7 +38,7 @@ async def test_a_batch_holds_over_several_links_what_one_may_not(own: AsyncNames
         assert (report.settled, len(report)) == (25, 25)
     assert batch.release_report is not None
     assert (batch.release_report.settled, len(batch.release_report)) == (25, 25)
-    assert await counts(queue) == dict.fromkeys(range(2, 51, 2), 0)
+    assert await delivery_counts(queue) == dict.fromkeys(range(2, 51, 2), 0)
 
 
 async def test_a_batch_asks_a_link_for_no_more_than_it_may_hold(own: AsyncNamespace, emulator: RunningEmulator) -> None:
@@ -77,9 +73,7 @@ async def test_messages_left_to_lapse_do_not_fill_a_link_for_ever(own: AsyncName
 
 
 async def test_a_session_holds_no_more_than_its_one_link(own: AsyncNamespace) -> None:
-    await own.create_queue("in-session", requires_session=True)
-    queue = own.entity("in-session")
-    await queue.send([Message(body=b"%d" % n, session_id="a") for n in range(PER_LINK + 10)])
+    queue = await filled_queue(own, "in-session", session_messages("a" * (PER_LINK + 10)), requires_session=True)
     async with queue.session("a") as session:
         held = await session.receive(100)
         assert len(held) == PER_LINK

@@ -9,10 +9,11 @@ import pytest
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
-from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, MessageState, Outcome, OutcomeStatus
+from sbnotebook.model import Abandon, Complete, LockedMessage, Message, Outcome, OutcomeStatus
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking import settle
+from tests.filled_queues import delivery_counts, filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -22,16 +23,13 @@ COUNT = 500
 
 @pytest.fixture
 async def queue(own: AsyncNamespace) -> AsyncEntity:
-    await own.create_queue("orders")
-    entity = own.entity("orders")
-    assert (await entity.send(Message(message_id=f"m{n}", body=b"x" * n) for n in range(COUNT))).ok
-    return entity
+    return await filled_queue(own, "orders", [b"x" * n for n in range(COUNT)])
 
 
 async def left(queue: AsyncEntity) -> dict[int, int]:
     """Return the delivery counts of the messages, by number, over a separate connection."""
     await queue.namespace.peeker(queue.address).close()
-    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
+    return await delivery_counts(queue)
 
 
 def of(outcomes: Iterable[Outcome], status: OutcomeStatus) -> set[int | None]:
@@ -74,12 +72,6 @@ async def test_few_requests_complete_many_partitions(own: AsyncNamespace, emulat
         emulator.faults.entity("parted").drop_after_nth = partitions + 3  # this settlement would lose its answer
         mixed = sorted(held, key=lambda message: message.sequence_number % 2**48)  # as Service Bus sends them
         assert of(await batch.settle(Complete(), mixed), SETTLED) == numbers(held)
-
-
-async def test_messages_are_deferred_like_those_of_any_batch(queue: AsyncEntity) -> None:
-    async with queue.batch(recorded=False, keep_bodies=False) as batch:
-        assert (await batch.settle(Defer(), await batch.receive(COUNT), max_in_flight=200)).settled == COUNT
-    assert {message.state for message in await queue.peek()} == {MessageState.DEFERRED}
 
 
 @pytest.mark.parametrize("busy", [3, 11], ids=["for two attempts", "until the link is used"])

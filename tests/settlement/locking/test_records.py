@@ -20,11 +20,12 @@ from sbnotebook.model import (
     OutcomeStatus,
     Release,
 )
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.testing.clock import HandClock
-from tests.filled_queues import filled_queue
+from tests.filled_queues import filled_queue, settle_first
 from tests.settlement.full_disk import fill_up
+from tests.settlement.namespaces import archive_in, namespace_of
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +33,7 @@ REMOVED, REMOVING, KEPT = ArchiveState.REMOVED, ArchiveState.REMOVING, ArchiveSt
 
 
 def archived(namespace: AsyncNamespace) -> list[ArchivedMessage]:
-    assert namespace.archive is not None
-    return namespace.archive.find(namespace.identity())
+    return archive_in(namespace).find(namespace.identity())
 
 
 def states(namespace: AsyncNamespace) -> list[tuple[str | None, ArchiveState]]:
@@ -41,8 +41,7 @@ def states(namespace: AsyncNamespace) -> list[tuple[str | None, ArchiveState]]:
 
 
 def payload(namespace: AsyncNamespace, message: ArchivedMessage) -> bytes:
-    assert namespace.archive is not None
-    return namespace.archive.payloads([message.row])[message.row]
+    return archive_in(namespace).payloads([message.row])[message.row]
 
 
 async def test_archive_keeps_completed_messages_with_their_place(namespace: AsyncNamespace, tmp_path: Path) -> None:
@@ -117,8 +116,7 @@ def small(emulator: RunningEmulator, tmp_path: Path) -> Callable[[int], AsyncNam
     """Return a function that makes a namespace with an archive of so many bytes."""
 
     def make(max_bytes: int) -> AsyncNamespace:
-        archive, journal = Archive(tmp_path / "small.sqlite", max_bytes=max_bytes), Journal(tmp_path / "j.sqlite")
-        return AsyncNamespace(Connection(emulator.connection_string), journal=journal, archive=archive)
+        return namespace_of(emulator, tmp_path, archive=Archive(tmp_path / "small.sqlite", max_bytes=max_bytes))
 
     return make
 
@@ -159,13 +157,10 @@ async def test_a_process_stops_when_nothing_more_can_be_archived(small: Callable
 
 
 async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(namespace: AsyncNamespace) -> None:
-    assert namespace.archive is not None
-    namespace.archive.prune()  # makes the file
-    fill_up(namespace.archive.path, "archived", "UPDATE OF state", when="new.state = 'removed'")
+    archive_in(namespace).prune()  # makes the file
+    fill_up(archive_in(namespace).path, "archived", "UPDATE OF state", when="new.state = 'removed'")
     queue = await filled_queue(namespace, "archived-breaks", 2)
-    async with queue.batch() as batch:
-        await batch.receive(2)
-        assert (await batch.settle(Complete())).ok
+    await settle_first(queue, Complete(), 2)
     assert [state for _, state in states(namespace)] == [REMOVING] * 2
 
 
@@ -173,20 +168,15 @@ async def test_an_archive_that_breaks_after_the_removal_hides_no_outcome(namespa
 async def test_without_an_archive_nothing_is_written(
     emulator: RunningEmulator, tmp_path: Path, setting: bool | None
 ) -> None:
-    journal = Journal(tmp_path / "journal.sqlite")
-    async with AsyncNamespace(Connection(emulator.connection_string), journal=journal, archive=setting) as namespace:
+    async with namespace_of(emulator, tmp_path, archive=setting) as namespace:
         queue = await filled_queue(namespace, "off", 1)
-        async with queue.batch() as batch:
-            await batch.receive(1)
-            assert (await batch.settle(Complete())).ok
+        await settle_first(queue, Complete())
     assert not (tmp_path / "archive.sqlite").exists()
 
 
 async def test_no_secret_is_in_the_archive(own: AsyncNamespace, tmp_path: Path) -> None:
     queue = await filled_queue(own, "secrets", 1)
-    async with queue.batch() as batch:
-        await batch.receive(1)
-        await batch.settle(Complete())
+    await settle_first(queue, Complete())
     content = (tmp_path / "archive.sqlite").read_bytes()
     assert b"m0" in content
     assert b"SAS_KEY_VALUE" not in content

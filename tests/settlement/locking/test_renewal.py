@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
 from sbnotebook.settlement.sdk import links
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -50,12 +50,6 @@ class World(NamedTuple):
 @pytest.fixture
 def world(emulator_by_hand: RunningEmulator, namespace_by_hand: AsyncNamespace, clock: HandClock) -> World:
     return World(emulator_by_hand, namespace_by_hand, clock)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 (there is no event to wait for)
-            await anyio.sleep(0.02)
 
 
 def kinds(batch: LockedBatch) -> list[LockEventKind]:
@@ -194,24 +188,6 @@ async def test_renewal_continues_while_a_settlement_waits(world: World) -> None:
         assert batch.lost == ()
 
 
-async def test_a_credential_that_hangs_holds_up_no_settlement(world: World) -> None:
-    queue = await filled_queue(world.namespace, "orders", 3)
-    async with queue.batch() as batch:
-        await batch.receive(3)
-        cbs: Any = authenticator_of(batch)
-        cbs._auth.get_token = anyio.sleep_forever  # noqa: SLF001
-        cbs._expires_on, cbs._refresh_window = int(time.time()) + 5, 100  # noqa: SLF001
-        await world.clock.turn(1)
-        await until(lambda: cbs._coming is not None)  # noqa: SLF001
-        with anyio.fail_after(4.5):
-            assert (await batch.settle(Complete())).settled == 3
-
-
-def authenticator_of(batch: LockedBatch) -> object:
-    receiver: Any = batch._receiver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
-    return receiver._handler._cbs_authenticator  # noqa: SLF001
-
-
 async def test_renewal_returns_to_its_own_link_once_that_answers(world: World) -> None:
     queue = await filled_queue(world.namespace, "thawed", 5, lock_duration=timedelta(seconds=12))
     async with queue.batch() as batch:
@@ -267,19 +243,6 @@ async def test_a_thousand_locks_are_renewed_in_few_requests(world: World) -> Non
         await until(lambda: min(end_of(batch, n) for n in range(1, 1001)) > world.clock.now() + MINUTE * 5 / 6)
         assert 5 <= requests(world, "thousand") <= 10
         assert (await batch.settle(Complete(), max_in_flight=50)).settled == 1000
-
-
-@pytest.mark.thorough
-async def test_requests_to_renew_wait_for_their_answers_together(world: World) -> None:
-    queue = await filled_queue(world.namespace, "far", 800, lock_duration=MINUTE)
-    async with queue.batch() as batch:
-        assert len(await batch.receive(800)) == 800
-        world.emulator.faults.network_delay_ms = 500
-        began = time.monotonic()
-        await world.clock.turn(22)
-        await until(lambda: min(end_of(batch, n) for n in range(1, 801)) > world.clock.now() + MINUTE * 5 / 6)
-        assert time.monotonic() - began < 3.8, "four requests, and a second until the answer to each"
-        world.emulator.faults.network_delay_ms = 0
 
 
 async def test_a_request_renews_locks_of_one_partition_only(world: World) -> None:

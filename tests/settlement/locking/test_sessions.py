@@ -16,7 +16,6 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
-    Abandon,
     Complete,
     DeadLetter,
     Defer,
@@ -31,16 +30,11 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, session_messages
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 SESSIONS = QueueOptions(requires_session=True)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with anyio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 (there is no event to wait for)
-            await anyio.sleep(0.02)
 
 
 async def turn_until(clock: HandClock, condition: Callable[[], object]) -> None:
@@ -131,16 +125,6 @@ async def test_session_settles_messages_and_releases_the_rest(namespace: AsyncNa
     assert (dead.message_id, dead.session_id, dead.dead_letter_reason) == ("m1", "a", "Bad")
 
 
-async def test_what_is_abandoned_comes_again_before_what_follows(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "order", session_messages("aaa"), requires_session=True)
-    async with queue.session("a") as session:
-        first, *others = await session.receive(3, max_wait=1)
-        await session.settle(Abandon(), [first])
-        await session.settle(Release(), others)
-        again = await session.receive(3, max_wait=1)
-        assert [(message.message_id, message.delivery_count) for message in again] == [("m0", 1), ("m1", 0), ("m2", 0)]
-
-
 async def test_deferred_messages_are_had_within_their_session(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "deferred-session", session_messages("aab"), requires_session=True)
     async with queue.session("a") as session:
@@ -194,10 +178,7 @@ async def test_a_hostile_state_is_told_and_not_followed(
 
 @pytest.fixture
 async def session_by_hand(namespace_by_hand: AsyncNamespace) -> AsyncEntity:
-    await namespace_by_hand.create_queue("by-hand", requires_session=True)
-    queue = namespace_by_hand.entity("by-hand")
-    assert (await queue.send([Message(session_id="a", message_id=f"m{n}") for n in range(2)], max_in_flight=1)).ok
-    return queue
+    return await filled_queue(namespace_by_hand, "by-hand", session_messages("aa"), requires_session=True)
 
 
 async def test_the_sessions_lock_is_renewed_also_without_a_message(

@@ -22,14 +22,15 @@ from sbnotebook.model import (
     Release,
     Report,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection, Journal, Limits
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.sdk import links, settling
-from sbnotebook.settlement.watch import flying
+from tests.filled_queues import delivery_counts, filled_queue
+from tests.settlement.namespaces import namespace_of
 
 pytestmark = pytest.mark.anyio
 
@@ -40,24 +41,19 @@ COUNT = 100
 
 @pytest.fixture
 async def own(emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
-    journal = Journal(tmp_path / "journal.sqlite")
-    connection = Connection(emulator.connection_string)
-    async with AsyncNamespace(connection, journal=journal, archive=False) as namespace:
+    async with namespace_of(emulator, tmp_path, archive=False) as namespace:
         yield namespace
 
 
 @pytest.fixture
 async def queue(own: AsyncNamespace) -> AsyncEntity:
-    await own.create_queue("orders")
-    entity = own.entity("orders")
-    assert (await entity.send((Message(body=b"%d" % n) for n in range(COUNT)), max_in_flight=1)).ok
-    return entity
+    return await filled_queue(own, "orders", COUNT)
 
 
 async def standing(queue: AsyncEntity) -> dict[int, int]:
     """Return the delivery counts of the messages, by number, over a separate connection."""
     await queue.namespace.peeker(queue.address).close()
-    return {message.sequence_number: message.delivery_count for message in await queue.peek()}
+    return await delivery_counts(queue)
 
 
 async def until_gone(batch: LockedBatch) -> None:
@@ -119,20 +115,6 @@ async def test_an_entity_that_was_changed(
     assert left == expected
     dead = await AsyncEntity(queue.namespace, queue.address.dead_letter).peek()
     assert len(dead) == (COUNT if isinstance(decision, DeadLetter) else 0)
-
-
-async def test_an_interrupt_leaves_no_message_counted_in_flight(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Settling, "finish_within", 0.1)
-    async with queue.batch() as batch:
-        held = await batch.receive(COUNT)
-        emulator.freeze("orders")
-        with flying() as flight, anyio.move_on_after(0.5) as scope:
-            await batch.settle(Complete(), held)
-        emulator.thaw()
-    assert scope.cancelled_caught
-    assert (flight.now, flight.most > 0) == (0, True)
 
 
 async def test_requests_stay_within_what_a_namespace_allows(queue: AsyncEntity, emulator: RunningEmulator) -> None:
@@ -231,17 +213,6 @@ async def test_a_service_that_falls_silent(
         assert of(then, SETTLED, UNCONFIRMED) == numbers(held)
         assert of(then, UNCONFIRMED) <= of(report, UNCONFIRMED)
     assert await standing(queue) == {}
-
-
-async def test_defer_begins_all_at_once_without_a_limit(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Settling, "answer_within", 1.5)
-    async with queue.batch() as batch:
-        held = await batch.receive(COUNT)
-        emulator.freeze("orders")
-        assert (await batch.settle(Defer(), held)).counts == {UNCONFIRMED: COUNT}
-        emulator.thaw()
 
 
 async def test_batch_close_reports_what_it_could_not_release(queue: AsyncEntity, emulator: RunningEmulator) -> None:
@@ -406,17 +377,6 @@ async def test_a_service_that_goes_on_breaking_off_is_left_alone(
         assert 1_000 - left == COUNT + 3, "each once over its link, and all three times by their tokens"
         emulator.faults.entity("orders").broken_off = 0
         assert (await batch.settle(Complete(), held)).settled == COUNT
-
-
-async def test_a_busy_service_is_asked_again_to_settle(
-    queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
-    async with queue.batch() as batch:
-        (await batch.settle(Defer(), await batch.receive(10))).raise_for_failures()
-        deferred = await batch.receive_deferred(range(1, 11))
-        emulator.faults.entity("orders").server_busy = 2
-        assert (await batch.settle(Complete(), deferred)).settled == 10
 
 
 async def test_deferred_messages_are_settled_in_few_requests(queue: AsyncEntity, emulator: RunningEmulator) -> None:
