@@ -27,6 +27,7 @@ from sbnotebook.settlement.processing.policy import End, Fault
 from sbnotebook.settlement.processing.status import consumer
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -218,28 +219,23 @@ async def test_no_envelope_is_sent_after_a_lost_lock(namespace_by_hand: AsyncNam
 
 
 async def test_only_faults_of_rows_with_a_destination_are_sent(namespace: AsyncNamespace) -> None:
-    queue, faults = await queue_and_faults(namespace, "some-enveloped", 3)
+    queue, faults = await queue_and_faults(namespace, "some-enveloped")
+
+    def work(message: LockedMessage) -> None:
+        if message.message_id == "m1":
+            raise SkipMessage("not ours " * 200)
+        if message.message_id == "m2":
+            reject(message)
+
     policy = Policy(skipped=DeadLetter(), rejected=PolicyRow(Complete(), envelope_to=faults.address))
-    finisher = Finisher(policy, "local", {faults.address: namespace.pool(faults.address)}, abandons=False)
-    async with queue.batch() as batch:
-        while len(batch.messages) < 3:
-            await batch.receive(3)
-        done, skipped, rejected = batch.messages
-        outcomes = await finisher.settle(
-            batch,
-            [
-                EndedCall(done, End.COMPLETED),
-                EndedCall(skipped, End.SKIPPED, fault(SkipMessage("not ours " * 200))),
-                EndedCall(rejected, End.REJECTED, fault(RejectMessage("Bad"))),
-            ],
-        )
-    assert [(outcome.verb, outcome.ok) for outcome in outcomes] == [
+    report = await queue.process(work, policy=policy, max_wait=0.5)
+    assert [(outcome.verb, outcome.ok) for outcome in report] == [
         ("complete", True),
         ("dead-letter", True),
         ("complete", True),
     ]
-    assert str(outcomes[1].description).startswith("The function skipped it: not ours not ours")
-    assert len(str(outcomes[1].description)) == 1_000
+    assert str(report[1].description).startswith("The function skipped it: not ours not ours")
+    assert len(str(report[1].description)) == 1_000
     assert [each.dead_letter_reason for each in await faults.peek()] == ["Bad"]
 
 
@@ -255,9 +251,7 @@ async def test_redelivered_message_gets_no_second_envelope(
     shared_emulator.faults.entity(f"{name}-envelopes").accept_delay_ms = 1_500
 
     async def lose_its_lock() -> None:
-        with anyio.fail_after(60):
-            while not shared_emulator.counts(f"{name}-envelopes").active:  # noqa: ASYNC110 (it has nothing to wait for)
-                await anyio.sleep(0.05)
+        await until(lambda: shared_emulator.counts(f"{name}-envelopes").active)
         shared_emulator.lose_locks(name)
 
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to=f"{name}-envelopes"))

@@ -9,7 +9,6 @@ from functools import partial
 import anyio
 import anyio.lowlevel
 import pytest
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -40,6 +39,7 @@ from sbnotebook.settlement.processing.policy import End
 from sbnotebook.settlement.processing.status import ProcessState
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.settlement.waiting import append_to
 
 pytestmark = pytest.mark.anyio
 
@@ -98,9 +98,7 @@ async def test_messages_that_trickle_in_are_worked_on_as_they_come(own: AsyncNam
     assert taken_while_sending > 7
 
 
-async def test_error_of_the_function_is_raised_after_settling(
-    namespace: AsyncNamespace,
-) -> None:
+async def test_error_of_the_function_is_raised_after_settling(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "raised", [b"good", b"broken", b"good", b"good"])
     with pytest.raises(ZeroDivisionError) as raised:
         await queue.process(consumer, max_wait=0.5)
@@ -182,12 +180,6 @@ async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace)
     )
 
 
-async def test_max_messages_limits_the_run(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "tried", [b"good"] * 5)
-    assert len(await queue.process(consumer, max_messages=2, max_wait=0.5)) == 2
-    assert [message.delivery_count for message in await queue.peek()] == [0] * 3
-
-
 async def test_functions_run_at_once_and_each_message_is_done_once(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "parallel", [b"%d" % n for n in range(20)])
     together = threading.Barrier(4)
@@ -246,11 +238,8 @@ async def test_stop_settles_running_messages_and_releases_the_rest(namespace: As
     processing = queue.processing(work, max_wait=None)
     reports: list[Report] = []
 
-    async def run() -> None:
-        reports.append(await processing.run())
-
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
+        tasks.start_soon(append_to, reports, processing.run)
         assert await anyio.to_thread.run_sync(begun.wait, 30)
         await anyio.to_thread.run_sync(processing.stop)  # from any thread
         await anyio.sleep(0.2)
@@ -414,32 +403,8 @@ async def test_errors_that_are_no_exceptions_are_failures(
     ]
 
 
-async def test_poison_message_is_tried_until_dead_lettered(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("poison", max_delivery_count=3)
-    queue = namespace.entity("poison")
-    await queue.send([Message(body=b"broken"), Message(body=b"good")], max_in_flight=1)
-    tries: list[int] = []
-
-    def work(message: LockedMessage) -> None:
-        tries.append(message.delivery_count)
-        consumer(message)
-
-    processing = queue.processing(work, policy=GO_ON, max_wait=None)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(processing.run)
-        with anyio.fail_after(30):
-            while processing.status.count < 4:  # noqa: ASYNC110 (there is nothing to wait for but the run itself)
-                await anyio.sleep(0.05)
-        processing.stop()
-    assert sorted(tries) == [0, 0, 1, 2]
-    (dead,) = await namespace.entity("poison/$dlq").peek()
-    assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
-
-
 async def test_locks_are_renewed_while_the_function_works(namespace_by_hand: AsyncNamespace, clock: HandClock) -> None:
-    await namespace_by_hand.create_queue("long")
-    queue = namespace_by_hand.entity("long")
-    await queue.send([Message(body=b"good")] * 3, max_in_flight=1)
+    queue = await filled_queue(namespace_by_hand, "long", 3)
     turned = threading.Event()
 
     def work(_message: LockedMessage) -> None:
@@ -468,29 +433,9 @@ async def test_impossible_options_are_refused_before_locking(namespace: AsyncNam
 
 
 async def test_rejected_dead_letter_stays_in_the_dead_letter_queue(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("rejected")
-    await namespace.entity("rejected").send([Message(body=b"bad")])
-    assert (await namespace.entity("rejected").process(consumer, max_wait=0.5)).ok
+    queue = await filled_queue(namespace, "rejected", [b"bad"])
+    assert (await queue.process(consumer, max_wait=0.5)).ok
     report = await namespace.entity("rejected/$dlq").process(consumer, max_wait=0.5)
     assert [outcome.status for outcome in report] == [OutcomeStatus.FAILED]
     (still_there,) = await namespace.entity("rejected/$dlq").peek()
     assert still_there.delivery_count == 0
-
-
-async def test_a_consumer_that_never_reached_its_entity_ends(namespace: AsyncNamespace) -> None:
-    with anyio.fail_after(20), pytest.raises(MessagingEntityNotFoundError, match="nowhere"):
-        await namespace.entity("nowhere").process(consumer)
-
-
-async def test_two_consumers_share_the_messages(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "competing", [b"%d" % n for n in range(60)])
-    done: list[str | None] = []
-
-    def work(message: LockedMessage) -> None:
-        done.append(message.message_id)
-
-    async with anyio.create_task_group() as tasks:
-        for _ in range(2):
-            tasks.start_soon(partial(queue.process, work, max_wait=1))
-    assert sorted(map(str, done)) == sorted(f"m{n}" for n in range(60))
-    assert await queue.peek() == []

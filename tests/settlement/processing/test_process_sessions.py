@@ -10,7 +10,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Defer, LockedMessage, Message, OutcomeStatus, Release
-from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, RejectMessage, Then
+from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, Then
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.status import ProcessState
 from sbnotebook.settlement.waits import Waits
@@ -224,18 +224,6 @@ async def test_message_that_is_peeked_and_never_comes_is_given_up(
     assert len(processing.status.leases) == 3, "the session was opened twice more for the message that does not come"
 
 
-async def test_error_ends_the_run_and_releases_the_session(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "ended", in_turn("a", 3), requires_session=True)
-
-    def work(message: LockedMessage) -> None:
-        if message.message_id == "a1":
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        await queue.process(work, by_session=True, max_wait=0.5)
-    assert {m.message_id: m.delivery_count for m in await queue.peek()} == {"a1": 1, "a2": 0}
-
-
 async def test_stop_ends_running_and_waiting_session_workers(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "stopped-session", in_turn("a", 2), requires_session=True)
     begun, go_on = threading.Event(), threading.Event()
@@ -254,18 +242,6 @@ async def test_stop_ends_running_and_waiting_session_workers(namespace: AsyncNam
     assert processing.status.state is ProcessState.ENDED
     assert [(o.message_id, o.status) for o in processing.report] == [("a0", OutcomeStatus.SETTLED)]
     assert [(m.message_id, m.delivery_count) for m in await queue.peek()] == [("a1", 0)]
-
-
-async def test_max_messages_and_rejections_apply_within_a_session(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "few", in_turn("a", 4), requires_session=True)
-
-    def work(message: LockedMessage) -> None:
-        if message.message_id == "a0":
-            raise RejectMessage("Bad")
-
-    report = await queue.process(work, by_session=True, max_messages=2, max_wait=0.5)
-    assert [outcome.verb for outcome in report] == ["dead-letter", "complete"]
-    assert [message.delivery_count for message in await queue.peek()] == [0, 0]
 
 
 async def test_max_messages_is_kept_by_sessions_worked_on_at_once(own: AsyncNamespace) -> None:

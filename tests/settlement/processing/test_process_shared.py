@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import threading
 import time
 
@@ -17,14 +16,9 @@ from sbnotebook.model import Abandon, LockedMessage, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, Then
 from sbnotebook.settlement.processing.process import Processing
 from tests.filled_queues import filled_queue
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-
-async def until(processing: Processing, count: int) -> None:
-    with anyio.fail_after(60):
-        while len(processing.report) < count:  # noqa: ASYNC110 (there is nothing to wait for but the run itself)
-            await anyio.sleep(0.05)
 
 
 @pytest.mark.parametrize("fault", ["drop_connections", "close_links"])
@@ -37,11 +31,11 @@ async def test_endless_run_survives_its_connection(
     processing = queue.processing(lambda message: done.append(message.message_id), max_wait=None, archived=False)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
-        await until(processing, 3)
+        await until(lambda: len(processing.report) >= 3)
         getattr(shared_emulator, fault)(name)
         await queue.namespace.pool(queue.address).close()  # the sender's link is lost, too
         assert (await queue.send([Message(message_id="later")])).ok
-        await until(processing, 4)
+        await until(lambda: len(processing.report) >= 4)
         processing.stop()
     assert done == ["m0", "m1", "m2", "later"]
     assert await queue.peek() == []
@@ -85,15 +79,13 @@ async def test_endless_run_survives_any_error_at_a_reconnect(
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
-        await until(processing, 1)
+        await until(lambda: len(processing.report) >= 1)
         monkeypatch.setattr("sbnotebook.settlement.processing.run._MAX_PAUSE", 0.2)
         break_credential(monkeypatch, errors)
         emulator.drop_connections()
-        with anyio.fail_after(60):
-            while not processing.status.error or errors:  # noqa: ASYNC110 (as in until)
-                await anyio.sleep(0.02)
+        await until(lambda: processing.status.error and not errors)
         assert (await queue.send([later])).ok
-        await until(processing, 2)
+        await until(lambda: len(processing.report) >= 2)
         processing.stop()
     assert (done, errors) == (["first", "later"], [])
     assert await queue.peek() == []
@@ -104,16 +96,14 @@ async def test_endless_run_waits_for_its_queue_to_come_back(own: AsyncNamespace,
     processing = queue.processing(lambda _: None, max_wait=None, archived=False)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
-        await until(processing, 1)
+        await until(lambda: len(processing.report) >= 1)
         emulator.delete("comes-back")
-        with anyio.fail_after(60):
-            while not processing.status.error:  # noqa: ASYNC110 (there is nothing to wait for but the run itself)
-                await anyio.sleep(0.02)
+        await until(lambda: processing.status.error)
         assert "There is no queue or topic 'comes-back'" in str(processing.status.error)
         emulator.create_queue("comes-back")
         while not (await queue.send([Message()])).ok:  # the sender notices at its first send that its queue is gone
             pass
-        await until(processing, 2)
+        await until(lambda: len(processing.report) >= 2)
         assert processing.status.error is None
         processing.stop()
 
@@ -140,49 +130,15 @@ async def test_endless_run_settles_what_the_service_refused_before(
     processing = queue.processing(work, max_wait=None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
-        await until(processing, 1)
+        await until(lambda: len(processing.report) >= 1)
         assert [outcome.ok for outcome in processing.report] == [False]
         assert len(calls) == 1
         assert (processing.status.unsettled, processing.status.not_settled) == (1, 1)
         emulator.faults.entity("busy").server_busy = 0
-        with anyio.fail_after(20):
-            while not processing.report.settled:  # noqa: ASYNC110 (as in until)
-                await anyio.sleep(0.05)
+        await until(lambda: processing.report.settled)
         processing.stop()
     assert (calls, len(processing.report), processing.status.not_settled) == (["m0"], 1, 0)
     assert await queue.peek() == []
-
-
-async def test_settled_message_is_not_kept_by_an_endless_run(
-    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.processing.finish._PAUSES", (0.0,))
-    monkeypatch.setattr("sbnotebook.settlement.locking.settle._PAUSES", (0.1,))
-    monkeypatch.setattr("sbnotebook.settlement.processing.workers._ASK_AGAIN_AFTER", 0.1)
-
-    def work(message: LockedMessage) -> None:
-        if message.message_id == "m0":
-            emulator.close_links("endless")
-            emulator.faults.entity("endless").server_busy = 1_000
-
-    kept: list[int] = []
-    queue = await filled_queue(own, "endless", 1)
-    processing = queue.processing(work, max_wait=None, archived=False)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(processing.run)
-        await until(processing, 1)
-        assert not processing.report.settled
-        emulator.faults.entity("endless").server_busy = 0
-        with anyio.fail_after(20):
-            while not processing.report.settled:  # noqa: ASYNC110 (as in until)
-                await anyio.sleep(0.05)
-        await queue.send([Message(message_id="m1")])  # then no task is about the first one any more
-        await until(processing, 2)
-        gc.collect()
-        locked = [each for each in gc.get_objects() if type(each) is LockedMessage]
-        kept += [each.sequence_number for each in locked if each.entity == queue.address]
-        processing.stop()
-    assert 1 not in kept
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -265,7 +221,7 @@ async def test_rate_is_kept_and_does_not_delay_a_stop(namespace: AsyncNamespace,
     with anyio.fail_after(40):  # the second message would be begun after 50 seconds
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(processing.run)
-            await until(processing, 1)
+            await until(lambda: len(processing.report) >= 1)
             processing.stop()
     assert len(processing.report) == 1
     assert [message.delivery_count for message in await queue.peek()] == [0] * 4

@@ -14,13 +14,14 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
+from tests.filled_queues import filled_queue
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_outcomes_are_in_the_order_of_the_input(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("outcomes")
-    queue = namespace.entity("outcomes")
+    queue = await filled_queue(namespace, "outcomes", 0)
     too_large = Message(body=b"x" * 2_000_000, message_id="large")
     no_amqp_type = Message(message_id="odd", application_properties={"set": {1, 2}})  # pyright: ignore[reportArgumentType]
     good = [Message(body=b"%d" % n, message_id=f"m{n}") for n in range(50)]
@@ -74,8 +75,7 @@ async def test_rate_is_kept_after_a_transfer_that_takes_long(
     faults.accept_delay_ms = 1_000
 
     async def confirm_at_once_later() -> None:
-        while not shared_emulator.counts("stalled").active:  # noqa: ASYNC110 (an emulator has no event)
-            await anyio.sleep(0.01)
+        await until(lambda: shared_emulator.counts("stalled").active)
         faults.accept_delay_ms = 0
 
     async with anyio.create_task_group() as tasks:
@@ -100,8 +100,7 @@ async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNames
 
 
 async def test_failing_iterable_raises_after_the_rest_is_settled(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("failing")
-    queue = namespace.entity("failing")
+    queue = await filled_queue(namespace, "failing", 0)
 
     def messages() -> Iterator[Message]:
         for number in range(30):
@@ -133,8 +132,7 @@ async def test_slow_iterable_does_not_block_the_loop(namespace: AsyncNamespace) 
 
 
 async def test_auto_opens_more_senders_on_a_long_line(own: AsyncNamespace, emulator: RunningEmulator) -> None:
-    await own.create_queue("far")
-    queue = own.entity("far")
+    queue = await filled_queue(own, "far", 0)
     emulator.faults.network_delay_ms = 100
     messages = [Message(message_id=str(n), body=b"%d" % n, session_id=f"s{n % 100}") for n in range(250)]
     report = await queue.send(messages, batch_size=1)
@@ -154,8 +152,7 @@ async def test_auto_opens_more_senders_on_a_long_line(own: AsyncNamespace, emula
 
 
 async def test_ids_of_other_types_are_texts_in_the_report(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("odd-ids")
-    queue = namespace.entity("odd-ids")
+    queue = await filled_queue(namespace, "odd-ids", 0)
     ids: list[Any] = [kind for n in range(500) for kind in (UUID(int=n), b"b%d" % n, n)]
     report = await queue.send(Message(message_id=each) for each in ids)
     assert report.ok

@@ -1,6 +1,6 @@
 """Sends that meet faults: every message has an outcome, and what that says is true."""
 
-# ruff: noqa: SLF001 (senders are aged, and the window is shrunk, from inside)
+
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
 from sbnotebook.settlement.pace import Limiter
-from sbnotebook.settlement.sdk import links, senders
-from sbnotebook.settlement.sdk.protocol import private
+from sbnotebook.settlement.sdk import senders
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
+from tests.filled_queues import filled_queue
 from tests.settlement.proxy import Proxy
 
 pytestmark = pytest.mark.anyio
@@ -114,8 +114,7 @@ async def test_without_a_token_nothing_is_sent_and_it_says_so(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The credential does not answer when the token of an open sender is due."""
-    await namespace.create_queue("no-token")
-    queue = namespace.entity("no-token")
+    queue = await filled_queue(namespace, "no-token", 0)
     asked: list[object] = []
 
     async def token_is_due(self: CBSAuthenticator) -> bool:
@@ -157,21 +156,6 @@ async def test_what_is_not_wanted_any_more_is_not_sent(
     await assert_true(namespace, "withheld", report, 3)
 
 
-@pytest.mark.parametrize("kept", [True, False])
-async def test_dropped_connection_leaves_the_outcome_unconfirmed(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator, kept: bool
-) -> None:
-    name = f"dropped-{kept}"
-    await namespace.create_queue(name)
-    faults = shared_emulator.faults.entity(name)
-    faults.drop_after_nth, faults.drop_before_nth = (4, 0) if kept else (0, 4)
-    report = await namespace.entity(name).send(numbered(8), max_in_flight=1, batch_size=1)
-    assert [outcome.message_id for outcome in report.failures] == ["m3"]
-    assert report[3].status is UNCONFIRMED
-    await assert_true(namespace, name, report, 8)
-    assert len(await namespace.entity(name).peek()) == (8 if kept else 7)
-
-
 @pytest.mark.parametrize("breaks", ["drop_connections", "close_links"])
 @pytest.mark.parametrize("batch_size", [1, 10])
 async def test_dropped_connections_cost_only_transfers_in_flight(
@@ -191,8 +175,7 @@ async def test_dropped_connections_cost_only_transfers_in_flight(
 async def test_a_connection_that_is_refused_is_tried_three_times(
     namespace: AsyncNamespace, proxy: Proxy, refused: int, status: OutcomeStatus, left: int
 ) -> None:
-    await namespace.create_queue(f"refused-{refused}")
-    queue = namespace.entity(f"refused-{refused}")
+    queue = await filled_queue(namespace, f"refused-{refused}", 0)
     pool = SenderPool(proxy.connection, queue.address)
     await send_many(pool, [Message(message_id="m0")])
     proxy.cut()
@@ -214,19 +197,6 @@ async def test_idle_senders_with_dropped_connections_are_replaced(
     await anyio.sleep(1.2)  # senders that were idle for a second are checked
     report = await namespace.entity(name).send(numbered(9), max_in_flight=3, batch_size=1)
     assert report.settled == 9
-
-
-async def test_senders_whose_token_has_expired_are_replaced(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("expired")
-    pool = namespace.pool(EntityAddress("expired"))
-    await pool.warm(3)
-    for sender, *_ in pool._idle:
-        handler = private(sender)._handler
-        assert handler is not None
-        assert handler._cbs_authenticator is not None
-        handler._cbs_authenticator._expires_on = int(time.time()) - 1
-    report = await namespace.entity("expired").send(numbered(9), max_in_flight=3, batch_size=1)
-    assert report.settled == 9, report.failures
 
 
 async def test_a_sender_idle_while_the_machine_slept_is_replaced(
@@ -261,23 +231,6 @@ async def test_a_refused_sender_is_not_asked_for_with_each_pack(
     assert report.settled == 300
     assert 1 <= attempts <= 40
     await pool.close()
-
-
-async def test_cancelled_check_of_an_idle_sender_closes_it(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("looked-at")
-    pool = SenderPool(namespace.connection, EntityAddress("looked-at"))
-    await pool.warm(1)
-    async with pool.slot() as sender:
-        line: Any = links.line_of(sender)
-    assert line.connected
-    pool.doubt()
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        async with pool.slot():
-            pytest.fail("It is cancelled while it looks.")
-    assert scope.cancelled_caught
-    assert not links.is_open(sender)
-    assert not line.connected
 
 
 async def test_doubted_pool_asks_for_the_size_limits_again(

@@ -124,24 +124,6 @@ def test_open_pack_is_given_after_a_second_without_input() -> None:
     pulling.join()
 
 
-def test_stopped_packer_pulls_nothing_and_forgets_nothing() -> None:
-    def messages() -> Iterator[Message]:
-        for number in range(100):
-            if number == 7:
-                pulling.packer.stop()
-            yield Message(message_id=f"m{number}")
-            started.wait(30)
-
-    started = threading.Event()
-    pulling = Pulling(messages())
-    started.set()
-    pulling.join()
-    packs, refused = pulling.packer.leftovers()
-    assert indexes(packs) == [[0, 1, 2, 3, 4, 5, 6, 7]]
-    assert refused == []
-    assert pulling.packer.is_done
-
-
 @given(st.lists(MESSAGES.filter(bool), max_size=4), st.integers(1, 20), st.booleans())
 def test_encoded_rows_are_packed_like_messages(runs: list[list[Message]], max_count: int, first_encoded: bool) -> None:
     """Give every second run as encoded rows."""
