@@ -4,10 +4,9 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
 
 import pytest
-from azure.core.exceptions import AzureError, ResourceNotFoundError
+from azure.core.exceptions import AzureError
 
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement.connecting.administration_clients import administration_client, async_administration_client
@@ -19,19 +18,6 @@ AZURE = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=n;SharedAccessKey=a2
 def emulator() -> Iterator[RunningEmulator]:
     with running(queues=["orders"]) as emulator:
         yield emulator
-
-
-def test_the_emulator_is_administered(emulator: RunningEmulator) -> None:
-    with administration_client(emulator.connection_string) as client:
-        client.create_queue("bills", max_delivery_count=3)
-        bills = client.get_queue("bills")
-        bills.lock_duration = timedelta(seconds=7)
-        client.update_queue(bills)
-        assert client.get_queue("bills").lock_duration == timedelta(seconds=7)
-        client.delete_queue("bills")
-        with pytest.raises(ResourceNotFoundError):
-            client.get_queue("bills")
-        assert [queue.name for queue in client.list_queues()] == ["orders"]
 
 
 def test_namespace_in_azure_is_reached_over_tls() -> None:

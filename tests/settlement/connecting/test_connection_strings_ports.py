@@ -10,8 +10,7 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,9 +19,10 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting import administration_clients, connection_strings
 from sbnotebook.settlement.connecting.administration_clients import administration_client
+from tests.settlement.namespaces import namespace_of
 
 pytestmark = pytest.mark.anyio
 DOCUMENTED = (
@@ -66,14 +66,8 @@ def amqp_port(emulator: RunningEmulator) -> Iterator[int]:
     thread.join(10)
 
 
-@asynccontextmanager
-async def opened(text: str, tmp_path: Path) -> AsyncGenerator[AsyncNamespace]:
-    async with AsyncNamespace(Connection(text), journal=Journal(tmp_path / "journal.sqlite")) as namespace:
-        yield namespace
-
-
 async def uses_all(text: str, tmp_path: Path) -> None:
-    async with opened(text, tmp_path) as namespace:
+    async with namespace_of(Connection(text), tmp_path) as namespace:
         assert (await namespace.entity("orders").send([Message(body=b"x")])).ok
         (counts,) = await namespace.entities()
         assert counts.active == len(await namespace.entity("orders").peek(10)) == 1
@@ -114,7 +108,7 @@ async def test_a_websocket_that_does_not_open_leaves_nothing_behind(
     tmp_path: Path, free_tcp_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = f"{DOCUMENTED.replace('HOST', f'localhost:{free_tcp_port}')}TransportType=AmqpWebSockets"
-    async with opened(text, tmp_path) as namespace:
+    async with namespace_of(Connection(text), tmp_path) as namespace:
         with pytest.raises(Exception, match="Nothing listens at localhost"):
             await namespace.entity("orders").peek(1)
     gc.collect()

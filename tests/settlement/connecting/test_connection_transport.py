@@ -13,7 +13,7 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.connection import TRANSPORT_VARIABLE, is_over_websocket, tls_context
 from sbnotebook.settlement.connecting.connection_strings import read_connection_string
 from sbnotebook.settlement.sdk.protocol import TcpTransport, certificates
-from tests.filled_queues import filled_queue
+from tests.filled_queues import filled_queue, settle_first
 
 AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"
 
@@ -72,7 +72,5 @@ async def test_certificates_are_read_once_for_all_connections(
     monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", read_connection_string)
     monkeypatch.setattr(ssl.SSLContext, "load_default_certs", read_connection_string)
     queue = await filled_queue(own, "orders", 3)
-    async with queue.batch() as batch:
-        await batch.receive(3)
-        assert (await batch.settle(Complete())).ok
+    await settle_first(queue, Complete(), 3)
     assert await queue.peek() == []

@@ -14,13 +14,14 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.emulator import running
 from sbnotebook.model import Complete, Defer, Message
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.connecting import identity
 from sbnotebook.settlement.connecting.connection_strings import canonical_host
 from sbnotebook.settlement.connecting.identity import identity_of
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.settlement.memory.seen import Seen
 from tests.other_emulators import silent, stranger
+from tests.settlement.namespaces import namespace_of
 
 HOST = "shop.servicebus.windows.net"
 KEY = "SharedAccessKeyName=n;SharedAccessKey=a2V5"
@@ -148,8 +149,7 @@ def test_an_emulator_that_answers_nothing_is_not_guessed_at(monkeypatch: pytest.
 async def restarted(folder: Path) -> AsyncGenerator[AsyncNamespace]:
     """The emulator of one data directory, on any free port, with the same files of the user."""
     with running(queues=["orders"], data_dir=folder / "emulator") as emulator:
-        journal = Journal(folder / "journal.sqlite")
-        async with AsyncNamespace(Connection(emulator.connection_string), journal=journal) as namespace:
+        async with namespace_of(emulator, folder) as namespace:
             yield namespace
 
 

@@ -25,10 +25,12 @@ from azure.servicebus.exceptions import (
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities import QueueOptions, Tier
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, Resubmit, SubQueue
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+from sbnotebook.model import Complete, EntityAddress, Message, Resubmit, SubQueue
+from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.connecting import refusals
 from sbnotebook.settlement.connecting.refusals import is_missing, known_addresses, missing, refusal, unreachable
+from tests.filled_queues import filled_queue
+from tests.settlement.namespaces import namespace_of
 from tests.settlement.signed import signed
 
 pytestmark = pytest.mark.anyio
@@ -106,8 +108,7 @@ class Spaces(NamedTuple):
     opened: list[AsyncNamespace]
 
     def of(self, connection_string: str) -> AsyncNamespace:
-        journal = Journal(self.folder / f"{len(self.opened)}.sqlite")
-        self.opened.append(AsyncNamespace(Connection(connection_string), journal=journal))
+        self.opened.append(namespace_of(Connection(connection_string), self.folder))
         return self.opened[-1]
 
     @property
@@ -267,11 +268,11 @@ async def test_dead_port_is_a_quick_sentence_until_it_has_answered(tmp_path: Pat
     """The SDK by itself tries for 13 seconds. A namespace that has answered before is worth that: it may restart."""
     with running(queues=["orders"]) as emulator:
         text = emulator.connection_string
-        async with AsyncNamespace(Connection(text), journal=Journal(tmp_path / "a.sqlite")) as known:
+        async with namespace_of(emulator, tmp_path) as known:
             assert not known.connection.has_answered
             await peek(known, "orders")
             assert known.connection.has_answered
-    async with AsyncNamespace(Connection(text), journal=Journal(tmp_path / "b.sqlite")) as stranger:
+    async with namespace_of(Connection(text), tmp_path) as stranger:
         for act in (peek, lock, send):
             with anyio.fail_after(10), pytest.raises(ServiceBusConnectionError) as refused:
                 await act(stranger, "orders")
@@ -340,26 +341,9 @@ async def test_listing_without_the_right_to_manage_says_so(spaces: Spaces) -> No
     check_sentence(refused.value, "does not let this connection list or change its entities")
 
 
-async def test_what_cannot_be_sent_has_an_outcome_that_says_why(spaces: Spaces) -> None:
-    queue = spaces.right.entity("orders")
-    too_large = Message(body=bytes(2**20))
-    no_amqp: Any = {"a": object()}
-    report = await queue.send([too_large, Message(application_properties=no_amqp), Message(body=b"good")])
-    statuses = [outcome.status for outcome in report]
-    assert statuses == [OutcomeStatus.FAILED] * 2 + [OutcomeStatus.SETTLED]
-    for outcome in report.failures:
-        assert outcome.description
-        assert "Traceback" not in outcome.description
-    (without_session,) = await spaces.right.entity("sessions").send([Message(body=b"x")])
-    assert without_session.status is OutcomeStatus.FAILED
-    assert "requires sessions: give each message a session_id" in (without_session.description or "")
-
-
 async def test_decision_that_is_impossible_is_refused(spaces: Spaces) -> None:
     namespace = spaces.right
-    await namespace.create_queue("decided")
-    queue = namespace.entity("decided")
-    await queue.send([Message(body=b"%d" % n) for n in range(3)])
+    queue = await filled_queue(namespace, "decided", 3)
     peeked: Any = await queue.peek()
     nonsense: Any = "complete"
     async with queue.batch() as batch:
@@ -378,13 +362,6 @@ async def test_decision_that_is_impossible_is_refused(spaces: Spaces) -> None:
                 await act()
             check_sentence(refused.value, pattern)
         assert batch.messages == held
-    closed: list[Callable[[], Awaitable[object]]] = [
-        lambda: batch.settle(Complete(), held),
-        lambda: batch.receive(1),
-        lambda: batch.adopt(held),
-    ]
-    for act in closed:
-        with pytest.raises(BatchClosedError) as refused_by_closed:
-            await act()
-        check_sentence(refused_by_closed.value, "The batch is closed")
+    with pytest.raises(BatchClosedError, match="The batch is closed"):
+        await batch.settle(Complete(), held)
     assert {message.delivery_count for message in await queue.peek()} == {0}

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +15,7 @@ import platformdirs
 import pytest
 
 from sbnotebook.errors import ConfigurationError, JournalError
-from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
 
 HOST = "shop.servicebus.windows.net"
@@ -72,14 +69,6 @@ def test_the_place_of_a_clone_is_in_its_own_namespace() -> None:
     assert entry().place == ("", EntityAddress("orders"))
     elsewhere = replace(entry(), destination="Parts/$dlq", destination_namespace="elsewhere")
     assert elsewhere.place == ("elsewhere", EntityAddress("parts").dead_letter)
-
-
-def test_an_entry_is_of_the_message_with_its_number_and_time() -> None:
-    first = PeekedMessage(entity=EntityAddress("orders"), sequence_number=2)
-    at = [datetime(2026, 1, day, tzinfo=UTC) for day in (1, 2, 3)]
-    found = replace(entry(2), enqueued_time=at[1].isoformat())
-    assert [found.is_of(replace(first, enqueued_time=time)) for time in at] == [False, True, False]
-    assert [found.is_of(replace(first, sequence_number=n, enqueued_time=at[1])) for n in (1, 3)] == [False, False]
 
 
 def test_namespaces_are_apart(journal: Journal) -> None:
@@ -236,22 +225,3 @@ def test_many_may_make_the_file_at_once(path: Path, attempt: int) -> None:
         list(threads.map(use, range(count)))
     with closing(Journal(path)) as journal:
         assert {each.sequence_number for each in journal.unfinished(HOST)} == set(range(count)), attempt
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
-journal = Journal(Path(sys.argv[1]))
-ids = journal.intend([ResubmitEntry(sys.argv[2], "orders", number, None, "orders", "c") for number in range(3)])
-journal.mark(ids[:1], ResubmitState.DONE)
-journal.mark(ids[1:2], ResubmitState.SENT)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_what_was_written_survives_the_end_of_the_process(journal: Journal, path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED, str(path), HOST], check=False, timeout=120)
-    assert done.returncode == -signal.SIGKILL
-    found = [(each.sequence_number, each.state) for each in journal.unfinished(HOST)]
-    assert found == [(1, ResubmitState.SENT), (2, ResubmitState.INTENDED)]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sqlite3
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -15,11 +14,6 @@ SCHEMA = ("CREATE TABLE photos (id INTEGER PRIMARY KEY, title TEXT)", "INSERT IN
 
 def database(path: Path, schema: tuple[str, ...] = SCHEMA) -> LocalDatabase:
     return LocalDatabase(path, what="an album", table="photos", schema=schema)
-
-
-def test_a_new_file_gets_its_tables(tmp_path: Path) -> None:
-    with closing(database(tmp_path / "a" / "new" / "album.sqlite")) as album, album.transaction() as open_album:
-        assert open_album.execute("SELECT * FROM photos").fetchall() == [(1, "one")]
 
 
 def test_a_file_that_could_not_be_made_is_made_the_next_time(tmp_path: Path) -> None:
@@ -56,19 +50,3 @@ def test_database_reports_a_full_disk_and_recovers(tmp_path: Path) -> None:
             open_album.execute("INSERT INTO photos VALUES (2, ?)", ("x" * 100_000,))
         with album.transaction() as open_album:
             open_album.execute("INSERT INTO photos VALUES (3, '')")
-
-
-def test_threads_take_turns(tmp_path: Path) -> None:
-    with closing(database(tmp_path / "album.sqlite")) as album, album.transaction() as open_album:
-        open_album.execute("CREATE TABLE views (count INTEGER)")
-        open_album.execute("INSERT INTO views VALUES (0)")
-
-    def view(_: int) -> None:
-        with album.transaction() as open_album:
-            ((count,),) = open_album.execute("SELECT count FROM views").fetchall()
-            open_album.execute("UPDATE views SET count = ?", (count + 1,))
-
-    with closing(album), ThreadPoolExecutor(8) as threads:
-        list(threads.map(view, range(200)))
-        with album.transaction() as open_album:
-            assert open_album.execute("SELECT count FROM views").fetchall() == [(200,)]

@@ -50,16 +50,6 @@ async def test_clients_are_opened_and_closed_without_sleeping(namespace: AsyncNa
     assert not [task for task in asyncio.all_tasks() if "_keep_alive" in repr(task) and not task.cancelling()]
 
 
-async def test_a_client_that_is_opened_again_works_and_is_closed(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("again")
-    await namespace.entity("again").send([Message(message_id="m")])
-    async with namespace.connection.receiver(EntityAddress("again")) as receiver:
-        await receiver._close_handler()
-        (message,) = await receiver.take(1, max_wait=5)
-        await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
-    assert await namespace.entity("again").peek() == []
-
-
 async def test_a_receiver_whose_token_has_expired_is_opened_again(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("expired")
     await namespace.entity("expired").send([Message(message_id="m")])

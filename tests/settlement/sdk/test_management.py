@@ -8,6 +8,7 @@ import pytest
 from sbnotebook.model import Complete, Defer, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import senders
+from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -20,9 +21,7 @@ async def test_message_that_the_sdk_cannot_decode_is_received(namespace: AsyncNa
     properties = b"\xa1\x01k" + deep
     properties = b"\xd1" + (len(properties) + 4).to_bytes(4) + (2).to_bytes(4) + properties
     payload = b"\x00\x53\x74" + properties + b"\x00\x53\x75\xb0" + size.to_bytes(4) + b"x" * size
-    await namespace.create_queue(f"deep-{size}")
-    queue = namespace.entity(f"deep-{size}")
-    await queue.send([Message(message_id="before")])
+    queue = await filled_queue(namespace, f"deep-{size}", 1)
     async with namespace.connection.sender(queue.address) as sender:
         await senders.make_ready(sender)
         await senders.send_payload(sender, payload)

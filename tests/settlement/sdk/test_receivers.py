@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -21,6 +21,8 @@ from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from tests.filled_queues import delivery_counts, filled_queue
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -29,17 +31,11 @@ pytestmark = pytest.mark.anyio
 async def received(
     namespace: AsyncNamespace, name: str, count: int, wanted: set[int] | None = None
 ) -> AsyncGenerator[tuple[AsyncEntity, LockReceiver, list[ReceivedLock]]]:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    await queue.send((Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)), max_in_flight=1)
+    queue = await filled_queue(namespace, name, count)
     receiver = namespace.connection.receiver(queue.address)
     async with receiver:
         receiver.wanted = wanted
         yield queue, receiver, await receiver.take(count, max_wait=5)
-
-
-async def counts(queue: AsyncEntity) -> list[int]:
-    return [message.delivery_count for message in await queue.peek()]
 
 
 async def test_a_lock_without_its_message_is_renewed_and_settled(namespace: AsyncNamespace) -> None:
@@ -60,7 +56,7 @@ async def test_a_lock_without_its_message_is_renewed_and_settled(namespace: Asyn
             ended=ends.__setitem__,
         )
         assert ends == {0: [None], 1: [None], 2: [None]}
-        assert await counts(queue) == [0, 0, 0]
+        assert await delivery_counts(queue) == {1: 0, 2: 0, 3: 0}
 
 
 async def test_no_more_come_than_were_asked_for(namespace: AsyncNamespace) -> None:
@@ -70,11 +66,6 @@ async def test_no_more_come_than_were_asked_for(namespace: AsyncNamespace) -> No
         # Messages on their way come before this answer.
         await management.renew_locks(receiver, [*messages, *got])
         assert settling.unsettled(receiver) == 3
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110 (the SDK has no event for it)
-        await anyio.sleep(0.002)
 
 
 def delivery_count(message: ReceivedLock) -> int:
@@ -132,9 +123,7 @@ async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
                     assert time.monotonic() - began >= 0.7
 
                 tasks.start_soon(drain)
-                with anyio.fail_after(10):
-                    while link._incoming_flow == before:  # noqa: ASYNC110 (the SDK has no event for it)
-                        await anyio.sleep(0.002)
+                await until(lambda: bool(link._incoming_flow != before))
                 for handle, credit in ((None, 0), (link.handle, 5)):
                     await link._incoming_flow([0, 100, 0, 100, handle, 0, credit, 0, False, False, None])
         finally:

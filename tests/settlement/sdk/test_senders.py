@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import anyio
 import pytest
-from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
@@ -18,30 +17,13 @@ from sbnotebook.model import Defer, EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.sdk import links, senders
-from sbnotebook.settlement.sending.packing import EncodedMessage, Pack
 from sbnotebook.settlement.wire.encoding import payload_of
+from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 _FRAME = 65_536
 """Bytes of the largest frame of the emulator, and of Azure."""
-
-
-async def test_send_payload_keeps_bytes_alone_and_in_a_batch(namespace: AsyncNamespace) -> None:
-    await namespace.create_queue("bytes-sent")
-    payloads = [payload_of(Message(body=b"%d" % number, message_id="m")) for number in range(4)]
-    batch = Pack(
-        None, None, b"", [EncodedMessage(number, None, payload) for number, payload in enumerate(payloads[1:])]
-    )
-    async with namespace.connection.sender(EntityAddress("bytes-sent")) as sender:
-        await links.reopen(sender)
-        await senders.send_payload(sender, payloads[0])
-        await senders.send_payload(sender, batch.transfer(), batch=True)
-        await sender.send_messages(ServiceBusMessage("the SDK's own"))
-        await sender.send_messages([ServiceBusMessage("the SDK's own"), ServiceBusMessage("batch")])
-    seen = (await namespace.peeker(EntityAddress("bytes-sent")).page(1)).payloads
-    assert len(seen) == 7
-    assert [found[-len(payload) :] for found, payload in zip(seen, payloads, strict=False)] == payloads
 
 
 async def test_transfer_that_waited_for_credit_is_sent_once(
@@ -90,8 +72,7 @@ async def test_token_that_expires_before_confirmation_is_unconfirmed(
         async with anyio.create_task_group() as tasks:
 
             async def end_the_token() -> None:
-                while not any(each.sent for each in handler._link._pending_deliveries):  # noqa: ASYNC110 (the SDK's)
-                    await anyio.sleep(0.01)
+                await until(lambda: any(each.sent for each in handler._link._pending_deliveries))
                 handler._cbs_authenticator._expires_on = time.time() - 1
 
             tasks.start_soon(end_the_token)
@@ -122,7 +103,3 @@ async def test_message_of_about_one_frame_arrives_whole(
         assert (await batch.settle(Defer())).ok
         deferred = await batch.receive_deferred(range(1, len(bodies) + 1))
         assert [message.body for message in deferred] == bodies
-
-
-HALF_A_FRAME = (1_000).to_bytes(4, "big") + b"\x02\x00\x00\x01\x00\x53\x14"
-EMPTY_FRAME = (8).to_bytes(4, "big") + b"\x02\x00\x00\x00"

@@ -19,13 +19,13 @@ from azure.servicebus._pyamqp._encode import encode_frame
 from azure.servicebus._pyamqp.performatives import DispositionFrame
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk import settling
 from sbnotebook.settlement.sdk.links import line_of
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.settling import LinkSettling
+from tests.filled_queues import filled_queue
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
@@ -37,9 +37,7 @@ pytestmark = pytest.mark.anyio
 async def received(
     namespace: AsyncNamespace, name: str, count: int
 ) -> AsyncGenerator[tuple[AsyncEntity, LockReceiver, list[ReceivedLock]]]:
-    await namespace.create_queue(name)
-    queue = namespace.entity(name)
-    await queue.send((Message(body=b"%d" % n) for n in range(count)), max_in_flight=1)
+    queue = await filled_queue(namespace, name, count)
     receiver = namespace.connection.receiver(queue.address)
     async with receiver:
         yield queue, receiver, await all_of(receiver, count)
@@ -83,10 +81,6 @@ async def settled(
         ended=ended,
     )
     return [found[index] for index in sorted(found)]
-
-
-async def counts(queue: AsyncEntity) -> list[int]:
-    return [message.delivery_count for message in await queue.peek()]
 
 
 @pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter", "release"])

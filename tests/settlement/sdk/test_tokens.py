@@ -117,24 +117,6 @@ async def test_a_cancelled_refresh_is_taken_up_again(held: Held) -> None:
     assert len(asked) == 1, "the first question is answered, and no second one is asked"
 
 
-@pytest.mark.parametrize(
-    ("state", "left", "is_over"),
-    [
-        (CbsAuthState.OK, 60, False),
-        (CbsAuthState.OK, -1, True),
-        (CbsAuthState.EXPIRED, -1, True),
-        (CbsAuthState.REFRESH_REQUIRED, 60, False),
-        (CbsAuthState.IN_PROGRESS, -1, False),
-    ],
-)
-async def test_a_token_is_expired_where_no_next_one_comes(
-    held: Held, state: CbsAuthState, left: int, is_over: bool
-) -> None:
-    handler: Any = private(held.receiver)._handler
-    held.authenticator.auth_state, held.authenticator._expires_on = state, int(time.time()) + left
-    assert tokens.is_expired(handler) == is_over
-
-
 async def test_operations_wait_for_the_next_token_at_the_last_moment(held: Held) -> None:
     async def slowly() -> AccessToken:
         await anyio.sleep(0.5)

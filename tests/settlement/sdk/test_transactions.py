@@ -13,15 +13,11 @@ from uuid import UUID
 import anyio
 import pytest
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import (
-    ServiceBusError,
-)
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management, transactions
-from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
 from sbnotebook.settlement.wire.encoding import payload_of
@@ -71,18 +67,6 @@ async def test_a_close_that_is_cut_off_ends_the_connection(own: AsyncNamespace, 
             cut.cancel()
             await line.close()
         assert socket.writer is None
-
-
-@pytest.mark.parametrize("refusal", ["rejected", "in_state"])
-async def test_work_that_is_refused_says_why(
-    own: AsyncNamespace, emulator: RunningEmulator, line: TransactionLine, refusal: Any
-) -> None:
-    emulator.faults.transaction_refusal = refusal
-    emulator.faults.entity("orders").reject_nth = 1
-    emulator.faults.entity("orders").reject_condition = "amqp:resource-limit-exceeded"
-    with pytest.raises(ServiceBusError) as caught:
-        await line.begin(payload_of(Message(body=b"clone")), await token_of(own))
-    assert condition_of(caught.value)[0] == "amqp:resource-limit-exceeded"
 
 
 async def test_a_token_is_refreshed_in_the_middle_of_a_transaction(own: AsyncNamespace, line: TransactionLine) -> None:
