@@ -1,4 +1,4 @@
-"""Waiting for what has no event."""
+"""Waiting where there is no event."""
 
 from __future__ import annotations
 

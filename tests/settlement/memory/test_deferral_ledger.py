@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import getpass
 import platform
+import signal
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -9,8 +11,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import anyio
 import pytest
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import (
     Complete,
     DeadLetter,
@@ -93,3 +97,38 @@ async def test_ledger_unwritable_journal_keeps_outcomes(
     found = await queue.deferred()
     assert found.messages.keys() == ({1, 2, 3} if isinstance(decision, Defer) else set())
     assert {number: entry.confirmed for number, entry in found.entries.items()} == left
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from sbnotebook.model import Defer
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal
+
+async def main() -> None:
+    namespace = AsyncNamespace(Connection(sys.argv[1]), journal=Journal(Path(sys.argv[2])))
+    async with namespace.entity(sys.argv[3]).batch() as batch:
+        await batch.receive(2)
+        await batch.settle(Defer())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.anyio
+async def test_deferrals_survive_the_process_and_the_loss_of_the_journal(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, tmp_path: Path
+) -> None:
+    queue = await filled_queue(namespace, "survives", 2)
+    arguments = [shared_emulator.connection_string, str(tmp_path / "journal.sqlite"), queue.address.path]
+    done = await anyio.run_process([sys.executable, "-c", KILLED, *arguments], check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    found = await queue.deferred()
+    assert (len(found.messages), found.orphans, found.gone) == (2, (), ())
+    assert all(entry.confirmed for entry in found.entries.values())
+    namespace.journal.close()
+    (tmp_path / "journal.sqlite").unlink()
+    found = await queue.deferred()
+    assert len(found.orphans) == 2
+    assert (await queue.plan_deferred(found.orphans, Complete()).apply()).settled == 2

@@ -123,7 +123,7 @@ async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
                     assert time.monotonic() - began >= 0.7
 
                 tasks.start_soon(drain)
-                await until(lambda: bool(link._incoming_flow != before))
+                await until(lambda: link._incoming_flow is not before)
                 for handle, credit in ((None, 0), (link.handle, 5)):
                     await link._incoming_flow([0, 100, 0, 100, handle, 0, credit, 0, False, False, None])
         finally:
