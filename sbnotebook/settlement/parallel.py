@@ -33,12 +33,16 @@ async def in_parallel(function: Callable[[T], Awaitable[R]], items: Iterable[T],
         async with limiter:
             results[place] = await function(item)
 
+    error: BaseException | None = None
     try:
         async with anyio.create_task_group() as tasks:
             for place, item in enumerate(items):
                 tasks.start_soon(call, place, item)
     except BaseExceptionGroup as group:
-        raise _first(group) from None
+        error = _first(group)
+    if error is not None:
+        # Not in the block above: of an error whose context is a group, IPython shows every frame.
+        raise error
     return [results[place] for place in sorted(results)]
 
 
