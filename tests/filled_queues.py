@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 
 __all__ = [
+    "dead_letter_queue",
     "deferred_queue",
     "delivery_counts",
     "filled_client_queue",
@@ -54,6 +55,22 @@ def filled_client_queue(
     queue = namespace.entity(name)
     assert queue.send(_numbered(messages), max_in_flight=1, show_progress=False).ok
     return queue
+
+
+def dead_letter_queue(
+    namespace: Namespace,
+    name: str,
+    messages: int | Sequence[bytes | Message],
+    *,
+    reason: str = "Bad",
+    description: str | None = None,
+    **options: Any,
+) -> Entity:
+    """Create a queue with messages as :func:`filled_client_queue` does, dead-letter them, and return where they are."""
+    queue = filled_client_queue(namespace, name, messages, **options)
+    with queue.lock(messages if isinstance(messages, int) else len(messages)) as batch:
+        batch.dead_letter(reason=reason, description=description).raise_for_failures()
+    return namespace.entity(queue.address.dead_letter)
 
 
 def partly_deferred_queue(namespace: Namespace, name: str, count: int, *, deferred: int) -> Entity:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.settlement import Connection, Journal
+from tests.namespaces import opened
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +20,5 @@ def shared_emulator() -> Iterator[RunningEmulator]:
 
 @pytest.fixture
 def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> Iterator[Namespace]:
-    target = Target(Connection(shared_emulator.connection_string), "a test")
-    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+    with opened(shared_emulator.connection_string, tmp_path) as namespace:
         yield namespace

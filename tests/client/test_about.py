@@ -10,7 +10,6 @@ from tests.azure import HOST
 from tests.settlement.connecting.test_sign_in import Credential, with_account
 
 SECRET = "c2VjcmV0a2V5"
-NOBODY_THERE = f"Endpoint=sb://127.0.0.1:1/;SharedAccessKeyName=reader;SharedAccessKey={SECRET}"
 
 
 def test_connect_warns_of_a_sign_in_that_is_not_confirmed(

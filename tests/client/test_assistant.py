@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.client import Namespace
+from sbnotebook.client import Namespace, connect
 from sbnotebook.client.assistant import NOTICE, Assistant
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Message
-from sbnotebook.settlement import Connection
 from sbnotebook.testing.hostile import hostile_messages, hostile_texts
 from tests.chances import IS_THOROUGH
+from tests.filled_queues import dead_letter_queue
 
 SECRET = "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0a2V5"
 INJECTIONS = [
@@ -32,12 +31,9 @@ class Clock:
 
 
 def letters(namespace: Namespace, name: str, messages: list[Message] | int = 3, reason: str = "Invalid") -> None:
-    namespace.create_queue(name)
-    many = [Message(body=b'{"n": %d, "mail": "ada@example.com"}' % n) for n in range(messages)] \
-        if isinstance(messages, int) else messages  # fmt: skip
-    namespace.entity(name).send(many, max_in_flight=1, show_progress=False).raise_for_failures()
-    with namespace.entity(name).lock(len(many)) as batch:
-        batch.dead_letter(reason=reason).raise_for_failures()
+    if isinstance(messages, int):
+        messages = [Message(body=b'{"n": %d, "mail": "ada@example.com"}' % n) for n in range(messages)]
+    dead_letter_queue(namespace, name, messages, reason=reason)
 
 
 def asked(assistant: Assistant, tool: str, **arguments: Any) -> dict[str, Any]:
@@ -207,7 +203,7 @@ def test_a_plan_runs_only_in_its_own_namespace(namespace: Namespace) -> None:
     assistant = Assistant(lambda: current, may_plan=True)
     digest = proposed(assistant, "here")
     assistant.confirm(digest)
-    with running() as other, Namespace(Target(Connection(other.connection_string), "another")) as elsewhere:
+    with running() as other, connect(other.connection_string) as elsewhere:
         letters(elsewhere, "here")
         current = elsewhere
         assert "not as planned" in refused(assistant, "apply", digest=digest)
@@ -218,8 +214,7 @@ def test_a_plan_cannot_be_confirmed_where_writing_is_off(
     shared_emulator: RunningEmulator, namespace: Namespace
 ) -> None:
     letters(namespace, "readable")
-    connection = Connection(shared_emulator.connection_string, write=False)
-    with Namespace(Target(connection, "a test")) as reading:
+    with connect(shared_emulator.connection_string, write=False) as reading:
         assistant = Assistant(lambda: reading, may_plan=True)
         digest = proposed(assistant, "readable")
         with pytest.raises(ValueError, match="Writing is off"):

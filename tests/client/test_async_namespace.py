@@ -7,14 +7,12 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
-import anyio.lowlevel
 import pandas as pd
 import pytest
 
 from sbnotebook import AsyncNamespace
 from sbnotebook.client import AsyncEntity
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import ReceivedMessage
 
 pytestmark = pytest.mark.anyio
 
@@ -62,21 +60,6 @@ async def test_a_forgotten_batch_is_released(namespace: AsyncNamespace, orders: 
     with anyio.fail_after(20):
         async with await letters.lock(3, max_wait=10) as again:
             assert [message.delivery_count for message in again] == [0, 0, 0]
-
-
-async def test_a_function_may_be_asynchronous(namespace: AsyncNamespace, orders: AsyncEntity) -> None:
-    seen: list[bytes] = []
-    all_seen = anyio.Event()
-
-    async def work(message: ReceivedMessage) -> None:
-        await anyio.lowlevel.checkpoint()
-        seen.append(message.body)
-        if len(seen) == 3:
-            all_seen.set()
-
-    async with await letters_of(namespace, orders).start_processing(work) as consumer:
-        await all_seen.wait()
-    assert consumer.report.settled == 3
 
 
 async def test_copies_notes_and_searches_have_await(

@@ -9,7 +9,6 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,50 +16,16 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.async_batch import AsyncLockedBatch, close_batches
 from sbnotebook.client.portal import run
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import BatchClosedError, ConfigurationError
-from sbnotebook.model import Complete, DeadLetter, LockedMessage, OutcomeStatus
-from sbnotebook.settlement import Connection, Journal, LockEvent, LockEventKind
+from sbnotebook.model import Complete, DeadLetter, OutcomeStatus
 from tests.filled_queues import filled_client_queue, session_messages
-
-
-def open_namespace(emulator: RunningEmulator, journal: Path) -> Namespace:
-    return Namespace(Target(Connection(emulator.connection_string), "a test"), journal=Journal(journal))
-
-
-def test_closing_reports_the_release_and_warns_of_nothing(namespace: Namespace) -> None:
-    filled_client_queue(namespace, "closed", 2)
-    batch = namespace.entity("closed").lock(2)
-    assert batch.release_report is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        batch.close()
-        batch.close()
-    assert batch.release_report is not None
-    assert batch.release_report.settled == 2
-
-
-def test_locks_are_extended_and_say_when_they_end(namespace: Namespace) -> None:
-    filled_client_queue(namespace, "extended", 2)
-    with namespace.entity("extended").lock(2, renew_for="1m") as batch:
-        before = batch.renew_until
-        ends = batch.lock_ends
-        assert list(ends) == [message.sequence_number for message in batch.messages]
-        assert all(end > datetime.now(UTC) for end in ends.values())
-        assert batch.extend("30m") == batch.renew_until > before
-        assert batch.is_open
-    assert not batch.is_open
-    assert batch.lock_ends == {}
-    with pytest.raises(BatchClosedError):
-        batch.extend("30m")
+from tests.namespaces import opened
 
 
 def test_batch_warns_of_unreleased_messages(tmp_path: Path) -> None:
     with running() as emulator:
-        namespace = open_namespace(emulator, tmp_path / "journal.sqlite")
-        filled_client_queue(namespace, "stuck", 3)
-        batch = namespace.entity("stuck").lock(3)
+        namespace = opened(emulator.connection_string, tmp_path)
+        batch = filled_client_queue(namespace, "stuck", 3).lock(3)
     with pytest.warns(UserWarning, match=r"3 of 3 messages of stuck could not be released.* UTC.*delivery count"):
         batch.close()
     namespace.close()
@@ -69,9 +34,8 @@ def test_batch_warns_of_unreleased_messages(tmp_path: Path) -> None:
 def test_closing_a_namespace_closes_its_batches_and_no_others(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
-    filled_client_queue(namespace, "left-open", 2)
-    kept = namespace.entity("left-open").lock(1)
-    other = open_namespace(shared_emulator, tmp_path / "other.sqlite")
+    kept = filled_client_queue(namespace, "left-open", 2).lock(1)
+    other = opened(shared_emulator.connection_string, tmp_path / "other")
     batch = other.entity("left-open").lock(1)
     other.close()
     assert batch.release_report is not None
@@ -84,10 +48,8 @@ def test_open_batch_is_released_at_exit(namespace: Namespace, shared_emulator: R
     filled_client_queue(namespace, "exit", 2)
     script = """
         import sys
-        from sbnotebook.client import Namespace
-        from sbnotebook.client.targets import Target
-        from sbnotebook.settlement import Connection
-        batch = Namespace(Target(Connection(sys.argv[1]), "a test")).entity("exit").lock(2)
+        from sbnotebook import connect
+        batch = connect(sys.argv[1]).entity("exit").lock(2)
         print(len(batch))
     """
     ended = subprocess.run(
@@ -110,8 +72,7 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def test_forgotten_batch_is_released_with_a_warning(namespace: Namespace) -> None:
-    filled_client_queue(namespace, "forgotten", 2)
-    batch = namespace.entity("forgotten").lock(2)
+    batch = filled_client_queue(namespace, "forgotten", 2).lock(2)
     inner = batch.asynchronous._batch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     with pytest.warns(  # noqa: PT031 (nothing else warns)
         ResourceWarning, match=r"A batch of forgotten was forgotten .* its 2 messages are released"
@@ -136,25 +97,6 @@ def test_plan_keeps_its_batch_alive(namespace: Namespace) -> None:
     assert len(namespace.entity("planned").peek(show_progress=False)) == 0
 
 
-def test_events_are_told_to_synchronous_code(tmp_path: Path) -> None:
-    told: list[LockEvent] = []
-    with running() as emulator:
-        namespace = open_namespace(emulator, tmp_path / "journal.sqlite")
-        filled_client_queue(namespace, "told", 2)
-        with namespace.entity("told").lock(2) as batch:
-            assert batch.status.kind is LockEventKind.RENEWING
-            leave = batch.watch(told.append)
-            emulator.lose_locks("told")
-            report = batch.complete()
-            assert set(report.counts) == {OutcomeStatus.LOCK_LOST}
-            wait_until(lambda: told)
-            assert told == list(batch.events)
-            assert told[0].kind is LockEventKind.LOST
-            assert set(told[0].sequence_numbers) == set(batch.lost) == {1, 2}
-            leave()
-        namespace.close()
-
-
 def test_a_batch_that_cannot_be_closed_leaves_no_other_open(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,33 +112,6 @@ def test_a_batch_that_cannot_be_closed_leaves_no_other_open(
     with pytest.raises(OSError, match="No network"):
         run(close_batches)
     assert [batch.is_open for batch in batches] == [False] * 3
-
-
-def test_showing_a_batch_copies_only_what_is_shown(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    filled_client_queue(namespace, "shown-in-part", 60)
-    copied: list[int] = []
-    changed = LockedMessage.with_changes
-
-    def count(message: LockedMessage, **changes: object) -> LockedMessage:
-        copied.append(message.sequence_number)
-        return changed(message, **changes)
-
-    with namespace.entity("shown-in-part").lock(60) as batch:
-        monkeypatch.setattr(LockedMessage, "with_changes", count)
-        assert "60" in repr(batch)
-        assert len(copied) == 20
-
-
-@pytest.mark.parametrize("wait", [0, -1, "0s"])
-def test_a_wait_is_longer_than_nothing(namespace: Namespace, wait: float | str) -> None:
-    filled_client_queue(namespace, f"waited-for-{wait}", 1)
-    queue = namespace.entity(f"waited-for-{wait}")
-    with queue.lock(1) as batch, pytest.raises(ConfigurationError, match="max_wait"):
-        batch.receive(1, max_wait=wait)
-    with pytest.raises(ConfigurationError, match="max_wait"):
-        queue.next_session(max_wait=wait)
-    with pytest.raises(ConfigurationError, match="max_wait"):
-        queue.lock(1, max_wait=wait)
 
 
 @pytest.mark.parametrize(
@@ -240,14 +155,3 @@ def test_session_is_held_and_its_messages_settled(namespace: Namespace) -> None:
         session.set_state(None)
         assert session.get_state() is None
     assert {message.message_id: message.delivery_count for message in queue.peek()} == {"m1": 0, "m2": 0}
-
-
-def test_closed_session_says_so(namespace: Namespace) -> None:
-    queue = filled_client_queue(namespace, "closed-session", session_messages("a"), requires_session=True)
-    session = queue.session("a")
-    session.close()
-    assert session.session_id == "a"
-    with pytest.raises(BatchClosedError):
-        session.get_state()
-    with pytest.raises(BatchClosedError):
-        session.receive(1)

@@ -6,17 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 
 from sbnotebook.client import Messages, Namespace
-from sbnotebook.client.choosing import chosen
-from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
-from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus
-from tests.filled_queues import filled_client_queue
+from sbnotebook.errors import DecisionError
+from sbnotebook.model import Complete, Message
+from tests.filled_queues import dead_letter_queue, filled_client_queue
 
-ORDERS = EntityAddress("orders")
 FORMS: dict[str, Callable[[Messages], Any]] = {
     "a list of numbers": lambda found: [message.sequence_number for message in found],
     "a Series": lambda found: found.to_pandas()["sequence_number"],
@@ -40,10 +36,7 @@ FORMS: dict[str, Callable[[Messages], Any]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_chooses_the_same_messages(namespace: Namespace, form: str) -> None:
     name = f"chosen-{list(FORMS).index(form)}"
-    queue = filled_client_queue(namespace, name, 6)
-    with queue.lock(6) as batch:
-        batch.dead_letter(reason="Bad")
-    letters = namespace.entity(f"{name}/$dlq")
+    letters, queue = dead_letter_queue(namespace, name, 6), namespace.entity(name)
     meant = letters.peek(where="subject = 'odd'")
     assert len(meant) == 3
 
@@ -71,13 +64,6 @@ def test_one_message_row_number_or_group_is_enough(namespace: Namespace) -> None
     assert len(letters.resubmit(report[0].sequence_number, to="single")) == 1
 
 
-def test_numbers_that_are_not_there_are_reported(namespace: Namespace) -> None:
-    queue = filled_client_queue(namespace, "gone", 2)
-    plan = queue.resubmit([1, 4711])
-    assert "Of the chosen messages, 1 is not in the entity" in repr(plan)
-    assert [outcome.status for outcome in plan.apply()] == [OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND]
-
-
 def test_messages_of_another_entity_are_refused(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "mine", 2)
     other = filled_client_queue(namespace, "theirs", 2).peek()
@@ -88,48 +74,16 @@ def test_messages_of_another_entity_are_refused(namespace: Namespace) -> None:
         batch.complete(other.to_pandas())
 
 
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ("subject = 'UA'", "is not a sequence number"),
-        ([1, None], "'None' is not a sequence number"),
-        ([True], "'True' is not a sequence number"),
-        ([1.5], "'1.5' is not a sequence number"),
-        (float("nan"), "'nan' is not a sequence number"),
-        (None, "'None' is not a sequence number"),
-        (pd.DataFrame({"number": [1]}), "no column sequence_number"),
-        (pa.table({"number": [1]}), "no column sequence_number"),
-        ([object()], "is not a sequence number"),
-    ],
-)
-def test_anything_else_is_refused(wrong: Any, said: str) -> None:
-    with pytest.raises((ConfigurationError, DecisionError)) as caught:
-        chosen(wrong, ORDERS)
-    assert said in str(caught.value)
-    assert "give messages, sequence numbers" in str(caught.value)
-
-
-def test_a_batch_refuses_messages_that_it_does_not_hold(namespace: Namespace) -> None:
-    queue = filled_client_queue(namespace, "not-held", 3)
-    with queue.lock(2) as batch:
-        with pytest.raises(DecisionError, match="1 of the chosen messages are not held here"):
-            batch.complete([1, 3])
-        assert len(batch.messages) == 2
-    for settle in (batch.complete, batch.abandon, batch.dead_letter, batch.defer, batch.release):
-        with pytest.raises(BatchClosedError, match="closed and holds no messages"):
-            settle()
-    assert len(queue.peek()) == 3
-
-
 def test_deferred_and_scheduled_messages_are_chosen_alike(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "aside", 4)
-    queue.defer_all().apply()
+    assert len(queue.defer_all(before="1h")) == 0
+    queue.defer_all(where="body_text <> '3'").apply()
     deferred = queue.deferred()
     assert deferred.complete(1).apply().settled == 1
     assert queue.deferred().dead_letter(deferred.to_pandas()["sequence_number"][1:2]).apply().settled == 1
-    queue.schedule([Message(), Message()], delay="1h")
+    queue.schedule([Message(), Message(subject="late")], delay="1h")
     assert queue.cancel_scheduled(queue.scheduled().to_pandas().iloc[:1]).apply().settled == 1
-    assert len(queue.scheduled()) == 1
+    assert len(queue.scheduled(where="subject = 'late'")) == 1
 
 
 def test_an_expression_chooses_active_messages(namespace: Namespace) -> None:
@@ -137,10 +91,6 @@ def test_an_expression_chooses_active_messages(namespace: Namespace) -> None:
     queue.schedule(Message(subject="odd"), delay="1h")
     assert len(queue.resubmit(where="subject = 'odd'")) == 2
     assert queue.pick(None, Complete(), where="subject = 'odd'").apply().settled == 2
-    with pytest.raises(ConfigurationError, match="Choose the messages by where"):
-        queue.resubmit()
-    with pytest.raises(ConfigurationError, match="Choose the messages by where"):
-        queue.pick([1], Complete(), where="true")
 
 
 def test_one_lock_is_settled_by_its_token(namespace: Namespace) -> None:

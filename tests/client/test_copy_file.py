@@ -18,7 +18,7 @@ import sbnotebook as sb
 from sbnotebook.amqp import Symbol, ULong
 from sbnotebook.client import Namespace, copy_file, read_copy
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
+from sbnotebook.emulator.entities import SubscriptionOptions
 from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
@@ -223,16 +223,3 @@ def test_lines_end_at_the_limit_of_all_bytes(tmp_path: Path) -> None:
         list(copy_file._Lines(file, left=20))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     with path.open("rb") as file:
         assert len(list(copy_file._Lines(file, left=27))) == 3  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def test_saved_queue_keeps_its_options(namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path) -> None:
-    options = QueueOptions(5_000, 3, requires_duplicate_detection=True, max_message_size_kb=1024)
-    shared_emulator.create_queue("optioned", options)
-    namespace.entity("optioned").send(["x"]).raise_for_failures()
-    with namespace.copy_to("emulator", "optioned") as copy:
-        path = copy.save(tmp_path / "optioned.sbcopy")
-    (space,) = json.loads(path.read_text().splitlines()[0])["entities"]["UserConfig"]["Namespaces"]
-    properties = space["Queues"][0]["Properties"]
-    assert (properties["LockDuration"], properties["MaxDeliveryCount"]) == ("PT5S", 3)
-    assert properties["RequiresDuplicateDetection"] is True
-    assert properties["MaxMessageSizeInKilobytes"] == 1024

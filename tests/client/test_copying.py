@@ -171,31 +171,12 @@ def test_unreadable_messages_are_left_out_and_named(namespace: Namespace, shared
         namespace.copy_to("emulator", "partly", 77)
 
 
-def test_masked_values_never_reach_the_copy(namespace: Namespace) -> None:
-    messages = [Message(body=body, correlation_id="ada@example.com") for body in BODIES]
-    queue = filled_client_queue(namespace, "secret", [*messages, Message(body=b"no JSON of ada@example.com")])
-    with namespace.copy_to("emulator", "secret", mask=["$.email", "correlation_id"]) as copy:
-        found = copy.entity("secret").peek()
-        emails = [json.loads(message.body)["email"] for message in found[:3]]
-        assert emails[0] == emails[2] == found[0].correlation_id != emails[1]
-        assert copy.masked == {"$.email": 3, "correlation_id": 3}
-        assert copy.masked_whole == 1
-        assert "example.com" not in repr(found.to_pandas().to_dict("records"))
-    assert b"ada@example.com" in queue.peek()[0].body
-
-
 def test_copy_is_refused_in_a_sentence(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = filled_client_queue(namespace, "refusing", BODIES)
     first = queue.peek()[0].sequence_number
     before = emulators()
-    wrong: list[tuple[type[Exception], str, dict[str, Any]]] = [
-        (DecisionError, "nothing to copy", {"messages": []}),
-        (DecisionError, r"1 of the chosen messages are not in refusing.*#999999 is", {"messages": [first, 999_999]}),
-        (DecisionError, r"None of the 3 messages has a value at \$\.emial", {"mask": ["$.email", "$.emial"]}),
-    ]
-    for error, match, options in wrong:
-        with pytest.raises(error, match=match):
-            namespace.copy_to("emulator", "refusing", **options)
+    with pytest.raises(DecisionError, match=r"None of the 3 messages has a value at \$\.emial"):
+        namespace.copy_to("emulator", "refusing", mask=["$.email", "$.emial"])
     with pytest.raises(DecisionError, match="are in refusing, and not in refusing/"):
         namespace.copy_to("emulator", "refusing/$dlq", queue.peek())
     monkeypatch.setattr(copying, "MOST", 2)

@@ -7,22 +7,17 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
-from sbnotebook.settlement import Connection, Journal
-from tests.filled_queues import filled_client_queue
+from tests.filled_queues import dead_letter_queue, filled_client_queue
+from tests.namespaces import opened
 
 
 @pytest.fixture
 def emulator() -> Iterator[RunningEmulator]:
     with running(queues=["empty"], topics={"events": ["audit", "billing"]}) as server:
         yield server
-
-
-def connected(emulator: RunningEmulator, folder: Path) -> Namespace:
-    return Namespace(Target(Connection(emulator.connection_string), "a test"), journal=Journal(folder / "journal"))
 
 
 def dead_letter(
@@ -33,7 +28,7 @@ def dead_letter(
 
 
 def test_dead_letters_have_counts_times_causes_and_growth(emulator: RunningEmulator, tmp_path: Path) -> None:
-    with connected(emulator, tmp_path) as namespace:
+    with opened(emulator.connection_string, tmp_path) as namespace:
         filled_client_queue(namespace, "orders", 12)
         namespace.entity("events").send([Message(body=b"x")] * 2, show_progress=False)
         dead_letter(namespace, "orders", 6, "Invalid")
@@ -68,17 +63,13 @@ def test_dead_letters_have_counts_times_causes_and_growth(emulator: RunningEmula
 
 
 def test_a_sample_says_so_and_the_newest_is_found(emulator: RunningEmulator, tmp_path: Path) -> None:
-    with connected(emulator, tmp_path) as namespace:
-        orders = filled_client_queue(namespace, "orders", 60)
-        dead_letter(namespace, "orders", 60, "Late")
-        gaps = namespace.entity("orders/$dlq").peek(where="sequence_number % 7 = 0")
-        namespace.entity("orders/$dlq").purge(where="sequence_number % 7 = 0").apply(show_progress=False)
-        assert orders
-        assert len(gaps) == 8
+    with opened(emulator.connection_string, tmp_path) as namespace:
+        orders = dead_letter_queue(namespace, "orders", 60, reason="Late", description="Order 17 is late")
+        assert orders.purge(where="sequence_number % 7 = 0").apply(show_progress=False).settled == 8
 
         (queue,) = namespace.dead_letters("orders", sample=5)
 
-        last = namespace.entity("orders/$dlq").peek()[-1]
+        last = orders.peek()[-1]
         assert (queue.count, queue.sampled, queue.newest) == (52, 5, last.enqueued_time)
         assert queue.words == "of the first 5: Late: Order <n> is late (5)"
 
@@ -86,12 +77,11 @@ def test_a_sample_says_so_and_the_newest_is_found(emulator: RunningEmulator, tmp
 @pytest.mark.thorough  # it asserts a time
 def test_queues_are_looked_at_in_parallel(emulator: RunningEmulator, tmp_path: Path) -> None:
     names = [f"queue-{number}" for number in range(10)]
-    with connected(emulator, tmp_path) as namespace:
+    with opened(emulator.connection_string, tmp_path) as namespace:
         for name in names:
-            filled_client_queue(namespace, name, 1)
-            dead_letter(namespace, name, 1, "Bad")
+            dead_letter_queue(namespace, name, 1)
     emulator.faults.network_delay_ms = 150
-    with connected(emulator, tmp_path) as namespace:
+    with opened(emulator.connection_string, tmp_path) as namespace:
         began = time.monotonic()
         assert len(namespace.dead_letters()) == len(names)
         taken = time.monotonic() - began
@@ -103,9 +93,8 @@ def test_queues_are_looked_at_in_parallel(emulator: RunningEmulator, tmp_path: P
 
 
 def test_reports_escape_what_messages_say(emulator: RunningEmulator, tmp_path: Path) -> None:
-    with connected(emulator, tmp_path) as namespace:
-        filled_client_queue(namespace, "orders", 1)
-        dead_letter(namespace, "orders", 1, "<script>alert(1)</script> | [x](http://bad)")
+    with opened(emulator.connection_string, tmp_path) as namespace:
+        dead_letter_queue(namespace, "orders", 1, reason="<script>alert(1)</script> | [x](http://bad)")
         letters = namespace.dead_letters()
         page, text = letters.to_html(), letters.to_markdown()
         assert "<script" not in page

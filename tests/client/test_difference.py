@@ -4,7 +4,7 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Message
+from sbnotebook.model import DeadLetter, Message
 from tests.filled_queues import filled_client_queue
 
 
@@ -29,20 +29,6 @@ def test_a_dead_letter_is_compared_with_the_last_good_message(namespace: Namespa
     assert namespace.diff("compared/$dlq", 1, 4, other_entity="compared").other.subject == "other"
     assert len(namespace.diff("compared", 2, 2)) == 0
     assert list(found.to_pandas().columns) == ["field", "one", "other"]
-
-
-def test_messages_that_are_not_there_are_told(namespace: Namespace) -> None:
-    filled_client_queue(namespace, "alone", 1)
-    with namespace.entity("alone").lock(1) as batch:
-        batch.dead_letter(reason="Bad")
-    for arguments, words in (
-        (("alone/$dlq", 1), "no message with the subject 'even' in alone to compare with"),
-        (("alone/$dlq", 9), r"There is no message 9 in alone/\$dlq: it was removed"),
-        (("alone", 9), "There is no message 9 in alone"),
-        (("alone/$dlq", 1, 5), r"There is no message 5 in alone/\$dlq"),
-        (("alone/$dlq", "x"), "A sequence number is a whole number"),
-    ):
-        with pytest.raises(ConfigurationError, match=words):
-            namespace.diff(*arguments)  # type: ignore[arg-type]
-    with pytest.raises(ConfigurationError, match="Give the sequence number in the other entity"):
-        namespace.diff("alone/$dlq", 1, other_entity="alone")
+    namespace.entity("compared").pick([2, 3], DeadLetter("NoSum")).apply()
+    with pytest.raises(ConfigurationError, match="no message with the subject \"it's due\" in compared to compare with"):
+        namespace.diff("compared/$dlq", 1)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gzip
 import inspect
-import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -31,9 +28,8 @@ from sbnotebook.amqp import (
     encode,
 )
 from sbnotebook.client import Entity, LockedBatch, Namespace
-from sbnotebook.client.coercions import start_time, time_to_come
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, Complete, Message, OutcomeStatus
 from sbnotebook.model.decimals import decimal_bytes
 from sbnotebook.settlement import edit_json
@@ -42,9 +38,7 @@ from tests.filled_queues import filled_client_queue
 
 
 def test_receive_and_delete_keeps_messages_in_the_archive(namespace: Namespace) -> None:
-    namespace.create_queue("deleted")
-    queue = namespace.entity("deleted")
-    assert queue.send([Message(body=b"%d" % n) for n in range(3)], show_progress=False).ok
+    queue = filled_client_queue(namespace, "deleted", 3)
     with pytest.warns(UserWarning, match="Receive-and-delete removes") as caught:
         taken = queue.receive_and_delete(5, max_wait=0.5)
     assert caught[0].filename == __file__
@@ -61,31 +55,13 @@ def test_interrupt_has_the_received_messages(namespace: Namespace, shared_emulat
             time.sleep(0.01)
         signal.raise_signal(signal.SIGINT)
 
-    namespace.create_queue("interrupted")
-    queue = namespace.entity("interrupted")
-    assert queue.send([Message(body=b"x")] * 3, show_progress=False).ok
+    queue = filled_client_queue(namespace, "interrupted", 3)
     threading.Thread(target=press_stop).start()
     with pytest.raises(KeyboardInterrupt) as interrupt:
         queue.receive_and_delete(100, max_wait=30)
     found: Any = interrupt.value
     assert len(found.messages) == 3
     assert "3 messages were received before" in found.__notes__[0]
-
-
-def test_defer_all_defers_all_or_the_chosen(namespace: Namespace) -> None:
-    namespace.create_queue("to-defer")
-    queue = namespace.entity("to-defer")
-    sent = [Message(message_id=f"m{n}", subject=("even", "odd")[n % 2]) for n in range(6)]
-    assert queue.send(sent, max_in_flight=1, show_progress=False).ok
-    plan = queue.defer_all(where="subject = 'odd'", max_messages=2, show_progress=False)
-    assert "defer 2 messages of to-defer: 2 active" in repr(plan)
-    assert plan.apply(show_progress=False).settled == 2
-    assert [message.message_id for message in queue.deferred(show_progress=False)] == ["m1", "m3"]
-    assert len(queue.defer_all(before="1h", show_progress=False)) == 0
-    assert queue.defer_all(show_progress=False).apply(show_progress=False).settled == 4
-    assert len(queue.deferred(show_progress=False)) == 6
-    with pytest.raises(ConfigurationError):
-        queue.defer_all(where="no_such_column = 1", show_progress=False)
 
 
 def test_peek_returns_as_many_matching_messages_as_asked_for(namespace: Namespace) -> None:
@@ -129,14 +105,15 @@ def test_a_loop_over_parts_ends_while_the_consumer_still_fails(namespace: Namesp
         next(letters.parts(0))
 
 
+NUMBERS = [*(str(n).encode("utf-16") for n in range(5)), b"\xff"]
+
+
 def number(body: bytes) -> dict[str, int]:
     return {"n": int(body.decode("utf-16"))}
 
 
 def test_peek_decodes_before_it_filters(namespace: Namespace) -> None:
-    namespace.create_queue("decoded")
-    entity = namespace.entity("decoded")
-    entity.send([*(str(n).encode("utf-16") for n in range(5)), b"\xff"])
+    entity = filled_client_queue(namespace, "decoded", NUMBERS)
     found = entity.peek(2, decode=number, where="(body_json->>'$.n')::int > 1")
     assert found.to_arrow().column("body_text").to_pylist() == ['{"n":2}', '{"n":3}']
     assert [message.body.decode("utf-16") for message in found] == ["2", "3"]
@@ -158,9 +135,7 @@ def test_an_entity_without_messages_has_the_column_of_errors(namespace: Namespac
 
 
 def test_parts_and_find_decode_before_they_filter(namespace: Namespace) -> None:
-    namespace.create_queue("decoded-in-parts")
-    entity = namespace.entity("decoded-in-parts")
-    entity.send([*(str(n).encode("utf-16") for n in range(5)), b"\xff"])
+    entity = filled_client_queue(namespace, "decoded-in-parts", NUMBERS)
     even = "(body_json->>'$.n')::int % 2 = 0"
     parts = [[message.body.decode("utf-16") for message in part] for part in entity.parts(2, where=even, decode=number)]
     assert parts == [["0", "2"], ["4"]]
@@ -171,35 +146,6 @@ def test_parts_and_find_decode_before_they_filter(namespace: Namespace) -> None:
 
 
 # ----------------------------------------------------------------
-
-
-def test_a_time_in_the_past_is_refused(namespace: Namespace) -> None:
-    namespace.create_queue("past")
-    queue = namespace.entity("past")
-    for at in ("2020-01-01", datetime(2020, 1, 1, tzinfo=UTC)):
-        with pytest.raises(ConfigurationError, match="2020-01-01 00:00 UTC is in the past"):
-            queue.schedule("x", at=at)
-        with pytest.raises(ConfigurationError, match="2020-01-01 00:00 UTC is in the past"):
-            queue.plan_send("x", at=at)
-    assert queue.schedule("x", at="2099-12-31T08:00").ok
-    now = datetime(2026, 1, 31, tzinfo=UTC)
-    assert time_to_come(now - timedelta(seconds=30), now) == now - timedelta(seconds=30)
-
-
-def test_times_and_durations_both_say_since_when() -> None:
-    assert start_time("2d") == timedelta(days=2)
-    assert start_time("2026-01-31T08:00:00+00:00") == datetime(2026, 1, 31, 8, tzinfo=UTC)
-    assert start_time("2026-01-31") == datetime(2026, 1, 31).astimezone()
-    with pytest.raises(ConfigurationError, match="neither a time nor a duration"):
-        start_time("yesterday")
-
-
-def test_undo_takes_an_entity(namespace: Namespace) -> None:
-    queue = filled_client_queue(namespace, "undone", 2)
-    queue.purge().apply()
-    assert namespace.undo("undone").apply().settled == 2
-    with pytest.raises(ConfigurationError, match="one entity"):
-        namespace.undo("undone", entity="other")
 
 
 def test_lock_locks_ten_or_all_or_none(namespace: Namespace) -> None:
@@ -221,22 +167,6 @@ def test_dead_letter_takes_the_name_of_the_sdk(namespace: Namespace) -> None:
         with pytest.raises(ConfigurationError, match="not both"):
             batch.dead_letter(error_description="D", description="E")
     assert namespace.entity("named/$dlq").peek()[0].dead_letter_error_description == "D"
-
-
-def test_names_of_the_sdk_have_a_hint(namespace: Namespace) -> None:
-    queue: Any = filled_client_queue(namespace, "hinted", 1)
-    untyped: Any = namespace
-    with pytest.raises(AttributeError, match=r"There is no receive here: lock\(10\) locks messages"):
-        queue.receive(10)
-    with pytest.raises(AttributeError, match="use peek"):
-        queue.peek_messages()
-    with pytest.raises(AttributeError, match=r"entity\(\"orders\"\) sends"):
-        untyped.get_queue_receiver("hinted")
-    with queue.lock(0) as batch, pytest.raises(AttributeError, match="use complete"):
-        batch.complete_message(1)
-    with pytest.raises(AttributeError, match="no attribute 'peeek'"):
-        queue.peeek()
-    assert not hasattr(queue, "_repr_png_")
 
 
 @pytest.mark.parametrize("kind", [Entity, LockedBatch, Namespace])
@@ -276,90 +206,6 @@ def test_what_matches_nothing_says_what_is_there(shared_emulator: RunningEmulato
     assert reasons in repr(letters.pick(None, Complete(), where="subject = 'x'"))
     assert reasons in namespace.find(["unmatched"], where="subject = 'x'").summary
     assert reasons in repr(namespace.entity("unmatched/$dlq").peek()[:3].where("subject = 'x'"))
-
-
-def test_the_stop_button_gives_everything_back(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
-    shared_emulator.create_queue("stopped-pick")
-    queue = namespace.entity("stopped-pick")
-    queue.send([Message(message_id=f"m{n}") for n in range(500)], batch_size=500)
-    numbers = [message.sequence_number for message in queue.peek()]
-    plan = queue.pick([numbers[0], numbers[-1]], Complete())
-    shared_emulator.faults.entity("stopped-pick").settle_delay_ms = 2_000
-
-    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt) as caught:
-        plan.apply()
-
-    shared_emulator.faults.entity("stopped-pick").settle_delay_ms = 0
-    first, last = caught.value.__dict__["report"]
-    assert last.status in {OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED}
-    left = {message.sequence_number: message.delivery_count for message in queue.peek()}
-    settled = {outcome.sequence_number for outcome in (first, last) if outcome.ok}
-    assert left == {number: 0 for number in numbers if number not in settled}
-    with queue.lock(5) as batch:
-        assert [message.sequence_number for message in batch.messages] == list(left)[:5]
-
-
-def test_interrupted_send_reports_confirmed_and_unsent(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
-    shared_emulator.create_queue("interrupted-send")
-    queue = namespace.entity("interrupted-send")
-    queue.warm(2)
-    shared_emulator.faults.entity("interrupted-send").accept_delay_ms = 200
-    pulled = 0
-
-    def rows() -> Iterator[Message]:
-        nonlocal pulled
-        for number in range(100_000):
-            pulled += 1
-            if number == 6:
-                os.kill(os.getpid(), signal.SIGINT)  # as the notebook's stop button does
-            yield Message(message_id=f"m{number}")
-
-    with pytest.raises(KeyboardInterrupt) as caught:
-        queue.send(rows(), max_in_flight=2, batch_size=1)
-    report = caught.value.__dict__["report"]
-    assert pulled <= 20
-    assert set(report.counts) <= {OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED}
-    assert report.counts[OutcomeStatus.SETTLED] >= 2
-    assert "settled" in caught.value.__notes__[0]
-    confirmed = [outcome.message_id for outcome in report if outcome.ok]
-    assert sorted(message.message_id or "" for message in queue.peek()) == sorted(confirmed)
-    assert queue.send(["and it goes on"]).ok
-
-
-def test_failing_input_reports_what_was_sent(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
-    shared_emulator.create_queue("failing-rows")
-
-    def rows() -> Iterator[str]:
-        yield "first"
-        raise KeyError("second")
-
-    with pytest.raises(KeyError, match="second") as caught:
-        namespace.entity("failing-rows").send(rows())
-    assert caught.value.__dict__["report"].settled == 1
-
-
-def test_messages_are_scheduled_listed_and_cancelled(shared_emulator: RunningEmulator, namespace: Namespace) -> None:
-    shared_emulator.create_queue("later")
-    queue = namespace.entity("later")
-    at = datetime(2099, 1, 1, tzinfo=UTC)
-    timed = queue.schedule(["at a time", "too"], at=at)
-    delayed = queue.schedule([{"row": 1}], delay="90m", rate=100)
-    assert timed.ok
-    assert delayed.ok
-    listed = queue.scheduled()
-    assert [message.scheduled_enqueue_time for message in listed][:2] == [at, at]
-    assert listed[2].body_text == '{"row": 1}'
-    left = (listed[2].scheduled_enqueue_time or at) - datetime.now(UTC)
-    assert timedelta(minutes=80) < left <= timedelta(minutes=90)
-    plan = queue.cancel_scheduled([timed[0].sequence_number or 0, *queue.scheduled(where="body_text = 'too'")])
-    assert str(plan.preview()) == "cancel 2 messages of later."
-    assert plan.apply().ok
-    again = queue.cancel_scheduled(list(plan.messages))
-    assert [outcome.status for outcome in again.apply()] == [OutcomeStatus.NOT_FOUND] * 2
-    assert len(queue.scheduled()) == 1
-    with pytest.raises(DecisionError, match="not both"):
-        queue.schedule(["x"], at=at, delay="5m")
 
 
 # ----------------------------------------------------------------

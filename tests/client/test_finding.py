@@ -6,14 +6,10 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.analysis import query
 from sbnotebook.client import Namespace
-from sbnotebook.client.finding import Search
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import Connection, Journal
+from sbnotebook.model import Message
+from tests.namespaces import opened
 
 ORDER = "order-7"
 
@@ -27,8 +23,7 @@ def emulator() -> Iterator[RunningEmulator]:
 @pytest.fixture(scope="module")
 def namespace(emulator: RunningEmulator, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespace]:
     """One order: placed, failed and resubmitted; paid; and told to a topic; among others."""
-    journal = Journal(tmp_path_factory.mktemp("found") / "journal")
-    with Namespace(Target(Connection(emulator.connection_string), "a test"), journal=journal) as namespace:
+    with opened(emulator.connection_string, tmp_path_factory.mktemp("found")) as namespace:
         orders = namespace.entity("orders")
         orders.send([Message(body=b"{}", message_id=f"m{n}", correlation_id=f"order-{n}") for n in range(300)])
         with orders.lock(None) as batch:
@@ -80,31 +75,9 @@ def test_expressions_limits_and_depth_bound_a_search(namespace: Namespace) -> No
     ]
 
 
-def test_nothing_found_and_wrong_searches_are_told(namespace: Namespace) -> None:
+def test_a_search_that_finds_nothing_says_so(namespace: Namespace) -> None:
     nothing = namespace.find(message_id="nowhere")
     assert repr(nothing).startswith("No message with message_id 'nowhere' in ")
-    for arguments, words in (
-        ({}, "Choose what to find"),
-        ({"message_id": ""}, "message_id is a text that is not empty"),
-        ({"correlation_id": 7}, "correlation_id is a text that is not empty, not '7'"),
-        ({"where": "subjet = 1"}, "did you mean subject"),
-        ({"message_id": "x", "max_messages": 0}, "max_messages is a whole number from 1"),
-        ({"message_id": "x", "entities": "orderz"}, r"'orderz' \(did you mean orders\?\)"),
-    ):
-        with pytest.raises(ConfigurationError, match=words):
-            namespace.find(**arguments)  # type: ignore[arg-type]
-
-
-def test_ids_with_the_same_beginning_are_other_messages() -> None:
-    from sbnotebook.analysis.frames import to_arrow
-    from sbnotebook.model import PeekedMessage
-
-    ids = ["m7", "m70", "m7~1-0123456789abcdef", "m7~x", None]
-    messages = [
-        PeekedMessage(entity=EntityAddress("q"), sequence_number=n, message_id=each) for n, each in enumerate(ids)
-    ]
-    kept = Search(message_id="m7").kept(to_arrow(messages))
-    assert kept["message_id"].to_pylist() == ["m7", "m7~1-0123456789abcdef"]
 
 
 def test_a_search_takes_at_most_as_long_as_peeking(namespace: Namespace) -> None:
@@ -120,30 +93,3 @@ def test_a_search_takes_at_most_as_long_as_peeking(namespace: Namespace) -> None
         assert not namespace.find(places, correlation_id="none")
     # The listing of the entities is in it, too.
     assert time.process_time() - began < 2.5 * peeked + 0.5
-
-
-def test_a_search_of_many_queues_checks_its_expression_once(
-    namespace: Namespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names = [f"many-{number}" for number in range(12)]
-    for number, name in enumerate(names):
-        emulator.create_queue(name)
-        namespace.entity(name).send([Message(body=b'{"number": %d}' % number)] * 2).raise_for_failures()
-    real: Any = query
-    start, ask, started, checks = real._start, real._ask, list[object](), list[str]()  # noqa: SLF001 (counted only)
-
-    def counted_start() -> Any:
-        process = start()
-        started.append(process)
-        return process
-
-    def counted_ask(process: Any, table: Any, expression: str, *rest: Any) -> Any:
-        checks.extend([expression] if not len(table) else [])
-        return ask(process, table, expression, *rest)
-
-    monkeypatch.setattr(query, "_start", counted_start)
-    monkeypatch.setattr(query, "_ask", counted_ask)
-    found = namespace.find(names, where="body_json.number >= 7")
-    assert (len(found), found.looked) == (10, 24)
-    assert len(started) <= 2, "a process for each queue takes longer than peeking them"
-    assert len(checks) <= 2, "both processes may check it at the same time"

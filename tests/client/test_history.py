@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from sbnotebook.client import Namespace, connect
+from sbnotebook.client import Namespace
 from sbnotebook.client.history import Remembered
-from sbnotebook.emulator import running
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import ArchivedCount, ArchiveState, ResubmitEntry
 from tests.filled_queues import filled_client_queue
@@ -62,30 +61,6 @@ def test_history_counts_messages_that_come_back_again_and_again(namespace: Names
     assert "came back 3 times" in repr(namespace.entity("stubborn/$dlq").peek().groups())
 
 
-def test_history_looks_for_clones_in_the_namespace_they_went_to(namespace: Namespace) -> None:
-    filled_client_queue(namespace, "leaving", 3)
-    fail(namespace, "leaving", 3, "NoPrice")
-    letters = namespace.entity("leaving/$dlq")
-    with running(queues=["leaving"]) as emulator, connect(emulator.connection_string) as other:
-        # A queue of the same name is in both namespaces; the clones are in the other one.
-        assert letters.resubmit(letters.peek(), to=other.entity("leaving")).apply(show_progress=False).ok
-        history = namespace.history("leaving/$dlq")
-        assert {entry.fate for entry in history} == {"unknown"}
-        assert f"it was sent to leaving in {other.identity()}: connect" in (history[0].description or "")
-        assert "leaving in emulator:" in repr(history)
-        with other.entity("leaving").lock(2) as batch:
-            batch.complete(where="message_id like 'm0~%'")
-            batch.dead_letter(where="message_id like 'm1~%'", reason="StillNoPrice")
-        found = {entry.message_id: entry for entry in namespace.history("leaving/$dlq", others=[other])}
-        assert {name: entry.fate for name, entry in found.items()} == {
-            "m0": "consumed",
-            "m1": "came back",
-            "m2": "waiting",
-        }
-        assert found["m1"].reason == "StillNoPrice"
-        assert found["m2"].to_namespace == other.identity()
-
-
 def test_history_without_resubmits_and_of_a_deleted_queue(namespace: Namespace) -> None:
     assert repr(namespace.history("never")) == (
         "The journal of this machine has no resubmits from there in the last 30 days."
@@ -107,9 +82,7 @@ def test_remembered_lists_the_actions_of_this_machine(namespace: Namespace) -> N
     nothing = namespace.remembered()
     assert repr(nothing) == "Nothing is remembered on this machine (removed messages for 7 days)."
     assert nothing._repr_html_() == f"<p>{nothing!r}</p>"  # pyright: ignore[reportPrivateUsage]
-    namespace.create_queue("kept")
-    queue = namespace.entity("kept")
-    queue.send(["a", "b", "c", "d"])
+    queue = filled_client_queue(namespace, "kept", 4)
     with queue.lock(4) as batch:
         assert batch.complete(batch.messages[:2]).ok
         assert batch.defer(batch.messages[:1]).ok
@@ -133,9 +106,7 @@ def test_remembered_lists_the_actions_of_this_machine(namespace: Namespace) -> N
 
 
 def test_remembered_lists_deferrals_until_settled(namespace: Namespace) -> None:
-    namespace.create_queue("aside")
-    queue = namespace.entity("aside")
-    queue.send(["a", "b"])
+    queue = filled_client_queue(namespace, "aside", 2)
     with queue.lock(2) as batch:
         assert batch.defer().ok
     ((place, count, last),) = namespace.remembered().deferred

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,23 +11,18 @@ from hypothesis import strategies as st
 from sbnotebook.client import Namespace
 from sbnotebook.client.deferred import DeferredMessages
 from sbnotebook.client.messages import Messages
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.settlement import Connection, Journal
 from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import peeked_messages as any_peeked
 from tests.filled_queues import filled_client_queue
+from tests.namespaces import opened
 
 ORDERS = EntityAddress("orders")
 
 
 def peeked(number: int, **fields: Any) -> PeekedMessage:
     return PeekedMessage(entity=ORDERS, sequence_number=number, **fields)
-
-
-THREE = Messages([peeked(1, subject="a"), peeked(2, subject="b"), peeked(3, subject="a")], where_from="orders")
 
 
 def same(found: Iterable[PeekedMessage], expected: Sequence[PeekedMessage]) -> bool:
@@ -47,47 +41,19 @@ def test_messages_are_a_sequence(held: list[PeekedMessage], part: slice) -> None
     assert same([messages[place] for place in range(len(held))], held)
 
 
-def test_messages_are_chosen_by_an_expression() -> None:
-    chosen = THREE.where("subject = 'a'")
-    assert [message.sequence_number for message in chosen] == [1, 3]
-    assert "orders: 2 messages" in repr(chosen)
-    assert len(THREE.where(None)) == 3
-    with pytest.raises(ConfigurationError, match="subjet"):
-        THREE.where("subjet = 'a'")
-
-
 def test_sql_keeps_numbers_exact_beside_nulls() -> None:
     messages = Messages([peeked(2**53 + 1), peeked(2**53 + 3)])
     frame = messages.sql("select lag(sequence_number) over (order by sequence_number) as before from messages")
     assert frame["before"].to_list()[1] == 2**53 + 1
 
 
-def test_messages_are_shown_as_a_table_and_as_text() -> None:
-    html = THREE._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert html.startswith('<table class="mathjax_ignore tex2jax_ignore">')
-    assert "orders: 3 messages" in html
-    assert repr(THREE).startswith("orders: 3 messages")
-    assert repr(Messages()) == "0 messages"
-
-
-def test_hostile_messages_do_no_harm_when_they_are_shown() -> None:
-    hostile = Messages([peeked(1, subject="<script>\x1b[2J", body=b"<" * 262_144)], where_from="<b>orders</b>")
-    html = hostile._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert "<script>" not in html
-    assert "<b>" not in html
-    assert len(html) + len(repr(hostile)) < 10_000
-    assert repr(hostile).replace("\n", "").isprintable()
-
-
 def test_another_journal_has_orphans_and_knows_gone_messages(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path
 ) -> None:
-    filled_client_queue(namespace, "two-journals", 5)
-    queue = namespace.entity("two-journals")
+    queue = filled_client_queue(namespace, "two-journals", 5)
     with queue.lock(2) as batch:
         batch.defer().raise_for_failures()
-    there = Target(Connection(shared_emulator.connection_string), "a test")
-    with Namespace(there, journal=Journal(tmp_path / "another.sqlite")) as another:
+    with opened(shared_emulator.connection_string, tmp_path / "other") as another:
         same = another.entity("two-journals")
         with same.lock(1) as batch:
             batch.defer().raise_for_failures()
@@ -102,8 +68,7 @@ def test_another_journal_has_orphans_and_knows_gone_messages(
 
 
 def test_a_part_of_deferred_messages_is_settled_like_all_of_them(namespace: Namespace) -> None:
-    filled_client_queue(namespace, "deferred-parts", 8)
-    queue = namespace.entity("deferred-parts")
+    queue = filled_client_queue(namespace, "deferred-parts", 8)
     with queue.lock(8) as batch:
         batch.defer().raise_for_failures()
     found = queue.deferred()

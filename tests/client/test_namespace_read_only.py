@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.client import Namespace, connect
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.errors import ReadOnlyError
 from sbnotebook.model import Complete, Defer, EntityAddress, Resubmit
 from sbnotebook.settlement import Archive, Connection, Journal, Policy, PolicyRow
 from tests.azure import HOST, take_place
+from tests.namespaces import opened
 
 Act = Callable[[Namespace], object]
 QUEUES = {"orders": None, "other": None, "by-session": QueueOptions(requires_session=True)}
@@ -34,15 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("state")
 
 
-def in_folder(emulator: RunningEmulator, folder: Path, *, write: bool) -> Namespace:
-    target = Target(Connection(emulator.connection_string, write=write), "a test")
-    archive = Archive(folder / "archive.sqlite")
-    return Namespace(target, journal=Journal(folder / "journal.sqlite"), archive=archive)
-
-
 @pytest.fixture(scope="module")
 def namespace(emulator: RunningEmulator, folder: Path) -> Iterator[Namespace]:
-    with in_folder(emulator, folder, write=True) as writing:
+    with opened(emulator.connection_string, folder, write=True) as writing:
         orders = writing.entity("orders")
         assert orders.send(["removed", "deferred", "dead", "active"]).ok
         assert writing.entity("by-session").send([{"body": "a", "session_id": "s"}]).ok
@@ -50,7 +44,7 @@ def namespace(emulator: RunningEmulator, folder: Path) -> Iterator[Namespace]:
             for settle, message in zip((batch.complete, batch.defer, batch.dead_letter), batch.messages, strict=True):
                 assert settle([message]).ok
         assert orders.schedule("later", delay="1h").ok
-    with in_folder(emulator, folder, write=False) as looking:
+    with opened(emulator.connection_string, folder, write=False) as looking:
         yield looking
 
 
@@ -117,7 +111,7 @@ ACTS: dict[str, Act] = {
 
 def everything(emulator: RunningEmulator, folder: Path) -> object:
     """All that an act could change: in the entities, in the journal and in the archive."""
-    with in_folder(emulator, folder, write=False) as namespace:
+    with opened(emulator.connection_string, folder, write=False) as namespace:
         archived = Archive(folder / "archive.sqlite").find(namespace.identity())
         unfinished = Journal(folder / "journal.sqlite").unfinished(namespace.identity())
         ledger = [(m.sequence_number, m.state) for m in namespace.entity("orders").deferred()]

@@ -9,7 +9,6 @@ import pytest
 
 from sbnotebook.amqp import Long
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.options import EntityStatus
@@ -24,7 +23,7 @@ from sbnotebook.emulator.entities.rules import (
 )
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
-from sbnotebook.settlement import Connection, Journal
+from tests.namespaces import opened
 
 RULES: dict[str, list[tuple[Filter, SqlAction | None]]] = {
     "all": [(TrueFilter(), None)],
@@ -172,27 +171,10 @@ def test_without_the_right_manage_nothing_is_guessed(shared_emulator: RunningEmu
     shared_emulator.create_topic("kept-route", TopicOptions(authorization_rules=(rule,)))
     host = shared_emulator.connection_string.split(";")[0]
     text = f"{host};SharedAccessKeyName=sender;SharedAccessKey={rule.primary_key};UseDevelopmentEmulator=true"
-    with Namespace(Target(Connection(text), "a test"), journal=Journal(tmp_path / "journal.sqlite")) as own:
+    with opened(text, tmp_path) as own:
         found = own.entity("kept-route").receivers_of("x")
         own.entity("kept-route").send("x").raise_for_failures()
         assert not found.is_lost
         assert "Unknown: kept-route: reading the rules needs the right Manage" in str(found)
         sentence = own.entity("kept-route").plan_send("x").preview().sentence
         assert "unknown which subscriptions take them: reading the rules needs the right Manage" in sentence
-
-
-def test_a_send_to_an_entity_that_is_not_there_says_so(namespace: Namespace) -> None:
-    namespace.create_queue("tryme-route")
-    sentence = namespace.entity("tryit-route").plan_send("x").preview().sentence
-    assert sentence == (
-        f"send 1 message to tryit-route. There is no queue or topic 'tryit-route' in {namespace.host} (did you mean "
-        "tryme-route?): %sb_entities or entities() lists all. %sb_create queue tryit-route creates it."
-    )
-
-
-@pytest.mark.parametrize("address", ["plain-queue", "plain-queue/$dlq", "routed-none/subscriptions/a"])
-def test_only_a_topic_has_receivers(namespace: Namespace, address: str) -> None:
-    if address == "plain-queue":
-        namespace.create_queue(address)
-    with pytest.raises(DecisionError, match="is not a topic"):
-        namespace.entity(address).receivers_of("x")

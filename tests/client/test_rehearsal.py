@@ -20,6 +20,7 @@ from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Message, ReceivedMessage
 from sbnotebook.settlement import RejectMessage, clone_id_of
+from tests.filled_queues import dead_letter_queue
 
 
 def letters_of(namespace: Namespace, address: str, messages: Sequence[Message]) -> Entity:
@@ -70,12 +71,11 @@ def test_rehearse_tells_what_happens_to_each_message(namespace: Namespace, share
 
 
 def test_rehearse_without_a_consumer_shows_what_arrives(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
+    letters = dead_letter_queue(namespace, "tray", orders("even", "odd"))
     only = [Rule("only", SqlFilter("sys.Label <> 'odd'"))]
-    shared_emulator.create_queue("tray")
     shared_emulator.create_topic("narrow")
     shared_emulator.create_subscription("narrow", "some", rules=only)
     shared_emulator.create_subscription("narrow", "on", SubscriptionOptions(forward_to="tray"), rules=only)
-    letters = letters_of(namespace, "tray", orders("even", "odd"))
     rehearsal = namespace.rehearse(letters.resubmit(letters.peek(), to="narrow"))
     assert results(rehearsal) == ["arrived", "refused by a filter"]
 
@@ -113,8 +113,7 @@ def test_rehearse_keeps_sessions_and_limits(namespace: Namespace, shared_emulato
 
 
 def test_rehearse_runs_a_command_with_the_address_of_the_copy(namespace: Namespace, tmp_path: Path) -> None:
-    namespace.create_queue("served")
-    letters = letters_of(namespace, "served", orders("good", "bad"))
+    letters = dead_letter_queue(namespace, "served", orders("good", "bad"))
     script = tmp_path / "consumer.py"
     script.write_text(
         dedent("""
@@ -138,8 +137,7 @@ def test_rehearse_runs_a_command_with_the_address_of_the_copy(namespace: Namespa
 
 
 def test_rehearse_refuses_plans_that_send_nothing(namespace: Namespace) -> None:
-    namespace.create_queue("refused")
-    letters = letters_of(namespace, "refused", orders("one"))
+    letters = dead_letter_queue(namespace, "refused", orders("one"))
     plan = letters.resubmit(letters.peek())
     for wrong in (letters.purge(), letters.resubmit([])):
         with pytest.raises(DecisionError):

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.settlement import Connection, Journal
 from sbnotebook.widgets.blocks import CHOICES, Block, Button, Column, Field, Form, Grid, Menu, Row, nodes_of
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.renderers.terminal import text_of
+from tests.namespaces import opened
 
 TIMEOUT = 60.0
 
@@ -28,8 +27,7 @@ def shared_emulator() -> Iterator[RunningEmulator]:
 
 @pytest.fixture
 def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> Iterator[Namespace]:
-    target = Target(Connection(shared_emulator.connection_string), "a test")
-    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+    with opened(shared_emulator.connection_string, tmp_path) as namespace:
         yield namespace
 
 

@@ -2,19 +2,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sbnotebook.client import Namespace
+from sbnotebook.client import Namespace, connect
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Plan
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Message, Report
-from sbnotebook.settlement import Connection
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import keys_of
 from tests.widgets.conftest import buttons, click, find, until, write
+
+if TYPE_CHECKING:
+    import pytest
 
 RESEND = "Restore the originals (duplicates)"
 
@@ -105,6 +106,8 @@ def test_a_plan_is_paused_goes_on_and_is_cancelled(namespace: Namespace) -> None
     click(panel, "Continue")
     until(lambda: len(queue.peek()) < left)
     assert len(table.messages) == 300, "the rows stay until the end, with their outcomes"
+    click(panel, "Pause")
+    until(lambda: "Paused. Locks are renewed." in repr(panel))
     click(panel, "Cancel")
     until(lambda: not panel.busy)
     assert "Purge was cancelled" in repr(panel)
@@ -173,9 +176,25 @@ def test_what_was_not_settled_can_be_selected_again(namespace: Namespace) -> Non
     until(lambda: panel.report is not None and not panel.busy)
     click(panel, "Select these again")
     assert table.selected_keys == (("selected-again", 2), ("selected-again", 3))
+    outcomes = [str(each).partition(":")[0] for each in table.rows.column("outcome").to_pylist()]
+    assert outcomes == ["settled", "not found", "not found", "None"]
     click(panel, "Done")
     assert buttons(panel) == []
     panel.close()
+
+
+def test_a_table_that_fails_does_not_hide_how_it_ended(namespace: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("It is closed.")
+
+    queue = queue_of(2, "failing-table", namespace)
+    panel = ActionPanel(namespace, table=(table := MessageTable(queue.peek())))
+    monkeypatch.setattr(table, "patch", fail)
+    proposed(panel, purge(queue))
+    click(panel, "Carry out")
+    until(lambda: panel.report is not None and not panel.busy)
+    assert "Purge is done" in repr(panel)
+    assert "It is closed." in repr(panel)
 
 
 def test_errors_are_shown_in_the_panel(namespace: Namespace) -> None:
@@ -197,9 +216,7 @@ def test_a_connection_that_only_looks_says_why_it_does_no_more(
     namespace: Namespace, shared_emulator: RunningEmulator
 ) -> None:
     queue_of(3, "only-looked-at", namespace)
-    target = Target(Connection(shared_emulator.connection_string), "a test")
-    target.connection.read_only = True
-    with Namespace(target) as looking:
+    with connect(shared_emulator.connection_string, write=False) as looking:
         panel = ActionPanel(looking)
         said = proposed(panel, purge(looking.entity("only-looked-at")))
         assert "writing is off on the connection" in said

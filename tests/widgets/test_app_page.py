@@ -12,20 +12,12 @@ if TYPE_CHECKING:
 
     import pytest
 
-REMOTE = "orders.servicebus.windows.net"
-
 
 def test_what_is_wanted_reaches_a_kernel_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
     wanted = TriageRequest("orders/$dlq", "env:ORDERS", write=True, max_messages=5, folder="/home")
     wanted.keep()
     assert TriageRequest.kept() == wanted
-
-
-def test_request_is_read_only_outside_the_emulator() -> None:
-    for wanted, is_read_only in ((None, True), (False, True), (True, False)):
-        with TriageRequest("orders", REMOTE, write=wanted).namespace() as namespace:
-            assert namespace.read_only is is_read_only
 
 
 def test_a_page_that_only_looks_has_no_field_for_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

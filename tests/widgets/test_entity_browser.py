@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import Message
-from sbnotebook.settlement import Connection, Journal
 from sbnotebook.widgets import entity_messages
 from sbnotebook.widgets.entity_browser import Browser
+from tests.namespaces import opened
 from tests.widgets.conftest import click, find, names, said, until, write
 
 
@@ -139,8 +138,7 @@ def test_plan_goes_with_the_view_that_it_was_made_in(namespace: Namespace, queue
 def test_what_somebody_else_has_deferred_is_an_orphan(
     namespace: Namespace, shared_emulator: RunningEmulator, tmp_path: Path, queue: str
 ) -> None:
-    target = Target(Connection(shared_emulator.connection_string), "a test")
-    with Namespace(target, journal=Journal(tmp_path / "other.sqlite")) as other, other.entity(queue).lock(1) as batch:
+    with opened(shared_emulator.connection_string, tmp_path / "other") as other, other.entity(queue).lock(1) as batch:
         batch.defer().raise_for_failures()
     browser = Browser(namespace, queue)
     assert see(browser, "Deferred") == ["m1", "m2"]

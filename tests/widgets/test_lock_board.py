@@ -12,7 +12,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import LockedMessage, Message
 from sbnotebook.widgets.lock_board import LockBoard
-from tests.filled_queues import filled_client_queue
+from tests.filled_queues import dead_letter_queue, filled_client_queue
 from tests.widgets.conftest import click, find, names, said, until, write
 
 EVIL = "<img src=x onerror=alert(1)> \x1b[31m"
@@ -97,24 +97,6 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     until(lambda: len(board.table.messages) == 0, "the last row to go")
     click(board, "Lock more")
     until(lambda: len(board.table.messages) == 3, "they can be locked again")
-
-
-def test_lock_board_urges_only_while_messages_are_held(
-    namespace: Namespace, shared_emulator: RunningEmulator, boards: list[LockBoard]
-) -> None:
-    batch = filled_client_queue(namespace, "over", hostile_messages(2)).lock(2, renew_for="1s")
-    board = LockBoard(namespace, batch)
-    boards.append(board)
-    until(lambda: "settle the messages before they end" in shown(board), shown(board))
-    shared_emulator.lose_locks("over")
-    for number in (1, 2):  # Service Bus says it when a message is settled
-        select(board, number)
-        act(board, "Complete…")
-        until(lambda: board.actions.report is not None and not board.actions.busy)
-        if number == 1:
-            click(board, "Done")
-    until(lambda: "before they end" not in shown(board), shown(board))
-    assert "2 locks are lost" in shown(board)
 
 
 def test_lock_board_shows_lost_locks_at_once(
@@ -217,10 +199,7 @@ def test_a_session_has_one_lock_for_all(
 
 
 def test_a_dead_letter_queue_has_nothing_to_dead_letter_to(namespace: Namespace, boards: list[LockBoard]) -> None:
-    queue = filled_client_queue(namespace, "letters", hostile_messages(1))
-    with queue.lock(1) as batch:
-        batch.dead_letter(reason="Bad")
-    board = LockBoard(namespace, namespace.entity("letters/$dlq").lock(1))
+    board = LockBoard(namespace, dead_letter_queue(namespace, "letters", hostile_messages(1)).lock(1))
     boards.append(board)
     assert "Complete…" in names(board)
     assert "Dead-letter…" not in names(board)

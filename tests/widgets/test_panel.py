@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ipywidgets.widgets.widget import _instances  # pyright: ignore[reportPrivateUsage]
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     import pytest
 
     from sbnotebook.client import Namespace
-
-
-VIEW: Final = "application/vnd.jupyter.widget-view+json"
 
 
 class Long(Panel):

@@ -6,14 +6,12 @@ import pytest
 
 from sbnotebook.client import Messages, Namespace
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Message
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
+from tests.filled_queues import filled_client_queue
 
 
 def test_a_page_and_onward(namespace: Namespace) -> None:
-    namespace.create_queue("paged")
-    queue = namespace.entity("paged")
-    queue.send([Message(body=b"x", subject="even" if n % 2 == 0 else "odd") for n in range(700)]).raise_for_failures()
+    queue = filled_client_queue(namespace, "paged", 700)
     with queue.lock(2) as batch:
         batch.defer().raise_for_failures()
 

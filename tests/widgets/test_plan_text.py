@@ -12,14 +12,12 @@ from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Rep
 from sbnotebook.settlement import Connection, EditChange
 from sbnotebook.widgets.blocks import Block, Table
 from sbnotebook.widgets.plan_text import (
-    can_resume,
     can_undo,
     changes_table,
     failure_groups,
     plan_blocks,
     report_blocks,
 )
-from tests.filled_queues import filled_client_queue
 
 AZURE = "Endpoint=sb://somewhere.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
 ORDERS = EntityAddress("orders")
@@ -48,24 +46,11 @@ def queue(namespace: Namespace, request: pytest.FixtureRequest) -> Entity:
     return queue
 
 
-def test_a_plan_is_told_in_words_and_numbers(namespace: Namespace, queue: Entity) -> None:
+def test_a_table_of_messages_leaves_out_what_they_share(namespace: Namespace, queue: Entity) -> None:
     plan = queue.purge()
-    blocks = plan_blocks(plan, plan.preview(5), namespace, hidden=1, title="Tidy up")
-    said = words(blocks)
-    assert said.startswith(f"Tidy up\nPurge 7 messages of {queue.address}")
-    assert "1 of them is hidden by the filter" in said
-    assert "can be undone" in said
-    (table,) = [block for block in blocks if isinstance(block, Table)]
+    (table,) = [block for block in plan_blocks(plan, plan.preview(5), namespace) if isinstance(block, Table)]
     assert table.caption == "The first 5 of 7 messages. Each of these 5 has subject <b>$x$</b>."
     assert table.columns == ["sequence", "enqueued", "message id"]
-    assert "emulator" not in said
-
-
-def test_a_shared_text_with_a_full_stop_gets_no_other(namespace: Namespace) -> None:
-    queue = filled_client_queue(namespace, "shared-stop", [Message(body=b"", subject="Too late.")] * 2)
-    plan = queue.purge()
-    captions = [each.caption for each in plan_blocks(plan, plan.preview(5), namespace) if isinstance(each, Table)]
-    assert captions == ["2 messages. Each of these 2 has subject Too late."]
 
 
 def test_plan_names_the_host_and_says_what_cannot_be_undone() -> None:
@@ -76,20 +61,6 @@ def test_plan_names_the_host_and_says_what_cannot_be_undone() -> None:
         assert "cannot be undone" in said
         assert not can_undo(report_of("complete", OutcomeStatus.SETTLED), azure)
         assert "c2VjcmV0" not in said
-
-
-def test_what_can_be_undone_and_resumed(namespace: Namespace) -> None:
-    settled, unknown = OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED
-    assert [can_undo(report_of(verb, settled), namespace) for verb in ("resubmit", "complete", "abandon", "undo")] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert not can_undo(report_of("complete", unknown), namespace)
-    assert can_resume(report_of("resubmit", settled, unknown))
-    assert not can_resume(report_of("resubmit", settled))
-    assert not can_resume(report_of("complete", unknown))
 
 
 def test_a_report_says_what_is_not_done_and_what_to_do_about_it(queue: Entity) -> None:

@@ -11,14 +11,14 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
-from sbnotebook.client import Namespace
-from sbnotebook.client.entity import Entity
-from sbnotebook.client.targets import Target
+from sbnotebook.client import Entity, Namespace, connect
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Message, OutcomeStatus, ReceivedMessage
-from sbnotebook.settlement import Connection, RejectMessage
+from sbnotebook.model import OutcomeStatus, ReceivedMessage
+from sbnotebook.settlement import RejectMessage
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Code
+from sbnotebook.widgets.triage import Triage
+from tests.filled_queues import dead_letter_queue
 from tests.widgets.conftest import blocks, buttons, click, names, said, until, write
 
 COPY = ["Copy as cell", "Copy as Python"]
@@ -32,15 +32,6 @@ def notebook() -> Iterator[dict[str, Any]]:
     atexit.unregister(shell.atexit_operations)
     shell.atexit_operations()
     InteractiveShell.clear_instance()
-
-
-def letters_of(namespace: Namespace, name: str, count: int = 6) -> Entity:
-    namespace.create_queue(name)
-    queue = namespace.entity(name)
-    queue.send([Message(body=b"%d" % n, message_id=f"m{n}") for n in range(count)], show_progress=False)
-    with queue.lock(count) as batch:
-        batch.dead_letter(reason="Late").raise_for_failures()
-    return namespace.entity(f"{name}/$dlq")
 
 
 def propose(panel: ActionPanel, letters: Entity) -> None:
@@ -61,16 +52,17 @@ def _emulators() -> int:
 def test_a_plan_is_rehearsed_in_the_panel(
     namespace: Namespace, shared_emulator: RunningEmulator, notebook: dict[str, Any]
 ) -> None:
-    before = [*letters_of(namespace, "tried").peek()]
+    before = [*dead_letter_queue(namespace, "tried", 6).peek()]
 
     def ship(message: ReceivedMessage) -> None:
         if message.body == b"3":
             raise RejectMessage("StillLate", "no carrier")
 
     notebook["ship"] = ship
-    target = Target(Connection(shared_emulator.connection_string), "a test")
-    target.connection.read_only = True
-    with Namespace(target) as looking:
+    with connect(shared_emulator.connection_string, write=False) as looking:
+        triage = Triage(looking, "tried/$dlq")
+        assert "Writing is off: you can make plans" in said(triage)
+        triage.close()
         panel = ActionPanel(looking)
         propose(panel, looking.entity("tried/$dlq"))
         write(panel, "Consumer", "shop")
@@ -92,7 +84,7 @@ def test_a_plan_is_rehearsed_in_the_panel(
 
 
 def test_a_rehearsal_is_cancelled_while_a_consumer_works(namespace: Namespace, notebook: dict[str, Any]) -> None:
-    letters = letters_of(namespace, "cut-off")
+    letters = dead_letter_queue(namespace, "cut-off", 6)
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(_message: ReceivedMessage) -> None:
@@ -123,7 +115,7 @@ def test_a_rehearsal_is_cancelled_while_a_consumer_works(namespace: Namespace, n
 
 
 def test_a_namespace_without_the_destination_ends_the_rehearsal(namespace: Namespace) -> None:
-    letters = letters_of(namespace, "lonely", 1)
+    letters = dead_letter_queue(namespace, "lonely", 1)
     panel = ActionPanel(namespace, is_editing=False)
     panel.propose(lambda: letters.resubmit(letters.peek(show_progress=False), to="nowhere"))
     assert panel.wait()
@@ -136,7 +128,7 @@ def test_a_namespace_without_the_destination_ends_the_rehearsal(namespace: Names
 
 
 def test_a_first_message_goes_first_and_the_others_follow(namespace: Namespace) -> None:
-    letters = letters_of(namespace, "watched")
+    letters = dead_letter_queue(namespace, "watched", 6)
     panel = ActionPanel(namespace)
     propose(panel, letters)
     assert "First" not in names(panel)
@@ -160,7 +152,7 @@ def test_a_first_message_goes_first_and_the_others_follow(namespace: Namespace) 
 
 
 def test_a_cancelled_or_failed_ramp_holds_the_others_back(namespace: Namespace) -> None:
-    letters = letters_of(namespace, "held-back")
+    letters = dead_letter_queue(namespace, "held-back", 6)
     panel = ActionPanel(namespace)
     propose(panel, letters)
     write(panel, "Send a few first", True)

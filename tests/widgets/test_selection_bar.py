@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from sbnotebook.client import Namespace
-from sbnotebook.model import Message, Report
+from sbnotebook.model import Report
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Button
 from sbnotebook.widgets.forms.message_actions import Action, resubmit_form
 from sbnotebook.widgets.renderers.terminal import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
+from tests.filled_queues import filled_client_queue
 from tests.widgets.conftest import click, find, names, until, write
 
 
 def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> None:
-    namespace.create_queue("chosen")
-    queue = namespace.entity("chosen")
-    queue.send([Message(message_id=f"m{number}") for number in range(4)])
+    queue = filled_client_queue(namespace, "chosen", 4)
     table = MessageTable(queue.peek())
     panel = ActionPanel(namespace, table=table)
     bar = SelectionBar(table, [Action("Resubmit…", "Send them again", lambda: resubmit_form(queue))], panel)
@@ -62,9 +61,7 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
 
 
 def test_plan_goes_with_its_form(namespace: Namespace) -> None:
-    namespace.create_queue("formed")
-    queue = namespace.entity("formed")
-    queue.send([Message(message_id=f"m{number}") for number in range(2)])
+    queue = filled_client_queue(namespace, "formed", 2)
     table = MessageTable(queue.peek())
     panel = ActionPanel(namespace, table=table)
     bar = SelectionBar(table, [Action("Resubmit…", "Send them again", lambda: resubmit_form(queue))], panel)

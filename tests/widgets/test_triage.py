@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sbnotebook import read_messages
 from sbnotebook.client import Entity, Namespace
-from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message
-from sbnotebook.settlement import Connection, Journal
 from sbnotebook.widgets.renderers.terminal import text_of
 from sbnotebook.widgets.triage import Triage
+from tests.filled_queues import filled_client_queue
+from tests.namespaces import opened
 from tests.widgets.conftest import buttons, click, find, plain_blocks, said, until, write
 
 SHOW = "Show the plan"
@@ -32,7 +30,7 @@ def letters_of(count: int, name: str, namespace: Namespace) -> Entity:
     return namespace.entity(f"{name}/$dlq")
 
 
-def opened(namespace: Namespace, entity: str, **options: Any) -> Triage:
+def triage_of(namespace: Namespace, entity: str, **options: Any) -> Triage:
     triage = Triage(namespace, entity, **options)
     assert triage.wait()
     return triage
@@ -54,29 +52,9 @@ def ids(entity: Entity) -> list[str | None]:
     return [message.message_id for message in entity.peek()]
 
 
-def test_triage_resubmits_and_completes_live_session_messages(namespace: Namespace) -> None:
-    namespace.create_queue("sessions", requires_session=True)
-    queue = namespace.entity("sessions")
-    queue.send([Message(session_id="a"), Message(session_id="b")])
-    triage = opened(namespace, "sessions")
-    select(triage, 2)
-    click(triage, "Resubmit…")
-    assert "the original is removed from here" in said(triage)
-    click(triage, SHOW)
-    carry_out(triage)
-    assert [(each.session_id, each.resubmit_count) for each in queue.peek()] == [("a", 0), ("b", 1)]
-
-    select(triage, 1)
-    click(triage, "Complete…")
-    click(triage, SHOW)
-    carry_out(triage)
-    assert [message.session_id for message in queue.peek()] == ["b"]
-    triage.close()
-
-
 def test_it_works_with_plain_widgets_too(namespace: Namespace) -> None:
     letters = letters_of(6, "plain", namespace)
-    triage = opened(namespace, "plain/$dlq")
+    triage = triage_of(namespace, "plain/$dlq")
     until(lambda: len(find(triage, "Cause", plain_blocks).options) == 3, "all, and the two")
     write(triage, "Cause", find(triage, "Cause", plain_blocks).options[2], plain_blocks)
     assert "1 to 2 of 2 found (6 in all)" in text_of(plain_blocks(triage))
@@ -91,7 +69,7 @@ def test_it_works_with_plain_widgets_too(namespace: Namespace) -> None:
 
 def test_nothing_is_planned_for_no_messages(namespace: Namespace) -> None:
     letters_of(1, "unchosen", namespace)
-    triage = opened(namespace, "unchosen/$dlq")
+    triage = triage_of(namespace, "unchosen/$dlq")
     click(triage, "Complete…")
     click(triage, SHOW)
     assert said(triage).count("No message is selected.") == 2
@@ -103,10 +81,8 @@ def test_nothing_is_planned_for_no_messages(namespace: Namespace) -> None:
 
 
 def test_live_messages_are_dead_lettered_and_deferred(namespace: Namespace) -> None:
-    namespace.create_queue("live")
-    queue = namespace.entity("live")
-    queue.send(Message(message_id=f"m{n}") for n in range(4))
-    triage = opened(namespace, "live")
+    queue = filled_client_queue(namespace, "live", 4)
+    triage = triage_of(namespace, "live")
     select(triage, 2)
     click(triage, "Dead-letter…")
     click(triage, SHOW)
@@ -130,27 +106,16 @@ def test_live_messages_are_dead_lettered_and_deferred(namespace: Namespace) -> N
     triage.close()
 
 
-def test_a_wake_up_from_a_dead_letter_queue_needs_a_queue(namespace: Namespace) -> None:
-    letters_of(1, "aside", namespace)
-    triage = opened(namespace, "aside/$dlq")
-    select(triage, 1)
-    click(triage, "Defer…")
-    write(triage, "Wake up after", "2h")
-    click(triage, SHOW)
-    assert "Name a queue for the wake-up message" in said(triage)
-    triage.close()
-
-
 def test_an_empty_queue_is_said_to_be_empty(namespace: Namespace) -> None:
     namespace.create_queue("calm")
-    triage = opened(namespace, "calm/$dlq")
+    triage = triage_of(namespace, "calm/$dlq")
     assert "Nothing is dead-lettered here: the queue is empty, and there is nothing to do." in said(triage)
     assert buttons(triage) == ["Refresh", "Load more"]
     triage.close()
 
 
 def test_what_cannot_be_looked_into_is_said(namespace: Namespace) -> None:
-    triage = opened(namespace, "nowhere/$dlq")
+    triage = triage_of(namespace, "nowhere/$dlq")
     assert "Peeking did not come to its end:" in said(triage)
     assert "nowhere" in said(triage).split("did not come to its end")[1]
     assert buttons(triage) == ["Refresh", "Load more"]
@@ -161,7 +126,7 @@ def test_what_cannot_be_looked_into_is_said(namespace: Namespace) -> None:
 
 def test_a_part_is_looked_at_first_and_the_rest_when_wanted(namespace: Namespace) -> None:
     letters_of(6, "parts", namespace)
-    triage = opened(namespace, "parts/$dlq", max_messages=4)
+    triage = triage_of(namespace, "parts/$dlq", max_messages=4)
     assert "4 messages (there may be more), peeked at" in said(triage)
     click(triage, "Load more")
     assert triage.wait()
@@ -172,7 +137,7 @@ def test_a_part_is_looked_at_first_and_the_rest_when_wanted(namespace: Namespace
 
 def test_triage_refresh_keeps_the_selection(namespace: Namespace) -> None:
     letters = letters_of(4, "again", namespace)
-    triage = opened(namespace, "again/$dlq")
+    triage = triage_of(namespace, "again/$dlq")
     select(triage, 2, 3)
     letters.pick([1, 3], decision_of("Complete"), show_progress=False).apply(show_progress=False)
     click(triage, "Refresh")
@@ -190,8 +155,7 @@ def decision_of(name: str) -> Any:
 
 
 def test_looking_can_be_stopped(namespace: Namespace) -> None:
-    namespace.create_queue("long")
-    namespace.entity("long").send(Message() for _ in range(1_500))
+    filled_client_queue(namespace, "long", 1_500)
     triage = Triage(namespace, "long")
     until(lambda: triage.table.messages)
     triage.stop()
@@ -205,7 +169,7 @@ def test_looking_can_be_stopped(namespace: Namespace) -> None:
 
 def test_messages_are_selected_by_an_expression_and_exported(namespace: Namespace, tmp_path: Path) -> None:
     letters_of(6, "copied", namespace)
-    triage = opened(namespace, "copied/$dlq")
+    triage = triage_of(namespace, "copied/$dlq")
     click(triage, "Select where…")
     write(triage, "Where", "subjet = 'order'")
     click(triage, "Select")
@@ -233,7 +197,7 @@ def test_a_query_for_the_telemetry_of_messages_is_shown(namespace: Namespace) ->
     namespace.create_queue("traced")
     sent = [Message(application_properties={"traceparent": f"00-{trace}-b7ad6b7169203331-01"}), Message(body=b"other")]
     namespace.entity("traced").send(sent, max_in_flight=1).raise_for_failures()
-    triage = opened(namespace, "traced")
+    triage = triage_of(namespace, "traced")
     select(triage, 1)
     click(triage, "Copy KQL")
     until(lambda: f'let operations = dynamic(["{trace}"]);' in said(triage))
@@ -243,35 +207,16 @@ def test_a_query_for_the_telemetry_of_messages_is_shown(namespace: Namespace) ->
     triage.close()
 
 
-def test_a_connection_that_only_looks_says_so_and_makes_plans(
-    shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
-) -> None:
-    letters = letters_of(2, "looked-at", namespace)
-    connection = Connection(shared_emulator.connection_string)
-    connection.read_only = True
-    with Namespace(Target(connection, "a test"), journal=Journal(tmp_path / "other.sqlite")) as reader:
-        triage = opened(reader, "looked-at/$dlq")
-        assert "Writing is off: you can make plans" in said(triage)
-        select(triage, 1)
-        click(triage, "Complete…")
-        click(triage, SHOW)
-        until(lambda: "Complete 1 message" in repr(triage.actions))
-        assert "Carry out" not in buttons(triage)
-        triage.close()
-    assert len(ids(letters)) == 2
-
-
 def test_triage_finishes_interrupted_resubmits_after_restart(
     shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
 ) -> None:
     letters = letters_of(3, "cut", namespace)
-    assert "did not end" not in said(opened(namespace, "cut/$dlq"))
+    assert "did not end" not in said(triage_of(namespace, "cut/$dlq"))
     shared_emulator.faults.entity("cut").drop_after_nth = 1
     report = letters.resubmit(letters.peek(), to="cut").apply(max_in_flight=1, show_progress=False)
     assert not report.ok
-    target = Target(Connection(shared_emulator.connection_string), "a new kernel")
-    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as restarted:
-        triage = opened(restarted, "cut/$dlq")
+    with opened(shared_emulator.connection_string, tmp_path) as restarted:
+        triage = triage_of(restarted, "cut/$dlq")
         until(lambda: "from here, begun on" in said(triage))
         click(triage, "Look at the plan")
         until(lambda: "complete the original, whose clone was sent" in repr(triage.actions))
@@ -287,7 +232,7 @@ def test_resubmits_of_a_cause_are_known_after_a_restart(
     shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
 ) -> None:
     letters_of(9, "counted", namespace)
-    triage = opened(namespace, "counted/$dlq")
+    triage = triage_of(namespace, "counted/$dlq")
     until(lambda: triage.table.find_causes() or triage.table.causes.every, "the causes")
     expired, invalid = triage.table.causes.fingerprints[:2]
     for numbers in ([1, 2, 3], [4]):
@@ -299,9 +244,8 @@ def test_resubmits_of_a_cause_are_known_after_a_restart(
     known = namespace.counted_resubmits("counted/$dlq")
     triage.close()
 
-    target = Target(Connection(shared_emulator.connection_string), "a new kernel")
-    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as restarted:
-        triage = opened(restarted, "counted/$dlq")
+    with opened(shared_emulator.connection_string, tmp_path) as restarted:
+        triage = triage_of(restarted, "counted/$dlq")
         until(lambda: triage.table.resubmits == known, "the counts")
         triage.close()
     assert {cause: count for cause, (_, count) in known.items()} == {expired: 2, invalid: 2}
@@ -317,11 +261,4 @@ def test_in_a_terminal_it_is_a_text(namespace: Namespace) -> None:
     assert "Continue with %sb_resubmit read/$dlq" in text
     assert "Tick" not in text, "there is nothing to click"
     assert "No message is selected." in repr(triage)
-    triage.close()
-
-
-@pytest.mark.parametrize("entity", ["events/subscriptions/audit", "events/subscriptions/audit/$dlq"])
-def test_subscriptions_are_triaged_too(namespace: Namespace, entity: str) -> None:
-    triage = opened(namespace, entity)
-    assert "0 messages, peeked at" in said(triage)
     triage.close()

@@ -6,9 +6,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from sbnotebook.client import Namespace
-from sbnotebook.model import Complete, Message
+from sbnotebook.model import Complete
 from sbnotebook.widgets import triage as module
 from sbnotebook.widgets.triage import Triage
+from tests.filled_queues import filled_client_queue
 from tests.widgets.conftest import click, until
 
 if TYPE_CHECKING:
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
 def test_what_is_removed_while_it_looks_is_not_shown_again(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    namespace.create_queue("looked-at")
-    queue = namespace.entity("looked-at")
-    queue.send([Message(message_id=f"m{number}") for number in range(6)])
+    queue = filled_client_queue(namespace, "looked-at", 6)
     triage = Triage(namespace, "looked-at")
     assert triage.wait()
     chosen = triage.table.messages[:4]

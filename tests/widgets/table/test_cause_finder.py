@@ -6,8 +6,7 @@ import json
 
 from sbnotebook import EntityAddress, PeekedMessage
 from sbnotebook.client import Messages
-from sbnotebook.widgets.table.cause_finder import MOST, CauseFinder, Causes, Tally
-from tests.widgets.conftest import until
+from sbnotebook.widgets.table.cause_finder import MOST, Causes, Tally
 
 ORDERS, BILLS = EntityAddress.parse("orders/$dlq"), EntityAddress.parse("bills/$dlq")
 
@@ -54,23 +53,3 @@ def test_causes_of_hostile_texts_stay_small_and_visible() -> None:
     assert "⟨U+202E⟩" in sent
     assert sent.isprintable()
     assert len(sent.encode()) < 300_000
-
-
-def test_cause_finder_looks_at_each_message_once() -> None:
-    letters = [dead(ORDERS, number, ("Late", "Invalid", "Invalid")[number % 3]) for number in range(9)]
-    table = Messages(letters).to_arrow()
-    told: list[tuple[int, int, list[str]]] = []
-
-    def found(turn: int, causes: Causes) -> None:
-        told.append((turn, len(causes.fingerprints), [cause["reason"] for cause in causes.told]))
-
-    finder = CauseFinder(found, lambda problem: told.append((-1, 0, [problem])))
-    for place, (turn, count) in enumerate(((0, 1), (0, 2), (0, 9), (1, 1))):
-        finder.find(turn, table.slice(0, count))
-        until(lambda place=place: len(told) > place)
-    assert told == [(0, 1, ["Late"]), (0, 2, ["Late", "Invalid"]), (0, 9, ["Invalid", "Late"]), (1, 1, ["Late"])]
-
-    finder.find(2, table.drop_columns(["subject"]))
-    until(lambda: told[-1][0] == -1)
-    finder.find(3, table)
-    until(lambda: told[-1][:2] == (3, 9))

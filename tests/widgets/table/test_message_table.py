@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import comm
@@ -61,15 +60,6 @@ def kinds() -> list[str]:
     return found
 
 
-def test_no_long_text_is_looked_for_before_a_browser_asks() -> None:
-    table = MessageTable(peeked(range(1, 41)))
-    assert "long_texts" not in vars(table.rows)
-    tell(table, kind="ready")
-    assert "long_texts" in vars(table.rows)
-    assert SENT[-1][0]["kind"] == "end"
-    assert SENT[-1][0]["has_long"] is False
-
-
 def test_message_table_sends_everything_to_a_new_browser() -> None:
     table = MessageTable(peeked([1, 2, 3]))
     table.patch({("orders", 2): {"outcome": "settled"}})
@@ -86,20 +76,6 @@ def test_message_table_sends_everything_to_a_new_browser() -> None:
     assert removed[1] == [b"\0\0\0\0"]
     assert (patch[0]["column"]["name"], patch[0]["values"], patch[1]) == ("outcome", ["settled"], [b"\1\0\0\0"])
     assert selected[1] == [b"\2"]
-
-
-def test_message_table_takes_the_latest_selection_by_key() -> None:
-    table = MessageTable(peeked([5, 6, 7]))
-    tell(table, kind="ready")
-    changes: list[int] = []
-    end = table.on_selection(lambda: changes.append(len(table.selected_keys)))
-    select(table, [0, 2], hidden=1)
-    assert table.selected_keys == (("orders", 5), ("orders", 7))
-    assert (table.hidden, [message.subject for message in table.selected]) == (1, ["s5", "s7"])
-    select(table, [1])
-    end()
-    select(table, [])
-    assert (table.selected_keys, changes) == ((), [2, 1])
 
 
 def test_message_table_ignores_an_outdated_selection() -> None:
@@ -130,25 +106,6 @@ def test_message_table_keeps_the_selection_by_key() -> None:
     assert [message.sequence_number for message in table.messages] == [2, 2, 4]
     select(table, [1, 3], turn=4)  # as a browser would that has not yet heard of the removal
     assert table.selected_keys == (("orders", 4),)
-
-
-def test_changes_go_out_as_they_come_to_all_pages() -> None:
-    table = MessageTable(peeked([1, 2]))
-    tell(table, kind="ready")
-    kinds()
-    table.append(peeked([3]), {"age": [7]})
-    assert kinds() == ["columns", "rows", "rows", "end"]  # the new row, and the new column of all rows
-    table.patch({("orders", 3): {"age": 8, "locked_until": datetime(2026, 11, 21, tzinfo=UTC)}})
-    assert [(content["column"]["kind"], content["values"]) for content, _ in SENT] == [
-        ("number", [8.0]),
-        ("time", [1795219200000.0]),
-    ]
-    kinds()
-    table.remove([("orders", 3)])
-    table.set_notes({"f": "x" * 20_000})
-    assert SENT[-1][0]["page"] is None
-    assert len(SENT[-1][0]["notes"]["f"]) == 10_000
-    assert kinds() == ["remove", "notes"]
 
 
 def test_message_table_second_page_follows_the_first() -> None:
@@ -182,24 +139,6 @@ def test_message_table_sends_causes_of_shown_rows() -> None:
     tell(table, kind="request", id=3, name="note", data={"fingerprint": causes[0]["fingerprint"], "text": "known"})
     assert notes == [(causes[0]["fingerprint"], "known")]
     assert (SENT[-1][0]["kind"], SENT[-1][0]["id"]) == ("answer", 3)
-
-
-def test_message_table_sends_each_cause_once() -> None:
-    table = MessageTable(causes=True)
-    tell(table, kind="ready")
-
-    def parts_of_causes() -> list[tuple[int, int]]:
-        rows = [content for content, _ in SENT if content["kind"] == "rows"]
-        return [
-            (each["first"], each["count"]) for each in rows if [part["name"] for part in each["parts"]] == ["cause"]
-        ]
-
-    dead = [message.with_changes(subject="UA") for message in peeked(range(1, 6))]
-    table.show(dead[:3])
-    until(lambda: parts_of_causes() == [(0, 3)])
-    table.append(dead[3:])
-    until(lambda: len(parts_of_causes()) > 1)
-    assert parts_of_causes() == [(0, 3), (3, 2)]
 
 
 def test_questions_are_answered_and_what_goes_wrong_is_said() -> None:

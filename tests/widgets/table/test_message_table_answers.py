@@ -18,7 +18,9 @@ def rows() -> MessageRows:
 
 
 def test_words_are_found_in_the_whole_text(rows: MessageRows) -> None:
-    assert answer(rows, "search", {"words": ["end", "first"]}) == ({}, [b"\x02", b"\x01"])
+    words = ["END", "first", ".*", "("]
+    assert answer(rows, "search", {"words": words}) == ({}, [b"\x02", b"\x01", b"\x00", b"\x00"])
+    assert len(answer(rows, "search", {"words": ["x"] * 50})[1]) == 20
 
 
 def test_the_detail_is_that_of_the_row(rows: MessageRows) -> None:

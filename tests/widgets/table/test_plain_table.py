@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.client import Messages
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.blocks import Block
 from sbnotebook.widgets.panel import Panel
@@ -127,6 +126,10 @@ def test_rows_are_replaced_added_changed_and_removed(plain: Plain) -> None:
     assert plain.table.selected_keys == (key(7),)
     assert "1 to 20 of 26, 1 selected" in texts(plain)
     assert "S4 " not in texts(plain)
+    plain.table.append([message(4), message(5)])
+    assert "1 to 20 of 27" in texts(plain), "the one that was removed is back, and no other is there twice"
+    with pytest.raises(ValueError, match="'lock' has 1 values for 2 messages: give one for each"):
+        plain.table.show([message(1), message(2)], {"lock": ["held"]})
 
 
 def test_a_cause_is_chosen_noted_and_a_message_looked_at() -> None:
@@ -145,10 +148,3 @@ def test_a_cause_is_chosen_noted_and_a_message_looked_at() -> None:
     assert "body of 2" in texts(plain)
     click(plain, "Close")
     assert "body of 2\n" not in texts(plain)
-
-
-def test_the_detail_of_a_decoded_message_is_its_value() -> None:
-    plain = Plain([])
-    plain.table.show(Messages([message(1)]).decode(lambda body: {"size": len(body)}))
-    click(plain, "Look")
-    assert '"size": 9' in texts(plain)
