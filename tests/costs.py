@@ -1,9 +1,11 @@
-"""What a piece of code costs, in steps that are the same on every machine."""
+"""What a piece of code costs: in steps that are the same on every machine, and in memory."""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,3 +26,16 @@ def steps(work: Callable[[], object]) -> int:
     finally:
         sys.settrace(before)
     return count
+
+
+def megabytes(of: str) -> float:
+    """Return what Linux says of the memory of this process, such as ``VmRSS``, that of now, or ``VmHWM``, the most."""
+    found = re.search(rf"{of}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def forget_the_most() -> float:
+    """Let ``VmHWM`` begin with the memory of now, which is returned."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
+    return megabytes("VmRSS")

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import count
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jupyter_client.manager import KernelManager
 from nbclient.client import NotebookClient
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import pytest
     from jupyter_client.blocking.client import BlockingKernelClient
 
-__all__ = ["running_kernel"]
+__all__ = ["ran", "running_kernel"]
 
-_START_TIMEOUT = 60
+_START_TIMEOUT = _TIMEOUT = 60
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,3 +59,24 @@ def running_kernel(**options: object) -> Generator[tuple[KernelManager, Blocking
         finally:
             client.stop_channels()
             manager.shutdown_kernel()
+
+
+def ran(client: Any, cell: str, answer: str | None = None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Run a cell to its end, and return the reply, and all that it showed but for its own echo.
+
+    Args:
+        client: of the kernel; its types are incomplete.
+        cell: its code.
+        answer: to each prompt; without one the kernel cannot prompt.
+    """
+    shown: list[dict[str, Any]] = []
+
+    def note(message: dict[str, Any]) -> None:
+        if message["msg_type"] != "execute_input":
+            shown.append(message["content"])
+
+    def give(_: object) -> None:
+        client.input(answer)
+
+    options = {"allow_stdin": answer is not None, "stdin_hook": give, "output_hook": note}
+    return client.execute_interactive(cell, timeout=_TIMEOUT, **options)["content"], shown

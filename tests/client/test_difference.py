@@ -30,5 +30,5 @@ def test_a_dead_letter_is_compared_with_the_last_good_message(namespace: Namespa
     assert len(namespace.diff("compared", 2, 2)) == 0
     assert list(found.to_pandas().columns) == ["field", "one", "other"]
     namespace.entity("compared").pick([2, 3], DeadLetter("NoSum")).apply()
-    with pytest.raises(ConfigurationError, match="no message with the subject \"it's due\" in compared to compare with"):
+    with pytest.raises(ConfigurationError, match=r"no message with the subject .* in compared to compare with"):
         namespace.diff("compared/$dlq", 1)

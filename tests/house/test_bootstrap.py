@@ -105,17 +105,12 @@ def test_any_chromium_will_do(machine: Machine) -> None:
     assert machine.set_up("chromium").returncode == 0
 
 
-def test_chromium_is_installed_where_it_is_missing(machine: Machine) -> None:
-    machine.has_apt_get("chromium", "")
-    result = machine.set_up("chromium")
+@pytest.mark.parametrize(("part", "program"), [("chromium", "chromium"), ("node", "npm")])
+def test_a_program_is_installed_where_it_is_missing(machine: Machine, part: str, program: str) -> None:
+    machine.has_apt_get(program, "")
+    result = machine.set_up(part)
     assert result.returncode == 0, result.stderr
-    assert (machine.programs / "chromium").exists()
-
-
-def test_npm_is_installed_where_it_is_missing(machine: Machine) -> None:
-    machine.has_apt_get("npm", "")
-    assert machine.set_up("node").returncode == 0
-    assert (machine.programs / "npm").exists()
+    assert (machine.programs / program).exists()
 
 
 def test_another_archive_of_vscodes_script_is_refused(

@@ -72,15 +72,11 @@ def test_the_lowest_lock_has_the_lowest_versions() -> None:
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
-def test_every_pin_has_a_hash(lock: Path) -> None:
-    entries = re.split(r"\n(?=\S)", lock.read_text())
+def test_every_pin_has_a_hash_and_a_lock_names_no_address(lock: Path) -> None:
+    text = lock.read_text()
+    entries = re.split(r"\n(?=\S)", text)
     without = [entry for entry in entries if not entry.startswith("#") and "--hash=sha256:" not in entry]
     assert not without
-
-
-@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.name)
-def test_a_lock_names_no_address(lock: Path) -> None:
-    text = lock.read_text()
     assert "://" not in text
     assert "index" not in re.sub(r"^[\w.-]+==.*$", "", text, flags=re.MULTILINE)
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.mutants import Mutant, Suite, main, sample
+from scripts.mutants import main, sample
 
-ROOT = Path(__file__).resolve().parents[2]
 CODE = """
 def larger(a: int | None, b: int) -> int:
     if a is not None and a > b:
@@ -76,33 +75,3 @@ def test_mutants_of_a_seed_outlive_changes_elsewhere(tree: Path) -> None:
     (tree / "kit/model/tiny.py").write_text("\nLIMIT = 3\n" + CODE)
     again = sample(tree, ["kit/model"], 100, 1)
     assert {mutant.after for mutant in sampled} < {mutant.after for mutant in again}
-
-
-def test_mutants_run_the_tests_of_their_line_first() -> None:
-    (mutant, *_) = sample(ROOT, ["sbnotebook/amqp"], 1, 1)
-    seconds = {"tests/amqp/test_a.py::slow": 9.0, "tests/amqp/test_a.py::quick": 1.0, "tests/other.py::one": 100.0}
-    tests = Suite(seconds, {(mutant.module, mutant.line): ["tests/other.py::one", "tests/amqp/test_a.py::slow"]})
-    assert list(tests.of(mutant)) == ["tests/amqp/test_a.py::slow", "tests/other.py::one"]
-    assert list(Suite(seconds, {}).of(mutant)) == ["tests/amqp/test_a.py::quick", "tests/amqp/test_a.py::slow"]
-
-
-def test_mutants_run_the_tests_of_their_module_before_others() -> None:
-    own = "tests/amqp/test_encoding.py::slow"
-    mutant = Mutant("sbnotebook/amqp/encoding.py", 1, "1", "2", "2\n")
-    seconds = {"tests/a.py::quick": 70.0, own: 80.0, "tests/b.py::quicker": 30.0}
-    tests = Suite(seconds, {(mutant.module, mutant.line): [*seconds]})
-    assert tests.of(mutant) == {own: 80.0, "tests/b.py::quicker": 30.0}
-
-
-def test_mutants_on_import_run_the_tests_of_their_users() -> None:
-    code = (
-        "@cache\ndef one() -> int:\n    return 1\n\nMOST: Final = 3\nTYPES = {\n    Int: 4,\n}\n"
-        + "\n" * 27
-        + "def two(n):\n    return n > MOST\n\ndef three():\n    return TYPES\n"
-    )
-    seconds = dict.fromkeys(["one.py::one", "two.py::two", "three.py::three", "tests/kit/test_other.py::other"], 1.0)
-    running = {3: ["one.py::one"], 37: ["two.py::two"], 40: ["three.py::three"]}
-    tests = Suite(seconds, {("kit/a.py", line): found for line, found in running.items()})
-    assert list(tests.of(Mutant("kit/a.py", 1, "@cache", "", code))) == ["one.py::one"]
-    assert list(tests.of(Mutant("kit/a.py", 5, "MOST: Final = 3", "MOST: Final = 4", code))) == ["two.py::two"]
-    assert list(tests.of(Mutant("kit/a.py", 7, "Int: 4,", "Int: 5,", code))) == ["three.py::three"]

@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tests.house.test_docs import ROOT
-from tests.kernels import running_kernel
+from tests.kernels import ran, running_kernel
 from tests.pages import unseen
 
 if TYPE_CHECKING:
     from jupyter_client.blocking.client import BlockingKernelClient
 
 README = (ROOT / "README.md").read_text()
-TIMEOUT = 60
 SET_UP = "from tests.pages import namespace as _namespace; _filled = _namespace(); _emulator = _filled.__enter__()"
 
 
 def typed(client: BlockingKernelClient, line: str) -> str:
     """Run a line, and return what its reader sees, as text."""
-    shown: list[str] = []
-
-    def see(message: dict[str, dict[str, object]]) -> None:
-        content = message["content"]
-        data: Any = content.get("data") or {}
-        shown.append(str(content.get("text") or content.get("traceback") or data.get("text/plain") or "") + "\n")
-
-    reply = client.execute_interactive(line, timeout=TIMEOUT, output_hook=see)
-    assert reply["content"]["status"] == "ok", shown
-    return "".join(shown)
+    reply, shown = ran(client, line)
+    assert reply["status"] == "ok", shown
+    return "".join(f"{each.get('text') or each.get('data', {}).get('text/plain', '')}\n" for each in shown)
 
 
 def test_five_commands_connect_show_causes_and_plan() -> None:

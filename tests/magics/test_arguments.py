@@ -97,27 +97,6 @@ def test_no_slip_leads_to_a_removal(unconnected: Shell, line: str) -> None:
     assert "did you mean" not in unconnected.error(line)
 
 
-@pytest.mark.parametrize(
-    ("line", "option"),
-    [("%sb_pick orders -n 1 --com", "--com"), ("%sb_purge o --y", "--y")],
-)
-def test_half_an_option_is_none(unconnected: Shell, line: str, option: str) -> None:
-    assert f"has no option {option}; there are --" in unconnected.error(line)
-
-
-def test_help_shows_the_arguments_and_an_example(unconnected: Shell) -> None:
-    ran = unconnected.run("%sb_peek?")
-    assert "--where EXPRESSION" in ran.out
-    assert "%sb_peek orders/$dlq" in ran.out
-
-
-def test_magics_have_an_example(unconnected: Shell) -> None:
-    manager = unconnected.ipython.magics_manager
-    magics = {name: magic for name, magic in manager.magics["line"].items() if name.startswith("sb_")}
-    assert len(magics) == 31
-    assert not [name for name, magic in magics.items() if f"%{name} " not in magic.__doc__]
-
-
 def test_local_variable_of_a_function_expands(shell: Shell) -> None:
     code = "def peek(queue):\n    get_ipython().run_line_magic('sb_peek', '{queue} --into found')\n"
     shell.run("namespace.create_queue('local-name')")

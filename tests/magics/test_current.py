@@ -63,13 +63,6 @@ def own(unconnected: Shell, emulator: RunningEmulator) -> Shell:
     return unconnected
 
 
-def test_config_shows_what_can_be_set(own: Shell) -> None:
-    shown = own.run("%config SbMagics").out
-    for name in ("max_rows", "peek_count", "lock_count", "max_in_flight", "confirm"):
-        assert f"SbMagics.{name}=" in shown
-    assert "SbMagics" in own.run("%config").out
-
-
 def test_counts_have_their_defaults_from_there(own: Shell, emulator: RunningEmulator) -> None:
     emulator.create_queue("set")
     own.run("rows = list('abcde')\n%sb_send set rows")

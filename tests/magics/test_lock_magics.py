@@ -17,12 +17,6 @@ def queue(shell: Shell, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_lock_holds_and_shows(shell: Shell, queue: str) -> None:
-    batch = shell.run(f"%sb_lock {queue} -n 3").value
-    assert [message.subject for message in batch.messages] == ["a", "b", "c"]
-    assert f"Locked in {queue}: 3 messages" in repr(batch)
-
-
 def test_complete_shows_the_plan_and_gives_the_report(shell: Shell, queue: str, emulator: RunningEmulator) -> None:
     shell.run(f"%sb_lock {queue} -n 3 --into batch")
     ran = shell.run("""%sb_complete --where "subject in ('a', 'b')" """)
@@ -38,11 +32,6 @@ def test_deadletter_gives_reason_and_description(shell: Shell, queue: str) -> No
     shell.run("""%sb_dead_letter --reason Invalid --description "it's <b>bad</b>" """)
     (letter,) = shell.run(f"%sb_peek {queue}/$dlq").value
     assert (letter.dead_letter_reason, letter.dead_letter_error_description) == ("Invalid", "it's <b>bad</b>")
-
-
-def test_defer_sets_aside(shell: Shell, queue: str) -> None:
-    shell.run(f"%sb_lock {queue} -n 1\n%sb_defer")
-    assert [m.state.value for m in shell.run(f"%sb_peek {queue} -n 1").value] == ["deferred"]
 
 
 @pytest.mark.parametrize(("magic", "delivery_count"), [("%sb_abandon", 1), ("%sb_release", 0)])

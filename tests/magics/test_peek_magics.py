@@ -3,7 +3,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from sbnotebook import read_messages
-from sbnotebook.client import Messages
 from sbnotebook.model import Message
 from tests.magics.conftest import Kernel, Shell
 
@@ -12,13 +11,6 @@ def send(shell: Shell, queue: str, *texts: str) -> None:
     shell.run(f"namespace.create_queue('{queue}')")
     shell.variables["texts"] = list(texts)
     assert shell.run(f"%sb_send {queue} texts").value.ok
-
-
-def test_peek_gives_messages(shell: Shell) -> None:
-    send(shell, "plain", "a", "b", "c")
-    found = shell.run("%sb_peek plain").value
-    assert isinstance(found, Messages)
-    assert [message.body for message in found] == [b"a", b"b", b"c"]
 
 
 def test_assignment_and_into_bind_the_same(shell: Shell) -> None:
@@ -51,13 +43,6 @@ def test_peek_shows_a_page_and_the_number_of_others(shell: Shell) -> None:
     assert "many: 1,000 messages, the first 50 shown" in ran.value._repr_html_()
     assert ran.value._repr_html_().count("<tr>") == 51
     assert len(shell.run("%sb_peek many -n all").value) == 1_200
-
-
-def test_peek_with_where_looks_at_all_messages(shell: Shell) -> None:
-    send(shell, "searched", *(f"text {number}" for number in range(1_100)))
-    found = shell.run("""%sb_peek searched --where "body_text = 'text 1099'" """)
-    assert [message.sequence_number for message in found.value] == [1_100]
-    assert len(shell.run("""%sb_peek searched -n 10 -w "body_text = 'text 1099'" """).value) == 1
 
 
 def test_peek_and_groups_decode_bodies(shell: Shell) -> None:
@@ -109,11 +94,6 @@ def test_sessions_are_listed(shell: Shell) -> None:
     shell.run("rows = [{'session_id': s, 'body': s} for s in 'xyx']\n%sb_send with-sessions rows")
     assert shell.run("%sb_entities with-sessions --sessions").value == ["x", "y"]
     assert len(shell.run("%sb_peek with-sessions --session x").value) == 2
-
-
-def test_session_of_a_queue_without_sessions_is_empty(shell: Shell) -> None:
-    shell.run("%sb_create queue sessionless\n%sb_send sessionless 'x'")
-    assert len(shell.run("%sb_peek sessionless --session A").value) == 0
 
 
 def test_peek_takes_a_range_and_one_number(shell: Shell) -> None:

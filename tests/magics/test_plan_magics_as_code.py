@@ -25,19 +25,14 @@ from sbnotebook.model import (
     Release,
     Resubmit,
 )
+from tests.filled_queues import dead_letter_queue, filled_client_queue
 from tests.magics.conftest import Shell
 
 HOSTILE = "{__import__('os').system('false')} $reason \"'\n%sb_purge x"
 
 
 def letters_in(shell: Shell, queue: str) -> Any:
-    namespace: Namespace = shell.run("namespace").value
-    namespace.create_queue(queue)
-    entity = namespace.entity(queue)
-    entity.send([Message(body=b"x") for _ in range(6)], show_progress=False).raise_for_failures()
-    with entity.lock(6) as batch:
-        batch.dead_letter(reason="Late")
-    return namespace.entity(f"{queue}/$dlq")
+    return dead_letter_queue(shell.run("namespace").value, queue, [Message(body=b"x") for _ in range(6)])
 
 
 def changed(message: ReceivedMessage) -> Message:
@@ -148,14 +143,18 @@ def same(one: Plan, other: Plan) -> bool:
     )
 
 
+def assert_made_again(shell: Shell, plan: Plan) -> None:
+    for code in (plan.as_cell(), plan.as_python()):
+        assert same(again(shell, code), plan)
+
+
 def test_code_of_a_resubmit_makes_the_same_plan(shell: Shell) -> None:
     letters = letters_in(shell, "coded")
     plan = letters.resubmit([1, 2, 3, 5], to="coded", delay="90s", max_resubmits=None)
     assert plan.as_cell(rate=5) == (
         "%sb_resubmit coded/$dlq --messages 1-3,5 --to coded --delay 1m30s --max-resubmits none --rate 5\n"
     )
-    assert same(again(shell, plan.as_cell()), plan)
-    assert same(again(shell, plan.as_python()), plan)
+    assert_made_again(shell, plan)
     assert "sbnotebook.connect('shop.servicebus.windows.net', write=True)" in plan.as_python(
         target="shop.servicebus.windows.net"
     )
@@ -176,13 +175,9 @@ def test_code_of_a_resubmit_makes_the_same_plan(shell: Shell) -> None:
 def test_code_of_a_pick_makes_the_same_plan(shell: Shell, decision: Decision, is_magic: bool) -> None:
     namespace: Namespace = shell.run("namespace").value
     queue = f"picked-{abs(hash(decision)) % 10**8}"
-    namespace.create_queue(queue)
-    entity = namespace.entity(queue)
-    entity.send([Message(body=b"x") for _ in range(4)], show_progress=False).raise_for_failures()
-    plan = entity.pick([2, 4], decision, show_progress=False)
+    plan = filled_client_queue(namespace, queue, 4).pick([2, 4], decision, show_progress=False)
     assert plan.as_cell().startswith("%sb_pick") is is_magic
-    assert same(again(shell, plan.as_cell()), plan)
-    assert same(again(shell, plan.as_python()), plan)
+    assert_made_again(shell, plan)
 
 
 @pytest.mark.parametrize(
@@ -201,16 +196,7 @@ def test_code_of_a_pick_says_how_it_is_carried_out(shell: Shell, decision: Decis
         namespace.entity("pick-options").send(["x"] * 4, show_progress=False).raise_for_failures()
     plan = namespace.entity("pick-options").pick([2, 4], decision, show_progress=False, **options)
     assert plan.inner.options == options
-    assert same(again(shell, plan.as_cell()), plan)
-    assert same(again(shell, plan.as_python()), plan)
-
-
-def test_code_of_a_purge_without_an_archive_keeps_nothing(shell: Shell) -> None:
-    letters = letters_in(shell, "purged-for-good-by-code")
-    plan = letters.purge(archived=False, show_progress=False)
-    assert "--no-archive" in plan.as_cell()
-    assert same(again(shell, plan.as_cell()), plan)
-    assert same(again(shell, plan.as_python()), plan)
+    assert_made_again(shell, plan)
 
 
 def test_code_of_a_purge_names_its_messages(shell: Shell) -> None:
@@ -219,8 +205,10 @@ def test_code_of_a_purge_names_its_messages(shell: Shell) -> None:
     assert plan.as_cell() == (
         '%sb_purge purged-by-code/$dlq --where "sequence_number between 1 and 2 or sequence_number between 4 and 6"\n'
     )
-    assert same(again(shell, plan.as_cell()), plan)
-    assert same(again(shell, plan.as_python()), plan)
+    assert_made_again(shell, plan)
+    for_good = letters.purge(archived=False, show_progress=False)
+    assert "--no-archive" in for_good.as_cell()
+    assert_made_again(shell, for_good)
 
 
 def test_an_edit_is_named_and_plans_without_code_say_why(shell: Shell) -> None:

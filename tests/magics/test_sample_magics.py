@@ -2,14 +2,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sbnotebook.client import NamespaceCopy, copying
+from sbnotebook.client import NamespaceCopy
 from sbnotebook.emulator import RunningEmulator
 from tests.magics.conftest import Shell
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def fill(shell: Shell, queue: str) -> None:
@@ -67,12 +63,3 @@ def test_sample_takes_a_cause(shell: Shell) -> None:
     shell.run("causes = %sb_groups caused/$dlq")
     with shell.run("%sb_sample caused/$dlq --cause {causes[0].fingerprint} -n 2").value as copy:
         assert len(copy.entity("caused/$dlq").peek()) == 2
-
-
-def test_sample_refuses_too_many_messages(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(shell, "many")
-    monkeypatch.setattr(copying, "MOST", 2)
-    for options in ("", "-n 3", "--messages 1-3"):
-        assert "A copy has 2 messages at most, and these are more" in shell.error(f"%sb_sample many {options}")
-    with shell.run("%sb_sample many -n 2").value as copy:
-        assert len(copy.messages) == 2

@@ -1,14 +1,7 @@
 from __future__ import annotations
 
-import pytest
-
-from sbnotebook.client import connect
-from sbnotebook.emulator import RunningEmulator, running
+from sbnotebook.emulator import RunningEmulator
 from tests.magics.conftest import Shell
-
-
-def refuse(_: str) -> str:
-    return "n"
 
 
 def fill(shell: Shell, queue: str, subjects: str) -> None:
@@ -41,22 +34,6 @@ def test_resubmit_repairs_and_shows_the_change(shell: Shell, emulator: RunningEm
     assert [m.subject for m in shell.run("%sb_peek repair/$dlq").value] == ["b"]
 
 
-def test_a_resubmit_of_nothing_says_what_is_there(shell: Shell) -> None:
-    shell.run("namespace.create_queue('others')\n%sb_send others 'a' --yes")
-    shell.run("%sb_pick others --messages 1 --dead-letter --reason CarrierAway --yes")
-    ran = shell.run("%sb_resubmit others/$dlq --where \"dead_letter_reason = 'Invalid'\" --dry-run")
-    assert "resubmit 0 messages" in ran.out
-    said = "Messages looked at: 1, with these dead-letter reasons: 'CarrierAway' 1."
-    assert said in ran.out
-    for line in (
-        "%sb_pick others/$dlq --complete",
-        "%sb_peek others/$dlq",
-        "%sb_groups others/$dlq",
-        "%sb_find others",
-    ):
-        assert said in shell.run(f"{line} --where \"dead_letter_reason = 'Invalid'\"").out
-
-
 def test_resubmit_holds_back_what_follows_a_failed_ramp(shell: Shell) -> None:
     shell.run("namespace.create_queue('ramped')\nrows = ['a', 'b', 'c']\n%sb_send ramped rows")
     shell.run("%sb_lock ramped -n 3\n%sb_dead_letter --reason Bad")
@@ -81,22 +58,6 @@ def test_resubmit_is_rehearsed_on_copies(shell: Shell, emulator: RunningEmulator
     assert [str(each.result) for each in shown] == ["consumed", "dead-lettered again"]
     assert "still bad" in repr(shown)
     assert (emulator.counts("tried").active, emulator.counts("tried").dead_letter) == (0, 2)
-
-
-def test_resubmit_moves_to_an_entity_of_another_namespace(shell: Shell) -> None:
-    shell.run("namespace.create_queue('leaves')\nrows = ['a', 'b']\n%sb_send leaves rows")
-    with running(queues=["arrives"]) as emulator, connect(emulator.connection_string) as other:
-        shell.variables.update(there=other.entity("arrives"), elsewhere="arrives")
-        wrong = "--to-entity names a variable such as other = connect(…).entity('orders'), without --to."
-        assert shell.error("%sb_resubmit leaves --to-entity elsewhere") == wrong
-        assert shell.error("%sb_resubmit leaves --to x --to-entity there") == wrong
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("builtins.input", refuse)
-            assert "was not confirmed" in shell.error("%sb_resubmit leaves --to-entity there")
-        ran = shell.run("%sb_resubmit leaves --to-entity there --yes")
-        assert f"to arrives in {other.host}" in ran.out
-        assert ran.value.settled == 2
-        assert [message.body for message in other.entity("arrives").peek()] == [b"a", b"b"]
 
 
 def test_pick_settles_the_chosen_and_no_others(shell: Shell) -> None:

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import json
-
 import pandas as pd
 import pyarrow as pa
 import pytest
 
 from sbnotebook.client import SendPlan
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import SubscriptionOptions
-from sbnotebook.emulator.entities.rules import Rule, SqlFilter
 from sbnotebook.model import Message, PeekedMessage
 from tests.magics.conftest import Shell
 
@@ -36,19 +32,6 @@ def test_send_of_a_text_in_quotes(shell: Shell, orders: str) -> None:
     )
 
 
-def test_a_dry_run_to_a_topic_says_who_takes_messages(shell: Shell, emulator: RunningEmulator) -> None:
-    emulator.create_topic("sent-events")
-    rules = [Rule("large", SqlFilter("sys.Label = 'large'"), None)]
-    emulator.create_subscription("sent-events", "large", SubscriptionOptions(), rules=rules)
-    ran = shell.run("%sb_send sent-events 'x' --message-id m1 --subject large --dry-run")
-    assert "By the rules, of 1: sent-events/subscriptions/large takes 1." in ran.out
-    assert "WARNING" not in ran.out
-    ran = shell.run("%sb_send sent-events 'x' --message-id m2 --dry-run")
-    warning = "WARNING: no subscription of sent-events takes 1 of 1 message ('m2'): Service Bus accepts and drops it."
-    assert warning in ran.out
-    assert not shell.run("%sb_peek sent-events/subscriptions/large").value
-
-
 def test_json_is_sent_as_it_is(shell: Shell, orders: str) -> None:
     shell.run("""%sb_send orders '{"a": {"b": 1}, "text": "it is $x"}' """)
     sent = last(shell, orders)
@@ -69,6 +52,8 @@ def test_the_cell_is_the_body(shell: Shell, orders: str) -> None:
         (Message(body=b"own", subject="s"), [b"own"]),
         ({"carrier": "UA"}, [b'{"carrier": "UA"}']),
         (["a", b"b", {"body": "c"}], [b"a", b"b", b"c"]),
+        (pd.DataFrame({"flights": [10, 20]}), [b'{"flights": 10}', b'{"flights": 20}']),
+        (pa.table({"subject": ["UA"], "flights": [10]}), [b'{"flights": 10}']),
     ],
 )
 @pytest.mark.usefixtures("orders")
@@ -96,18 +81,6 @@ def test_dry_run_sends_nothing(shell: Shell, orders: str, emulator: RunningEmula
     assert emulator.counts(orders).active == before
     assert plan.apply().settled == 1
     assert emulator.counts(orders).active == before + 1
-
-
-@pytest.mark.parametrize("kind", ["pandas", "arrow"])
-@pytest.mark.usefixtures("orders")
-def test_send_takes_the_rows_of_a_frame(shell: Shell, kind: str) -> None:
-    table = pa.table({"subject": ["UA", "DL"], "flights": [10, 20]})
-    shell.variables["frame"] = table if kind == "arrow" else pd.DataFrame(table.to_pydict())
-    ran = shell.run("%sb_send orders frame --max-in-flight 2 --rate 500")
-    assert "Plan: send 2 messages to orders." in ran.out
-    assert ran.value.settled == 2
-    sent = shell.run("%sb_peek orders -n all").value[-2:]
-    assert [(m.subject, json.loads(m.body)) for m in sent] == [("UA", {"flights": 10}), ("DL", {"flights": 20})]
 
 
 @pytest.mark.usefixtures("orders")

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from sbnotebook.magics.typed_secrets import without_keys
-from tests.kernels import running_kernel
+from tests.kernels import ran, running_kernel
 
 KEY = base64.b64encode(bytes(range(100, 132))).decode()
 SHORT = "c2hvcnQta2V5LXBsYW50ZWQ"
-TIMEOUT = 60
 BEGIN = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey="
 
 
@@ -80,23 +79,7 @@ def kernel(tmp_path: Path) -> Iterator[Any]:
 
 
 def _run(client: Any, cell: str, answer: str | None = None) -> str:
-    said: list[str] = []
-
-    def note(message: dict[str, Any]) -> None:
-        if message["msg_type"] == "stream":
-            said.append(message["content"]["text"])
-
-    def give(_: object) -> None:
-        client.input(answer)
-
-    client.execute_interactive(
-        cell,
-        allow_stdin=answer is not None,
-        stdin_hook=give,
-        output_hook=note,
-        timeout=TIMEOUT,
-    )
-    return "".join(said)
+    return "".join(shown.get("text", "") for shown in ran(client, cell, answer)[1])
 
 
 def test_no_way_to_connect_leaves_its_key_in_the_history(kernel: Any, tmp_path: Path) -> None:

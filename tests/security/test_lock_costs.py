@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,10 +11,10 @@ from sbnotebook.emulator import running
 from sbnotebook.model import Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.sdk import senders
+from tests.costs import forget_the_most, megabytes
 from tests.security.hostile_payloads import hostile_value
 
 pytestmark = pytest.mark.anyio
-MEGABYTES = 1024
 
 
 @pytest.fixture
@@ -24,17 +23,6 @@ async def namespace(tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
         journal = Journal(tmp_path / "journal.sqlite")
         async with AsyncNamespace(Connection(server.connection_string), journal=journal) as namespace:
             yield namespace
-
-
-def _forget_the_highest() -> float:
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
-    return _memory("VmRSS")
-
-
-def _memory(of: str) -> float:
-    found = re.search(rf"{of}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"))
-    assert found is not None
-    return int(found[1]) / MEGABYTES
 
 
 @pytest.mark.parametrize("value", ["arrays that claim empty lists", "arrays of 64 empty lists"])
@@ -47,10 +35,10 @@ async def test_a_small_message_cannot_fill_the_memory(namespace: AsyncNamespace,
         await senders.make_ready(sender)
         await senders.send_payload(sender, payload)
     await queue.send([Message(message_id="behind")])
-    before = _forget_the_highest()
+    before = forget_the_most()
     async with queue.batch() as batch:
         held = await batch.receive(3)
         assert (held[0].message_id, held[2].message_id) == ("before", "behind")
         assert held[1].body_text is None
         assert held[1].body == payload[3:]
-    assert _memory("VmHWM") - before < 100
+    assert megabytes("VmHWM") - before < 100

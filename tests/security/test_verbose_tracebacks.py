@@ -11,12 +11,11 @@ import pytest
 
 from sbnotebook.emulator import running
 from sbnotebook.emulator.service.access import AuthorizationRule, Claim
-from tests.kernels import running_kernel
+from tests.kernels import ran, running_kernel
 
 KEY = "cGxhbnRlZC1wbGFudGVkLXBsYW50ZWQ"
 REAL = base64.b64encode(bytes(range(100, 132))).decode()
 WRONG = "d3Jvbmctd3Jvbmctd3Jvbmctd3Jvbmc"
-TIMEOUT = 60
 PREPARE = """\
 import asyncio, os, pickle, sys, traceback
 from types import SimpleNamespace
@@ -121,14 +120,8 @@ def client(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 
 def _run(client: Any, cell: str) -> tuple[str, str]:
     """The status of a cell, and all that it showed but for its own echo."""
-    said: list[str] = []
-
-    def note(message: dict[str, Any]) -> None:
-        if message["msg_type"] != "execute_input":
-            said.append(str(message["content"]))
-
-    reply = client.execute_interactive(cell, allow_stdin=False, output_hook=note, timeout=TIMEOUT)
-    return reply["content"]["status"], "\n".join([*said, str(reply["content"])])
+    reply, shown = ran(client, cell)
+    return reply["status"], "\n".join(map(str, [*shown, reply]))
 
 
 def _leaks(text: str) -> list[str]:
