@@ -27,6 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, Request, ViewportSize, WebSocket, expect, sync_playwright
 
 from sbnotebook.emulator import stop
@@ -81,6 +82,9 @@ emulator = _running.__enter__()
 namespace = connect(emulator.connection_string)
 """
 DISCONNECT = "namespace.close(); _running.__exit__(None, None, None)"
+CONTROL = """<img src="data:," onerror="detected('control')">"""
+DETECTOR = "window.found = []; window.detected = (what) => window.found.push(what)"
+CONTRAST: Final = {"runOnly": ["color-contrast"]}
 VIEWPORT: Final[ViewportSize] = {"width": 1400, "height": 1600}
 NO_NEWS = {"fetchNews": "false"}  # a notification would ask for it
 
@@ -403,6 +407,23 @@ def run_notebook(
     page.wait_for_function(READY, timeout=patience)
     assert page.evaluate(FAILURES) == [], "a cell failed, and those behind it did not run"
     return notebook
+
+
+def assert_nothing_ran(notebook: Notebook) -> None:
+    """The page has run no text of a message, no script of it failed, and it asked for nothing elsewhere.
+
+    It has run ``DETECTOR`` first, and a cell has shown ``CONTROL``: so the detector works.
+    """
+    notebook.page.wait_for_function("() => window.found.length > 0")
+    assert notebook.page.evaluate("() => window.found") == ["control"]
+    assert (notebook.external, notebook.errors) == ([], [])
+
+
+def faults(page: Page, context: str, options: dict[str, Any]) -> list[str]:
+    """The findings of axe-core in a part of the page: a rule, an element that breaks it, and how to repair it."""
+    axe: Any = Axe()  # its types are incomplete
+    found = axe.run(page, context=context, options=options).response["violations"]
+    return [f"{each['id']}: {node['html'][:200]} {node['failureSummary']}" for each in found for node in each["nodes"]]
 
 
 def write(field: Locator, words: str) -> None:

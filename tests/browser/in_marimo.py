@@ -141,19 +141,6 @@ def test_triage_finds_edits_and_resubmits_a_cause(tmp_path: Path, theme: str) ->
         page.screenshot(path=tmp_path / "report.png", full_page=True)
 
 
-def test_focus_returns_to_the_opener_of_a_detail(tmp_path: Path) -> None:
-    with served(APP, tmp_path) as address, opened() as page:
-        page.goto(address)
-        panel = page.locator(".sbn-panel").first
-        expect(panel).to_contain_text("150 messages, peeked at", timeout=RUN_TIMEOUT)
-        opener = panel.get_by_role("button", name="Example", exact=True).first
-        opener.press("Enter")
-        detail = panel.get_by_role("region", name="Message", exact=True)
-        detail.get_by_role("tab").first.press("Escape")
-        expect(detail).to_be_hidden()
-        expect(opener).to_be_focused()
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_other_panels_act_in_marimo(tmp_path: Path, theme: str) -> None:
     with served(app_of(tmp_path, PANELS), tmp_path, theme) as address, opened(3600) as page:

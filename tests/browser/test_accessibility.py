@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, expect
 
-from tests.browser.conftest import Notebook, Run, write
+from tests.browser.conftest import Notebook, Run, faults, write
 
 CELLS = [
     """\
@@ -46,13 +44,6 @@ TOO_WIDE = """(panels) => [...document.querySelectorAll(panels)]
     .map((part) => `${part.className} ${part.textContent.slice(0, 60)}: ${part.scrollWidth} in ${part.clientWidth}`)"""
 
 
-def faults(page: Page) -> list[str]:
-    """The findings of axe-core in the panels: a rule, an element that breaks it, and how to repair it."""
-    axe: Any = Axe()  # its types are incomplete
-    found = axe.run(page, context=PANELS, options=OPTIONS).response["violations"]
-    return [f"{each['id']}: {node['html'][:200]} {node['failureSummary']}" for each in found for node in each["nodes"]]
-
-
 def opened(notebook: Notebook) -> Locator:
     """Open all parts of the triage: a message, a form with a change, and a plan."""
     triage = notebook.page.locator(PANELS).filter(has_text="Triage of orders/$dlq")
@@ -77,12 +68,12 @@ def test_axe_finds_nothing_in_light_and_dark(run: Run, tmp_path: Path) -> None:
     for theme in ("light", "dark"):
         notebook.use_theme(theme)
         page.wait_for_timeout(300)  # the theme's colours fade in
-        found[theme] = faults(page)
+        found[theme] = faults(page, PANELS, OPTIONS)
         page.screenshot(path=tmp_path / f"{theme}.png")
     for width in (640, 400):  # as 1280 by 1024 at 200 %, and as a narrow window beside another
         page.set_viewport_size({"width": width, "height": 512})
         page.wait_for_timeout(300)
-        found[f"at {width} px"] = [*faults(page), *page.evaluate(TOO_WIDE, PANELS)]
+        found[f"at {width} px"] = [*faults(page, PANELS, OPTIONS), *page.evaluate(TOO_WIDE, PANELS)]
         page.screenshot(path=tmp_path / f"{width}.png", full_page=True)
     assert not any(found.values()), json.dumps(found, indent=1)
 

@@ -6,13 +6,12 @@ import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser.conftest import Lab, cells_of
+from tests.browser.conftest import CONTRAST, Lab, cells_of, faults
 
 SET_UP: Final = """
 import os
@@ -61,9 +60,7 @@ def test_the_classic_notebook_shows_the_triage(page: Page, lab: Lab, tmp_path: P
     _bar_stays_in_sight(panel)
     _complete_all(panel)
     page.screenshot(path=tmp_path / "classic.png")
-    axe: Any = Axe()  # its types are incomplete
-    found = axe.run(page, context=".sbn-panel", options={"runOnly": ["color-contrast"]}).response["violations"]
-    assert [node["failureSummary"] for each in found for node in each["nodes"]] == []
+    assert faults(page, ".sbn-panel", CONTRAST) == []
 
 
 def _bar_stays_in_sight(panel: Locator) -> None:

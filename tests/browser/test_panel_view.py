@@ -31,6 +31,10 @@ display({"application/vnd.jupyter.widget-view+json": {"model_id": triage.view.mo
 def test_triage_in_a_shadow_root_resubmits_a_cause(run_here: Callable[..., LightNotebook]) -> None:
     notebook = run_here(CELLS, in_shadow=True)
     page = notebook.page
+    opener = page.get_by_role("button", name="Example", exact=True).first
+    opener.press("Enter")
+    page.get_by_role("region", name="Message", exact=True).get_by_role("tab").first.press("Escape")
+    expect(opener).to_be_focused()
     page.get_by_role("button", name="Select 5", exact=True).click()
     expect(page.get_by_text("5 messages are selected.")).to_be_visible()
     bar = page.locator(".sbn-selection")

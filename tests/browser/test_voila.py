@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 import zmq
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 from websocket import WebSocketBadStatusException, create_connection
 
@@ -25,6 +23,7 @@ from sbnotebook import Message, Namespace, connect
 from sbnotebook.client.messages import Messages
 from sbnotebook.emulator import running
 from sbnotebook.testing.hostile import hostile_messages
+from tests.browser.conftest import CONTRAST, faults
 
 VARIABLE = "ORDERS_CONNECTION"
 EVIL = "<img src=x onerror='window.__hit=1'><script>window.__hit=1</script> $\\href{javascript:window.__hit=1}{x}$"
@@ -113,13 +112,11 @@ def test_a_group_is_sent_back_in_a_page_of_its_own(app: App, browser: Browser, t
 def _follows_the_browser_to_dark(page: Page, pictures: Path) -> None:
     """Each text can be read in the browser's light theme and in its dark one, and the page changes with it."""
     backgrounds: list[str] = []
-    axe: Any = Axe()  # its types are incomplete
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
         page.screenshot(path=pictures / f"{theme}.png")
         backgrounds.append(page.evaluate("getComputedStyle(document.body).backgroundColor"))
-        found = axe.run(page, context=".sbn-panel", options={"runOnly": ["color-contrast"]}).response["violations"]
-        assert found == [], theme
+        assert faults(page, ".sbn-panel", CONTRAST) == [], theme
     assert backgrounds == ["rgb(255, 255, 255)", "rgb(17, 17, 17)"]
     page.emulate_media(color_scheme="null")
 

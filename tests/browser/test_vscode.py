@@ -11,14 +11,14 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from scripts.bootstrap import vscode_archive
-from tests.browser.conftest import Lab
+from tests.browser.conftest import Lab, faults
+from tests.browser.test_accessibility import OPTIONS
 
 PAGE: Final = Path(__file__).with_name("vscode_page.js")
 ANYWIDGET: Final = Path(sys.prefix, "share", "jupyter", "nbextensions", "anywidget", "index.js")
@@ -116,7 +116,6 @@ COLOURS: Final = """(panel) => {
         text: style('.sbn-table').color,
     };
 }"""
-AXE: Final = {"resultTypes": ["violations"], "rules": {"region": {"enabled": False}}}
 
 
 @pytest.fixture
@@ -190,7 +189,7 @@ def test_vscode_shows_the_triage_in_the_colours_of_its_theme(
         page.screenshot(path=tmp_path / f"{theme}.png", full_page=True)
         with subtests.test(theme):
             _has_its_own_looks(panel)
-            assert _faults(page) == []
+            assert faults(page, ".sbn-panel", OPTIONS) == []
     panel.get_by_role("button", name="Carry out").click()
     expect(panel.get_by_text("Resubmitted 12 messages to orders.")).to_be_visible()
     assert page.evaluate("() => window.problems") == []
@@ -201,12 +200,6 @@ def _has_its_own_looks(panel: Locator) -> None:
     assert {seen["font"], seen["prose"], seen["label"]} == {"system-ui, sans-serif"}
     assert len({seen["table"], seen["head"], seen["line"]}) == 3, seen
     assert seen["quiet"] != seen["text"]
-
-
-def _faults(page: Page) -> list[str]:
-    axe: Any = Axe()  # its types are incomplete
-    found = axe.run(page, context=".sbn-panel", options=AXE).response["violations"]
-    return [f"{each['id']}: {node['html'][:200]} {node['failureSummary']}" for each in found for node in each["nodes"]]
 
 
 @pytest.mark.browser
