@@ -10,7 +10,6 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from sbnotebook.amqp import Int
-from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 from sbnotebook.analysis.frames import arrow_schema, to_arrow
 from sbnotebook.client import Messages
 from sbnotebook.errors import ConfigurationError
@@ -75,17 +74,6 @@ def test_sections_are_enough_for_the_columns(wanted: set[str], written: list[Mes
     payloads = [payload_of(message) for message in written]
     in_part, whole = (batch_of(MessageBatches(chosen), payloads) for chosen in (schema, message_schema()))
     assert in_part.to_pylist() == [{name: row[name] for name in wanted} for row in whole.to_pylist()]
-
-
-def test_sections_are_no_more_than_the_columns_need() -> None:
-    def sections(*names: str) -> frozenset[int]:
-        return MessageBatches(StructType([message_schema()[name] for name in names])).sections
-
-    assert sections("sequence_number", "state", "enqueued_time") == frozenset()
-    assert sections("message_id", "delivery_count") == {PROPERTIES}
-    assert sections("body_type", "dead_letter_reason") == {DATA, APPLICATION_PROPERTIES}
-    assert sections("body_text") == {PROPERTIES, APPLICATION_PROPERTIES, DATA}, "a property may say gzip"
-    assert sections("extras") == sections(*message_schema().fieldNames()) == SECTIONS
 
 
 @pytest.mark.parametrize(

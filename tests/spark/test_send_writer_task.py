@@ -64,13 +64,6 @@ def rows_in(path: Path) -> list[dict[str, Any]]:
     return untyped.read_table(path).to_pylist()
 
 
-def test_send_task_returns_the_count(connection_string: str, namespace: Namespace, queue: str) -> None:
-    task = task_to(queue, connection_string)
-    assert task.write(texts(["a", "b"], [], ["c"])) == TaskResult(3)
-    assert task.write(iter([])) == TaskResult(0)
-    assert len(namespace.entity(queue).peek()) == 3
-
-
 def test_send_task_keeps_to_the_rate(connection_string: str, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "_ROWS_AT_ONCE", 5)
     began = time.monotonic()
@@ -90,42 +83,6 @@ def test_send_task_does_not_wait_between_chunks(
     began = time.monotonic()
     assert task.write(texts([str(n) for n in range(40)])) == TaskResult(40)
     assert time.monotonic() - began < 20 * 0.3  # 4 round trips, and 20 if each chunk were waited for
-
-
-@pytest.mark.parametrize("rows", [2, 1000])
-def test_send_task_keeps_unsendable_rows_and_sends_others(
-    connection_string: str,
-    namespace: Namespace,
-    queue: str,
-    tmp_path: Path,
-    rows: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(frames, "_ROWS_AT_ONCE", rows)
-    bodies = [LARGE if n % 9 == 4 else "x" for n in range(30)]
-    kinds = [[("p", "none" if n % 9 == 6 else "long")] for n in range(30)]
-    strings = pa.map_(pa.string(), pa.string())
-    batch = pa.RecordBatch.from_pydict(
-        {
-            "message_id": [str(n) for n in range(30)],
-            "body_text": bodies,
-            "application_properties": pa.array([[("p", str(n))] for n in range(30)], type=strings),
-            "application_property_types": pa.array(kinds, type=strings),
-        }
-    )
-    done = task_to(queue, connection_string, failuresPath=str(tmp_path)).write(
-        iter([batch.slice(0, 11), batch.slice(11)])
-    )
-    assert (done.done, done.failed) == (24, 6)
-    (file,) = tmp_path.glob("failed-*.parquet")
-    found = {row["message_id"]: row for row in rows_in(file)}
-    assert set(found) == {"4", "13", "22", "6", "15", "24"}
-    assert {found[n]["outcome_condition"] for n in ("4", "13", "22")} == {"amqp:link:message-size-exceeded"}
-    assert {found[n]["outcome_condition"] for n in ("6", "15", "24")} == {"amqp:encode-error"}
-    assert found["13"]["body_text"] == LARGE
-    assert {str(message.message_id) for message in namespace.entity(queue).peek()} == {str(n) for n in range(30)} - set(
-        found
-    )
 
 
 @pytest.mark.parametrize(("rows", "size"), [(2, 10**7), (7, 10**7), (1000, 3_000_000), (1000, 1)])

@@ -10,7 +10,6 @@ from pyspark.errors import PySparkException
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
-from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.settlement import Connection
 from sbnotebook.spark import load
 from sbnotebook.spark.session import is_elsewhere
@@ -52,15 +51,6 @@ def test_load_returns_all_columns_and_no_secret_in_an_option(
     frame.explain("extended")
     assert secret not in capsys.readouterr().out
     assert said == [f"Using the running Spark {spark.version} session."]
-
-
-def test_load_refuses_a_wrong_option_first(namespace: Namespace, spark: SparkSession) -> None:
-    said: list[str] = []
-    with pytest.raises(ConfigurationError, match=r"no option 'partition' in spark.read; did you mean partitions\?"):
-        load(namespace, "orders", partition=2, say=said.append)
-    with pytest.raises(InvalidEntityAddressError):
-        load(namespace, "orders/$nothing", spark=spark, say=said.append)
-    assert not said
 
 
 def test_load_of_an_unknown_host_is_refused_in_a_sentence(spark: SparkSession) -> None:

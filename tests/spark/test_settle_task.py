@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import pickle
 import uuid
 from dataclasses import replace
@@ -12,9 +11,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome, OutcomeStatus
-from sbnotebook.settlement import Archive, AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.locking.lock_table import Hold
+from sbnotebook.model import Complete, DeadLetter, Decision, EntityAddress, Message, Outcome
+from sbnotebook.settlement import Archive, AsyncNamespace, Connection
 from sbnotebook.spark.settle_task import (
     MessageKey,
     TaskStorage,
@@ -41,25 +39,6 @@ def settle(
         return run(work)
     finally:
         run(namespace.close)
-
-
-def test_messages_do_not_wait_for_the_garbage_collector(
-    shared_emulator: RunningEmulator, namespace: Namespace, tmp_path: Path
-) -> None:
-    queue = with_deferred(namespace, 60)
-    archive = Archive(tmp_path / "archive.sqlite")
-    own = AsyncNamespace(
-        Connection(shared_emulator.connection_string), journal=Journal(tmp_path / "journal.sqlite"), archive=archive
-    )
-    gc.collect()
-    gc.disable()
-    try:
-        before = sum(isinstance(each, Hold) for each in gc.get_objects())
-        ends = settle(own, {(queue, number): Complete() for number in range(1, 61)}, journalled=True)
-        assert {end.status for end in ends.values()} == {OutcomeStatus.SETTLED}
-        assert sum(isinstance(each, Hold) for each in gc.get_objects()) == before
-    finally:
-        gc.enable()
 
 
 def test_unreachable_entity_does_not_hide_other_outcomes(

@@ -11,14 +11,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from sbnotebook.client import Namespace
-from sbnotebook.client.targets import Target
+from sbnotebook.client import Namespace, connect
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError
 from sbnotebook.model import Message, MessageState
-from sbnotebook.settlement import Connection, Journal
 from tests.filled_queues import partly_deferred_queue
+from tests.namespaces import opened
 from tests.spark.planted_secrets import files, places
 
 Read = Callable[..., DataFrame]
@@ -27,8 +26,7 @@ Read = Callable[..., DataFrame]
 @pytest.fixture
 def own(connection_string: str, tmp_path: Path) -> Iterator[Namespace]:
     """A namespace whose journal and archive are of this test alone."""
-    target = Target(Connection(connection_string), "a test")
-    with Namespace(target, journal=Journal(tmp_path / "journal.sqlite")) as namespace:
+    with opened(connection_string, tmp_path) as namespace:
         yield namespace
 
 
@@ -199,9 +197,8 @@ def test_read_only_settle_frame_plans_but_does_not_apply(
     spark: SparkSession, connection_string: str, own: Namespace, queue: str
 ) -> None:
     partly_deferred_queue(own, queue, 1, deferred=1)
-    connection = Connection(connection_string, write=False)
     frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
-    with Namespace(Target(connection, "a test")) as looking:
+    with connect(connection_string, write=False) as looking:
         plan = looking.plan_settle_frame(frame, entity=queue)
         with pytest.raises(ReadOnlyError):
             plan.apply()
