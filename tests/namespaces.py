@@ -20,7 +20,7 @@ def opened(connection_string: str | None, folder: Path, *, write: bool | None = 
     Args:
         connection_string: of the emulator.
         folder: for the journal and the archive, which a later namespace finds there again.
-        write: false for a connection that can only look.
+        write: false for a read-only connection.
     """
     target = Target(Connection(connection_string, write=write), "a test")
     return Namespace(target, journal=Journal(folder / "journal.sqlite"))
