@@ -10,6 +10,8 @@ import doctest
 import multiprocessing
 import os
 import re
+import shlex
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -75,6 +77,39 @@ RUN = [path for path in PAGES if script(path.read_text())]
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     code, errors = run(str(page.relative_to(ROOT)), page.read_text(), tmp_path)
     assert code == 0, errors
+
+
+COMMAND = re.compile(
+    r"^```console\n(?P<line>sbnotebook .*)\n```\n\n```text\n(?P<shown>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+COMMANDS = {path.name: found for path in PAGES if (found := COMMAND.findall(path.read_text()))}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("page", COMMANDS)
+def test_a_command_prints_what_its_page_shows(page: str, tmp_path: Path) -> None:
+    with pages.namespace() as emulator:
+        variables = {
+            "SBNOTEBOOK_CONNECTION": emulator.connection_string,
+            "COLUMNS": "200",
+            "XDG_DATA_HOME": str(tmp_path),
+        }
+        for line, shown in COMMANDS[page]:
+            command = shlex.split(line.replace(pages.HOST, "env:SBNOTEBOOK_CONNECTION"))
+            command[0] = str(Path(sys.executable).with_name(command[0]))
+            result = subprocess.run(
+                command, cwd=tmp_path, env={**os.environ, **variables},
+                capture_output=True, text=True, check=False, timeout=120,
+            )  # fmt: skip
+            assert result.returncode == 0, result.stderr
+            assert pages.unseen(result.stdout, shown) == [], result.stdout
+
+
+def test_each_guide_with_a_command_shows_output() -> None:
+    guides = {path.stem: path.read_text() for path in PAGES if path.parent.name == "how-to"}
+    # A table of calls, a page without code, and two whose code is for programs that tests run.
+    without = {"from-the-sdk", "spark-cluster", "spark-pipelines", "test-your-code"}
+    assert {name for name, text in guides.items() if "```text\n" not in text} == without
 
 
 def test_what_pages_name_is_there() -> None:

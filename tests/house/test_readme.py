@@ -1,10 +1,17 @@
-"""The commands of the README and of the start page, typed into a real kernel by a reader who knows nothing else."""
+"""The commands of the README and of the start page, typed by a reader who knows nothing else."""
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.house.test_docs import ROOT
 from tests.kernels import ran, running_kernel
@@ -22,6 +29,39 @@ def typed(client: BlockingKernelClient, line: str) -> str:
     reply, shown = ran(client, line)
     assert reply["status"] == "ok", shown
     return "".join(f"{each.get('text') or each.get('data', {}).get('text/plain', '')}\n" for each in shown)
+
+
+DEMO, LAB = (
+    line.partition("#")[0].strip() for line in README.split("```console\n", 1)[1].split("```", 1)[0].splitlines()
+)
+JUPYTER = "c.ServerApp.allow_root = True\nc.ServerApp.open_browser = False\nc.ServerApp.port = 0\n"
+
+
+@pytest.mark.thorough
+def test_make_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
+    result = subprocess.run(
+        shlex.split(DEMO), cwd=ROOT, env={**os.environ, "XDG_DATA_HOME": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=540,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert unseen(result.stdout, README.split("```text\n", 1)[1].split("```", 1)[0]) == [], result.stdout
+
+
+@pytest.mark.thorough
+def test_the_second_command_opens_the_tutorials(tmp_path: Path) -> None:
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    (tmp_path / "jupyter_server_config.py").write_text(JUPYTER)
+    variables = {**os.environ, "JUPYTER_CONFIG_DIR": str(tmp_path)}
+    lab = subprocess.Popen(
+        shlex.split(LAB), cwd=tmp_path, env=variables, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert lab.stderr is not None
+    served = next(line for line in lab.stderr if "Serving notebooks from local directory" in line)
+    os.killpg(lab.pid, signal.SIGKILL)
+    lab.communicate(timeout=30)
+    (folder,) = tmp_path.glob("sbnotebook-*")
+    assert served.rstrip().endswith(str(folder))
+    assert len([*folder.glob("*.ipynb")]) == len([*(ROOT / "notebooks").glob("*.ipynb")])
 
 
 def test_five_commands_connect_show_causes_and_plan() -> None:
