@@ -25,7 +25,6 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.model.budget import Allowance
 from sbnotebook.settlement import Connection, PeekCursor, Peeker
 from sbnotebook.spark import load, session
 from sbnotebook.spark.schema import MessageBatches, message_schema
@@ -98,7 +97,7 @@ def _shares(spark: SparkSession, running: Emulator) -> Result:
     service, jvm, workers = (_micro(after - start) for start, after in zip(before, times(), strict=True))
     payloads, peeking_time = _cpu_timed(lambda: run(_payloads, running))
     batches = MessageBatches(message_schema())
-    _, converting = _cpu_timed(lambda: [batches.of_page(page, PeekCursor(), Allowance(0)) for page in payloads])
+    _, converting = _cpu_timed(lambda: [batches.add(page, PeekCursor()) for page in payloads])
     parts = (
         f"emulator {service:.0f}, Spark's Java {jvm:.0f}, Python worker {workers:.0f}, "
         f"of which the SDK {peeking_time:.0f} and the conversion {converting:.0f}"

@@ -25,7 +25,6 @@ from sbnotebook.magics.arguments import (
 )
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
-from sbnotebook.model import SubQueue
 
 
 @magics_class
@@ -107,11 +106,8 @@ class PeekMagics(PlanMagics):
             (counts,) = self.current.namespace.counts([entity.address.entity])
         except Exception:  # noqa: BLE001 (without the right to manage, or without an answer, they are not counted)
             return "More messages"
-        standing = {
-            None: counts.active + counts.scheduled,
-            SubQueue.DEAD_LETTER: counts.dead_letter,
-            SubQueue.TRANSFER_DEAD_LETTER: counts.transfer_dead_letter,
-        }[entity.address.sub_queue]
+        sub_queue = entity.address.sub_queue
+        standing = counts.count_in(sub_queue) + (counts.scheduled if sub_queue is None else 0)
         return f"About {standing - shown:,} more messages" if standing > shown else "More messages"
 
     @line_magic

@@ -20,7 +20,7 @@ from azure.core.exceptions import (
 from azure.servicebus.management import TrueRuleFilter
 
 from sbnotebook.errors import InvalidEntityAddressError
-from sbnotebook.model import EntityAddress
+from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement.connecting.connection import Connection, scrub
 from sbnotebook.settlement.connecting.refusals import unreachable
 from sbnotebook.settlement.parallel import in_parallel
@@ -74,6 +74,10 @@ class EntityCounts:
     dead_letter: int = 0
     transfer_dead_letter: int = 0
     size_bytes: int | None = None
+
+    def count_in(self, sub_queue: SubQueue | None) -> int:
+        """Return the messages in a sub-queue, or the active ones of the entity itself."""
+        return {None: self.active, SubQueue.DEAD_LETTER: self.dead_letter}.get(sub_queue, self.transfer_dead_letter)
 
     def __repr__(self) -> str:
         counts = (self.active, "active"), (self.scheduled, "scheduled"), (self.dead_letter, "dead-lettered")

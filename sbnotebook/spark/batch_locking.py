@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -19,12 +19,12 @@ from sbnotebook.model import (
     MessageState,
     Outcome,
     OutcomeStatus,
-    PeekedMessage,
     ReceivedMessage,
     Release,
 )
 from sbnotebook.model.partition import partition_of, start_of_partition
 from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, LockedBatch, patiently
+from sbnotebook.spark.peek_reader import peeked
 
 _LOG: Final = logging.getLogger(__name__)
 _FIRST_WAIT, _MORE_WAIT = 1.0, 0.25
@@ -82,7 +82,7 @@ class BatchLocker:
         give_up, wait = anyio.current_time() + _LEFT_WITHIN, self._first_wait
         while True:
             await self._receive(max_messages, wait)
-            chosen, _ = self._chosen(max_messages)
+            chosen, _ = self.chosen(max_messages)
             await self._release_beyond()
             if chosen or self.until is None or await self.is_at_end():
                 return chosen
@@ -151,14 +151,7 @@ class BatchLocker:
         )
         return sum(max(last - found, 0) for last, found in lasts)
 
-    def whole_batch(
-        self, max_messages: int, *, passing_over: Callable[[LockedMessage], bool]
-    ) -> tuple[LockedMessage, ...]:
-        """Return as many messages as a micro-batch takes; none if fewer are locked."""
-        chosen, is_whole = self._chosen(max_messages, passing_over)
-        return chosen if is_whole else ()
-
-    def _chosen(
+    def chosen(
         self, max_messages: int, passing_over: Callable[[LockedMessage], bool] | None = None
     ) -> tuple[tuple[LockedMessage, ...], bool]:
         """Return the messages for a micro-batch, and whether it has no room for more."""
@@ -201,13 +194,9 @@ class BatchLocker:
                 return True
         return False
 
-    async def release(self, messages: Sequence[LockedMessage]) -> None:
-        """Release messages that are still locked."""
-        await self.batch.settle(Release(), messages)
-
     # ---------------------------------------------------------------- deferring
 
-    async def defer(self, messages: Sequence[LockedMessage]) -> list[int]:
+    async def defer(self, messages: Sequence[Any]) -> list[int]:
         """Defer messages; return the numbers of those that are deferred now, for certain.
 
         The others come again: their locks were lost, or Service Bus refused to defer them.
@@ -218,7 +207,7 @@ class BatchLocker:
         deferred = await self._defer(messages[:1])
         first = messages[0]
         is_gone = not (deferred or first.delivery_count or first.sequence_number in self.batch.lost)
-        if is_gone and not await self._peek([first.sequence_number]):
+        if is_gone and not await peeked(self.entity, [first.sequence_number]):
             raise ConfigurationError(
                 f"{self.entity.address} dead-letters messages at their first deferral, which counts as a delivery: "
                 "set its maximum delivery count to 2 or more."
@@ -237,7 +226,7 @@ class BatchLocker:
         at_risk = settled & (delivered_before | ({messages[0].sequence_number} if messages else set()))
         if doubtful:
             await anyio.sleep(_PAUSE)  # the last deferrals may still arrive
-        return (settled - at_risk) | await self._found_deferred(doubtful | at_risk)
+        return (settled - at_risk) | {*await self.those_deferred(doubtful | at_risk)}
 
     def _with_warning(self, messages: Sequence[LockedMessage], deferred: set[int]) -> list[int]:
         missing = [message.sequence_number for message in messages if message.sequence_number not in deferred]
@@ -263,7 +252,7 @@ class BatchLocker:
             held = {message.lock_token for message in self.batch.messages}
             refused = [m for m in todo if m.lock_token in held and _is_refused(outcomes[m.sequence_number])]
             if refused:
-                await self.release(refused)
+                await self.batch.settle(Release(), refused)
             todo = [
                 m
                 for m in todo
@@ -280,15 +269,8 @@ class BatchLocker:
 
     async def those_deferred(self, numbers: Iterable[int]) -> list[int]:
         """Return the numbers of messages that are deferred."""
-        return sorted(await self._found_deferred(set(numbers)))
-
-    async def _found_deferred(self, numbers: set[int]) -> set[int]:
-        found = await self._peek(numbers)
-        return {number for number, message in found.items() if message.state is MessageState.DEFERRED}
-
-    async def _peek(self, numbers: Iterable[int]) -> dict[int, PeekedMessage]:
-        peeker = self.entity.namespace.peeker(self.entity.address)
-        return await peeker.messages_of(numbers, (), patience=OUTAGE_PATIENCE)
+        found = await peeked(self.entity, numbers)
+        return sorted(message.sequence_number for message in found if message.state is MessageState.DEFERRED)
 
 
 def _is_refused(outcome: Outcome) -> bool:

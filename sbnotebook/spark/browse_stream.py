@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -108,8 +109,8 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if isinstance(limit, ReadAllAvailable):
             return await self._last_numbers(before, patience)
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_messages
-        budget = Budget(rows, self._options.max_bytes)
-        return await end_of_batch(entity, before.read, budget, first=before.first, until=self._until, patience=patience)
+        room = Room(rows, self._options.max_bytes or math.inf)
+        return await end_of_batch(entity, before.read, room, first=before.first, until=self._until, patience=patience)
 
     async def _last_numbers(self, before: BrowseOffset, patience: float) -> Mapping[int, int]:
         return await SequenceNumbers.of(self._entity(), first=before.first, patience=patience).lasts(before.read)
@@ -145,16 +146,7 @@ class BrowseStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Peek the messages of one partition."""
-        options = self._options
-        with scrubbed(options.namespace.secrets):
-            yield from read_ranges(
-                options.namespace,
-                options.entity,
-                partition.ranges,
-                MessageBatches(self._schema, options.decode),
-                state=options.state,
-                patience=OUTAGE_PATIENCE,
-            )
+        yield from read_ranges(self._options, self._schema, partition.ranges, patience=OUTAGE_PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,44 +208,17 @@ class BrowseOffset:
         return [(first, end.read[partition]) for partition, first in starts.items() if first <= end.read[partition]]
 
 
-@dataclass(slots=True)
-class Budget:
-    """Messages and bytes that a micro-batch may still take; None for no limit of bytes."""
+class Room(NamedTuple):
+    """Messages and bytes that a micro-batch may take, or has taken."""
 
     messages: int
-    size: int | None = None
-    is_used: bool = False
-
-    def split(self, count: int) -> Budget:
-        """Take out the share of one of ``count`` partitions; :meth:`join` puts back what it leaves, for the others."""
-        share = Budget(
-            -(-self.messages // count), None if self.size is None else max(0, -(-self.size // count)), self.is_used
-        )
-        self.messages -= share.messages
-        self.size = None if self.size is None else self.size - (share.size or 0)
-        return share
-
-    def join(self, rest: Budget) -> None:
-        """Put back the rest of a share."""
-        self.messages += rest.messages
-        self.size = None if self.size is None else self.size + (rest.size or 0)
-        self.is_used = self.is_used or rest.is_used
-
-    def take(self, messages: int, size: int = 0) -> None:
-        """Count messages that are taken."""
-        self.messages -= messages
-        self.size = None if self.size is None else self.size - size
-        self.is_used = self.is_used or messages > 0
-
-    def has(self, size: int) -> bool:
-        """Return whether a message of so many bytes fits."""
-        return self.messages > 0 and (self.size is None or size <= self.size or not self.is_used)
+    size: float = math.inf
 
 
 async def end_of_batch(
     entity: AsyncEntity,
     read: Mapping[int, int],
-    budget: Budget,
+    room: Room,
     *,
     first: int = 1,
     until: Mapping[int, int] | None = None,
@@ -267,45 +232,45 @@ async def end_of_batch(
     many, and only a few messages are peeked. Where messages are rare, or their sizes count, each one is peeked.
     """
     numbers = SequenceNumbers.of(entity, first=first, patience=patience)
-    reached = dict(read)
+    reached, taken = dict(read), Room(0, 0)
     firsts = [number async for _, number in numbers.firsts(read)]
     if until is not None:
         firsts = [number for number in firsts if number <= until.get(partition_of(number), -1)]
-    # Fill the budget partition by partition; each one leaves its rest to the others.
+    # Fill the room partition by partition; each one leaves its rest to the others.
     firsts.sort(key=lambda number: number - end_of_partition(partition_of(number) - 1))  # about the oldest first
     for place, number in enumerate(firsts):
-        partition, share = partition_of(number), budget.split(len(firsts) - place)
+        partition, count = partition_of(number), len(firsts) - place
+        share = Room(-(-(room.messages - taken.messages) // count), (room.size - taken.size) / count)
         # Stop at the last message of this moment, however quickly more of them come.
         end = await numbers.last(number, end_of_partition(partition)) if until is None else until[partition]
-        last = await _fill(entity, number, end, share)
+        last, more = await _fill(entity, number, end, share, takes_any=not taken.messages)
         if last >= number:
             reached[partition] = last
-        budget.join(share)
+        taken = Room(taken.messages + more.messages, taken.size + more.size)
     return reached
 
 
-async def _fill(entity: AsyncEntity, first: int, end: int, budget: Budget) -> int:
-    """Return the last number of one partition that fits; less than ``first`` where none does."""
-    peeker, last = entity.namespace.peeker(entity.address), first - 1
-    async for page in peeker.unread_pages(PeekCursor(first, end, budget.messages)):
+async def _fill(entity: AsyncEntity, first: int, end: int, room: Room, *, takes_any: bool) -> tuple[int, Room]:
+    """Return the last number of one partition that fits, less than ``first`` where none does; and what fills the room.
+
+    A message that is larger than the room is taken alone.
+    """
+    peeker, last, count, size = entity.namespace.peeker(entity.address), first - 1, 0, 0
+    async for page in peeker.unread_pages(PeekCursor(first, end, room.messages)):
         for message, payload in zip(page.messages(()), page.payloads, strict=True):
-            if not last < message.sequence_number <= end or not budget.has(len(payload)):
-                return last
-            budget.take(1, len(payload))
-            last = message.sequence_number
-        if budget.messages <= 0:
-            return last
-        if budget.size is None and last - page.first < _DENSE * len(page.payloads):
-            return await _by_numbers(entity, last, min(end, last + budget.messages), budget)
-    return last
+            fits = size + len(payload) <= room.size or (takes_any and not count)
+            if count == room.messages or not fits or not last < message.sequence_number <= end:
+                return last, Room(count, size)
+            count, size, last = count + 1, size + len(payload), message.sequence_number
+        if count < room.messages and room.size == math.inf and last - page.first < _DENSE * len(page.payloads):
+            most = await _by_numbers(entity, last, min(end, last + room.messages - count))
+            return most, Room(count + most - last, size)
+    return last, Room(count, size)
 
 
-async def _by_numbers(entity: AsyncEntity, last: int, most: int, budget: Budget) -> int:
+async def _by_numbers(entity: AsyncEntity, last: int, most: int) -> int:
     """Return the last number up to ``most`` that has a message; every number from ``last`` on counts as one."""
     numbers = SequenceNumbers.of(entity, patience=OUTAGE_PATIENCE)
     following = await numbers.next(most) if most > last else None
-    reached = most if following is not None and partition_of(following) == partition_of(most) else None
-    if reached is None:
-        reached = await numbers.last(last, most)
-    budget.take(reached - last)
-    return reached
+    is_there = following is not None and partition_of(following) == partition_of(most)
+    return most if is_there else await numbers.last(last, most)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Final, Self
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, ReceivedMessage
+from sbnotebook.spark.options import AT_LEAST_ONCE
 
-_RANGE: Final = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?", re.ASCII)
-_AT_LEAST_ONCE: Final = "at-least-once"
 _MOST: Final = 10_000_000
 """Messages of a micro-batch at most; a checkpoint with more is not one of ours."""
 
@@ -55,8 +54,8 @@ class ConsumeOffset:
                 EntityAddress.parse(given["entity"]),
                 int(given["batch"]),
                 tuple(_numbers(given["ranges"])),
-                _pair(given["enqueued"]),
-                given.get("delivery") == _AT_LEAST_ONCE,
+                None if given["enqueued"] is None else _pair(given["enqueued"]),
+                given.get("delivery") == AT_LEAST_ONCE,
                 given.get("adopted") is True,
             )
         except (AttributeError, LookupError, TypeError, ValueError):
@@ -70,7 +69,7 @@ class ConsumeOffset:
                 "a checkpointLocation of its own."
             )
         if offset.is_locked != is_locked:
-            option = "without the option delivery" if is_locked else f'with .option("delivery", "{_AT_LEAST_ONCE}")'
+            option = "without the option delivery" if is_locked else f'with .option("delivery", "{AT_LEAST_ONCE}")'
             raise ConfigurationError(
                 f"The checkpoint is that of a stream {option}: start it so again, or give this stream a new "
                 "checkpointLocation."
@@ -82,20 +81,15 @@ class ConsumeOffset:
 
         Example:
             >>> ConsumeOffset(EntityAddress("orders"), 7, (1, 2, 3, 9), (1000, 2000)).as_dict()
-            {'batch': 7, 'entity': 'orders', 'ranges': '1-3,9', 'enqueued': '1000-2000'}
+            {'batch': 7, 'entity': 'orders', 'ranges': [[1, 3], [9, 9]], 'enqueued': [1000, 2000]}
         """
-        kind = {"delivery": _AT_LEAST_ONCE} if self.is_locked else {"adopted": True} if self.is_adopted else {}
+        kind = {"delivery": AT_LEAST_ONCE} if self.is_locked else {"adopted": True} if self.is_adopted else {}
         return {
             "batch": self.batch,
             "entity": self.entity.path,
-            "ranges": ",".join(f"{first}-{last}" if last > first else str(first) for first, last in self.ranges),
-            "enqueued": "" if self.enqueued is None else "{}-{}".format(*self.enqueued),
+            "ranges": [list(each) for each in ranges_of(self.numbers)],
+            "enqueued": self.enqueued and list(self.enqueued),
         } | kind
-
-    @property
-    def ranges(self) -> list[tuple[int, int]]:
-        """Return the numbers as ranges, both ends included."""
-        return ranges_of(self.numbers)
 
     def next(self, messages: Iterable[BatchMessage], *, are_adopted: bool = False) -> Self:
         """Return the offset of the next micro-batch, which is made of these messages."""
@@ -132,20 +126,16 @@ def ranges_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return ranges
 
 
-def _numbers(text: str) -> Iterator[int]:
+def _numbers(ranges: Iterable[Sequence[int]]) -> Iterator[int]:
     count = 0
-    for part in text.split(",") if text else ():
-        first, last = _pair(part) or (0, -1)
+    for each in ranges:
+        first, last = _pair(each)
         count += last - first + 1
         if first < 1 or last < first or count > _MOST:
-            raise ValueError(part)
+            raise ValueError(each)
         yield from range(first, last + 1)
 
 
-def _pair(text: str) -> tuple[int, int] | None:
-    if not text:
-        return None
-    found = _RANGE.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    return int(found[1]), int(found[2] or found[1])
+def _pair(given: Sequence[int]) -> tuple[int, int]:
+    first, last = map(index, given)
+    return first, last

@@ -15,7 +15,7 @@ import anyio
 from sbnotebook.client.keeper import Keeper
 from sbnotebook.client.portal import Work, portal, run
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, MessageState, SubQueue
+from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement import (
     OUTAGE_PATIENCE,
     AsyncEntity,
@@ -27,8 +27,9 @@ from sbnotebook.settlement import (
 from sbnotebook.spark.batch_locking import BatchLocker
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
 from sbnotebook.spark.held_batches import HeldBatches
-from sbnotebook.spark.micro_batches import MicroBatches, pages_up_to
-from sbnotebook.spark.options import Delivery, Orphans, StreamOptions
+from sbnotebook.spark.micro_batches import MicroBatches
+from sbnotebook.spark.options import StreamOptions
+from sbnotebook.spark.peek_reader import pages_up_to
 from sbnotebook.spark.scrubbing import in_words
 from sbnotebook.spark.session_batches import SessionLocker
 
@@ -73,20 +74,20 @@ class ConsumeQuery:
         try:
             self._keeper = run(Keeper.opened, batch)
         except Exception as error:
-            if _NEEDS_SESSIONS not in in_words(error) or options.delivery is Delivery.AT_LEAST_ONCE:
+            if _NEEDS_SESSIONS not in in_words(error) or not options.defers:
                 run(self._namespace.close)
                 if (refused := _refused(error, options.entity)) is not None:
                     raise refused from None
                 raise
             self._locker = SessionLocker(self._entity, max_bytes)
-        if options.delivery is Delivery.AT_LEAST_ONCE and isinstance(self._locker, BatchLocker):
+        if not options.defers and isinstance(self._locker, BatchLocker):
             self._batches = HeldBatches(self._entity, self._locker)
         else:
             deleter = self._locker if isinstance(self._locker, SessionLocker) else self._deleter
             self._batches = MicroBatches(
                 self._entity, self._locker, deleter, fails_on_data_loss=options.fail_on_data_loss
             )
-        is_looking = options.delivery is not Delivery.AT_LEAST_ONCE and options.orphans is not Orphans.IGNORE
+        is_looking = options.defers and options.orphans != "ignore"
         self._scan = OrphanScan(self._entity) if is_looking else None
         self._scanning: Future[int] | None = None
         self._is_begun = False
@@ -147,7 +148,7 @@ class ConsumeQuery:
             return
         if self._scan is None:
             pass
-        elif self._options.orphans is Orphans.REPORT:
+        elif self._options.orphans == "report":
             self._scanning = portal().start_task_soon(self._scan.report)
         else:
             self._batches.orphans |= run(self._scan.find)
@@ -174,7 +175,9 @@ class ConsumeQuery:
         if self._counted is None or anyio.current_time() > self._counted[0]:
             count: int | None = None
             with contextlib.suppress(Exception), anyio.fail_after(_COUNT_WITHIN):  # it needs the right Manage
-                count = await _count(self._namespace, self._entity.address) + self._batches.removed
+                address = self._entity.address
+                (counts,) = await self._namespace.counts(address.entity)
+                count = counts.count_in(address.sub_queue) + self._batches.removed
             self._counted = anyio.current_time() + (_COUNT_EVERY if count is not None else _COUNT_AGAIN), count
         count = self._counted[1]
         return None if count is None else max(0, count - self._batches.removed - self._batches.held_count)
@@ -198,19 +201,6 @@ class ConsumeQuery:
     async def _close(self) -> None:
         await self._deleter.close()
         await self._namespace.close()
-
-
-async def _count(namespace: AsyncNamespace, address: EntityAddress) -> int:
-    """Return how many messages an entity holds, locked and deferred ones included."""
-    place = EntityAddress(address.name, address.subscription)
-    (counts,) = await namespace.counts(place)
-    match address.sub_queue:
-        case None:
-            return counts.active
-        case SubQueue.DEAD_LETTER:
-            return counts.dead_letter
-        case SubQueue.TRANSFER_DEAD_LETTER:
-            return counts.transfer_dead_letter
 
 
 def _refused(error: Exception, entity: EntityAddress) -> ConfigurationError | None:

@@ -63,8 +63,8 @@ from sbnotebook.settlement import OUTAGE_PATIENCE, Page, PeekCursor
 from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
 from sbnotebook.spark.consume_query import ConsumeQuery
 from sbnotebook.spark.micro_batches import report_loss
-from sbnotebook.spark.options import Delivery, StreamOptions
-from sbnotebook.spark.peek_reader import BatchBuilder, RangesOfTask, prefetched
+from sbnotebook.spark.options import StreamOptions
+from sbnotebook.spark.peek_reader import RangesOfTask, prefetched
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.scrubbing import scrubbed
 from sbnotebook.spark.shipping import Shipped
@@ -90,14 +90,15 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
-        self._batches = MessageBatches(schema, options.decode)
+        self._schema = schema
+        MessageBatches(schema, options.decode)  # refuses it here, not in each worker
         self._query: ConsumeQuery | None = None
 
     # ---------------------------------------------------------------- in the process that drives the query
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 (Spark's name)
         """Return where a new stream begins: with no messages."""
-        return ConsumeOffset(self._options.entity, is_locked=self._is_locked).as_dict()
+        return ConsumeOffset(self._options.entity, is_locked=not self._options.defers).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
         """Return how many messages a micro-batch has at most; sbnotebook limits its bytes.
@@ -147,9 +148,6 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
             parts = query.divide(query.plan(offset), self._options.partitions)
         return [RangesOfTask(ranges_of(part), offset.batch) for part in parts]
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark calls this late or never, and :meth:`latestOffset` has removed the messages by then."""
-
     def stop(self) -> None:
         """Release the locked messages that are not deferred, without raising a delivery count."""
         query, self._query = self._query, None
@@ -157,12 +155,7 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
             query.close()
 
     def _offset(self, given: dict[str, Any]) -> ConsumeOffset:
-        return ConsumeOffset.parse(given, self._options.entity, is_locked=self._is_locked)
-
-    @property
-    def _is_locked(self) -> bool:
-        """Return whether messages stay locked until they are durable, and are not deferred."""
-        return self._options.delivery is Delivery.AT_LEAST_ONCE
+        return ConsumeOffset.parse(given, self._options.entity, is_locked=not self._options.defers)
 
     def _opened(self) -> ConsumeQuery:
         if self._query is None:
@@ -184,17 +177,17 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
         missing = set(numbers)
         with self._scrubbed():
             with warm_namespace(options.namespace) as namespace:
-                builder, everything = BatchBuilder(self._batches), PeekCursor()
+                batches, everything = MessageBatches(self._schema, options.decode), PeekCursor()
                 pages = namespace.peeker(options.entity).pages_of(numbers, patience=OUTAGE_PATIENCE)
                 with closing(prefetched(pages)) as read:
                     for page in read:
-                        there = [each for each in page if self._is_locked or each[1].state is MessageState.DEFERRED]
+                        there = [each for each in page if not options.defers or each[1].state is MessageState.DEFERRED]
                         found = [message.sequence_number for _, message in there]
                         missing.difference_update(found)
                         if there:
                             payloads = [payload for payload, _ in there]
-                            yield from builder.add(Page(options.entity, found[0], payloads), everything)
-                yield from builder.batch()
+                            yield from batches.add(Page(options.entity, found[0], payloads), everything)
+                yield from batches.rest()
             if missing:
                 report_loss(options.entity, missing, partition.batch, fails=options.fail_on_data_loss)
 

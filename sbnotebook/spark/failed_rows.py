@@ -62,13 +62,24 @@ class FailuresFolder:
 
     @classmethod
     def prepared(cls, path: str | None, schema: StructType, *, is_stream: bool) -> Self | None:
-        """Return the folder of a write, ready to be written to; None where there is no path. Call it on the driver."""
+        """Make the folder of a write, and check that such rows can be written to it, before anything is sent.
+
+        Call it on the driver. Without a path, there is no folder.
+        """
         if path is None:
             return None
-        folder = cls(path, is_stream)
-        with scrubbed(folder.secrets):
-            folder.prepare(schema)
-        return folder
+        prepared = cls(path, is_stream)
+        with scrubbed(prepared.secrets):
+            try:
+                rows = pa.Table.from_batches([], arrow_schema_for(_without_outcomes(schema)))
+                filesystem, folder = prepared._open()
+                filesystem.create_dir(folder, recursive=True)
+                file = FailureFile(filesystem, folder, prepared._no_rows, prepared.job)
+                file.add(rows, [])
+                file.finish()
+            except (OSError, ValueError, pa.ArrowException) as error:
+                raise ConfigurationError(f"failuresPath cannot be written: {error}.") from None
+        return prepared
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -78,18 +89,6 @@ class FailuresFolder:
         except ValueError:
             return ()
         return (password,) if password else ()
-
-    def prepare(self, schema: StructType) -> None:
-        """Make the folder, and check that such rows can be written to it, before anything is sent or settled."""
-        try:
-            rows = pa.Table.from_batches([], arrow_schema_for(_without_outcomes(schema)))
-            filesystem, folder = self._open()
-            filesystem.create_dir(folder, recursive=True)
-            file = FailureFile(filesystem, folder, self._no_rows, self.job)
-            file.add(rows, [])
-            file.finish()
-        except (OSError, ValueError, pa.ArrowException) as error:
-            raise ConfigurationError(f"failuresPath cannot be written: {error}.") from None
 
     def file(self) -> FailureFile:
         """Return the file of the task that runs here."""
@@ -157,8 +156,11 @@ class FailureFile:
 
     def add(self, rows: pa.RecordBatch | pa.Table, outcomes: Sequence[Outcome]) -> None:
         """Write rows, with an outcome each."""
-        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
-        self._waiting.append(_with_outcomes(table, outcomes))
+        table: Any = rows if isinstance(rows, pa.Table) else pa.Table.from_batches([rows])
+        values = zip(*((each.status.value, each.condition, each.description) for each in outcomes), strict=True)
+        for name, column in zip(OUTCOME_COLUMNS, values if outcomes else ((), (), ()), strict=True):
+            table = table.append_column(name, pa.array(column, pa.string()))
+        self._waiting.append(table)
         self._count += len(outcomes)
         if self._count >= _ROWS_AT_ONCE:
             self._flush()
@@ -191,13 +193,3 @@ class FailureFile:
 
 def _without_outcomes(schema: StructType) -> StructType:
     return StructType([field for field in schema.fields if field.name not in OUTCOME_COLUMNS])
-
-
-def _with_outcomes(rows: pa.Table, outcomes: Sequence[Outcome]) -> pa.Table:
-    # Rows that were read from such a folder have the columns already.
-    table: Any = rows.drop_columns([name for name in OUTCOME_COLUMNS if name in rows.column_names])
-    values = ([each.status.value for each in outcomes], [each.condition for each in outcomes],
-              [each.description for each in outcomes])  # fmt: skip
-    for name, column in zip(OUTCOME_COLUMNS, values, strict=True):
-        table = table.append_column(name, pa.array(column, type=pa.string()))
-    return table

@@ -43,6 +43,7 @@ from sbnotebook.spark.settle_task import (
     packed,
     unpacked,
 )
+from sbnotebook.spark.task_context import speculates
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,7 +138,11 @@ class FramePlan(ShownAsPreview):
         self._namespace = namespace
         self._once = ApplyOnce()
         self._spark: SparkSession = frame.sparkSession
-        _refuse_speculation(self._spark)
+        if speculates({name: _setting(self._spark, name) for name in ("spark.master", "spark.speculation")}):
+            raise ConfigurationError(
+                "spark.speculation is on, so Spark may run a task twice at once, and one run would report messages as "
+                "gone that the other has settled: switch it off."
+            )
         self._archived = archived and namespace.archive is not None
         archive = namespace.archive if self._archived else None
         self._storage = TaskStorage.of(namespace.journal, archive) if _is_local(self._spark) else TaskStorage()
@@ -271,16 +276,6 @@ def outcomes_in(frame: DataFrame) -> Iterable[Outcome]:
 
 def _is_local(spark: SparkSession) -> bool:
     return _setting(spark, "spark.master").startswith("local")
-
-
-def _refuse_speculation(spark: SparkSession) -> None:
-    # Spark never speculates in a local session. Source: its TaskSchedulerImpl, start().
-    is_alone = _is_local(spark) and not _setting(spark, "spark.master").startswith("local-cluster")
-    if not is_alone and _setting(spark, "spark.speculation").lower() == "true":
-        raise ConfigurationError(
-            "spark.speculation is on, so Spark may run a task twice at once, and one run would report messages as gone "
-            "that the other has settled: switch it off."
-        )
 
 
 def _setting(spark: SparkSession, name: str) -> str:

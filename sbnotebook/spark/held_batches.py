@@ -62,7 +62,9 @@ class HeldBatches(Counts):
 
     async def latest(self, start: ConsumeOffset, max_messages: int) -> ConsumeOffset:
         """Begin to complete the durable messages, and lock the next micro-batch."""
-        await self._wait_for_ahead()
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            await ahead
         following, self._next = self._next, None
         if following is not None and following[0] == start:
             self._next = following
@@ -73,8 +75,8 @@ class HeldBatches(Counts):
             self._done |= dict.fromkeys(self._planned[1], start)
             self._planned = None
         # Those that were locked ahead need nothing more, if they are a whole micro-batch.
-        messages = self.locker.whole_batch(max_messages, passing_over=self._is_done)
-        if not messages:
+        messages, is_whole = self.locker.chosen(max_messages, passing_over=self._is_done)
+        if not is_whole:
             messages = await self._lock(max_messages)
             if not messages:
                 return start
@@ -129,21 +131,13 @@ class HeldBatches(Counts):
 
         When this returns, the messages of the micro-batch before are completed.
         """
-        await self._wait_for_completing()
+        if self._completing is not None:
+            await _result(self._completing)
         if self._planned is None or self._planned[0] != end:
             following, self._next = self._next, None
             is_ours = following is not None and following[1] == end
             self._planned = end, end.numbers if is_ours else await self._still_there(end)
         return self._planned[1]
-
-    async def _wait_for_ahead(self) -> None:
-        ahead, self._ahead = self._ahead, None
-        if ahead is not None:
-            await ahead
-
-    async def _wait_for_completing(self) -> None:
-        if self._completing is not None:
-            await _result(self._completing)
 
     async def close(self) -> None:
         """Complete the durable messages, and lock no more."""

@@ -7,18 +7,22 @@ its query. The order of the steps is explained there.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage
-from sbnotebook.model.partition import start_of_partition
-from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, Page, PeekCursor
+from sbnotebook.model import EntityAddress, MessageState, ReceivedMessage
+from sbnotebook.settlement import AsyncEntity
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
+from sbnotebook.spark.peek_reader import peeked
+
+if TYPE_CHECKING:
+    from sbnotebook.settlement import DeferredDeleter
+    from sbnotebook.spark.batch_locking import BatchLocker
+    from sbnotebook.spark.session_batches import SessionLocker
 
 _LOG: Final = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
@@ -27,24 +31,6 @@ _PERHAPS_READ: Final = (
     "%d messages of %s that this stream adopted (one is #%d) are orphans again, because it ended before it removed "
     'them: your sink may have them or not. With .option("orphans", "adopt") they come again.'
 )
-
-
-class _Locker(Protocol):
-    """Locks and defers messages: see :class:`sbnotebook.spark.batch_locking.BatchLocker`."""
-
-    max_bytes: int
-
-    @property
-    def held_count(self) -> int: ...
-    async def lock(self, max_messages: int) -> tuple[ReceivedMessage, ...]: ...
-    async def defer(self, messages: Any) -> list[int]: ...
-    async def those_deferred(self, numbers: Iterable[int]) -> list[int]: ...
-
-
-class _Deleter(Protocol):
-    """Removes deferred messages: see :class:`sbnotebook.settlement.locking.by_number.DeferredDeleter`."""
-
-    async def delete(self, sequence_numbers: Iterable[int]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +62,8 @@ class MicroBatches(Counts):
     """The micro-batches of one entity: each is locked, deferred, read, and then removed."""
 
     entity: AsyncEntity
-    locker: _Locker
-    deleter: _Deleter
+    locker: BatchLocker | SessionLocker
+    deleter: DeferredDeleter | SessionLocker
     fails_on_data_loss: bool = True
     _locked: _Locked | None = None
     _planned: tuple[ConsumeOffset, tuple[int, ...]] | None = None
@@ -125,11 +111,8 @@ class MicroBatches(Counts):
 
     async def _deferred_late(self, start: ConsumeOffset) -> list[BatchMessage]:
         """Return those left behind that another process, which was not dead yet, has deferred since."""
-        found = await self._peek(self._left_behind(start))
+        found = await peeked(self.entity, self._left_behind(start))
         return [BatchMessage.of(message) for message in found if message.state is MessageState.DEFERRED]
-
-    async def _peek(self, numbers: Collection[int]) -> Collection[PeekedMessage]:
-        return await _peeked(self.entity, numbers)
 
     async def _remove_and_lock(self, start: ConsumeOffset, max_messages: int) -> tuple[ReceivedMessage, ...]:
         """Do both at once; when this returns, nothing of the last micro-batch is left, for certain."""
@@ -165,12 +148,12 @@ class MicroBatches(Counts):
 
     async def _still_deferred(self, end: ConsumeOffset, *, fails: bool) -> list[int]:
         """Return the messages of a micro-batch that are deferred, where this process did not defer them."""
-        states = await self._states(end)
+        states = await those_of(self.entity, end)
         for _ in range(_LOOKS):
             if all(state is MessageState.DEFERRED for state in states.values()):
                 break
             await anyio.sleep(_PAUSE)  # the last deferrals of a process that was ended may still arrive
-            before, states = states, await self._states(end)
+            before, states = states, await those_of(self.entity, end)
             if states == before:
                 break
         deferred = await self.locker.those_deferred(states)
@@ -186,16 +169,13 @@ class MicroBatches(Counts):
             )
         return deferred
 
-    async def _states(self, offset: ConsumeOffset) -> dict[int, MessageState]:
-        return await those_of(self.entity, offset)
-
     async def _remove(self, start: ConsumeOffset) -> None:
         if start == self._removed:
             return
         if self._planned is not None and self._planned[0] == start:
             numbers: Sequence[int] = self._planned[1]
         else:
-            states = await self._states(start)
+            states = await those_of(self.entity, start)
             numbers = [number for number, state in states.items() if state is MessageState.DEFERRED]
             if start.is_adopted and numbers:
                 # Perhaps no process has read them: a sink may pass over a micro-batch, and then nothing is planned.
@@ -218,24 +198,9 @@ class MicroBatches(Counts):
         return adopted
 
 
-async def pages_up_to(entity: AsyncEntity, lasts: Mapping[int, int]) -> AsyncIterator[Page]:
-    """Yield the messages of an entity, and end however quickly more of them come."""
-    peeker = entity.namespace.peeker(entity.address)
-    for partition, last in lasts.items():
-        pages: Any = peeker.unread_pages(PeekCursor(start_of_partition(partition), last))
-        async with aclosing(pages):
-            async for page in pages:
-                yield page
-
-
-async def _peeked(entity: AsyncEntity, numbers: Collection[int]) -> Collection[PeekedMessage]:
-    peeker = entity.namespace.peeker(entity.address)
-    return (await peeker.messages_of(numbers, (), patience=OUTAGE_PATIENCE)).values()
-
-
 async def those_of(entity: AsyncEntity, offset: ConsumeOffset) -> dict[int, MessageState]:
     """Return the messages of an offset that are in the entity: their numbers and states."""
-    found = await _peeked(entity, offset.numbers)
+    found = await peeked(entity, offset.numbers)
     for message in found:
         if not offset.is_of(message):
             raise ConfigurationError(

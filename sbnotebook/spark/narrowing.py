@@ -72,11 +72,6 @@ def _bounds(sign: str, value: str) -> tuple[int, int]:
     if value.startswith("'"):
         return 1, MAX_NUMBER
     number = int(value)
-    return {
-        "=": (number, number),
-        "==": (number, number),
-        ">": (number + 1, MAX_NUMBER),
-        ">=": (number, MAX_NUMBER),
-        "<": (1, number - 1),
-        "<=": (1, number),
-    }.get(sign, (1, MAX_NUMBER))
+    least = {">": number + 1}.get(sign, number if sign in ("=", "==", ">=") else 1)
+    most = {"<": number - 1}.get(sign, number if sign in ("=", "==", "<=") else MAX_NUMBER)
+    return least, most

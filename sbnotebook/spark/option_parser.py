@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from difflib import SequenceMatcher
-from enum import StrEnum
 from typing import Final, TypeAlias, TypeVar
 
 from sbnotebook.analysis.decoders import Decoder
@@ -29,49 +28,45 @@ _SHOWN: Final = 40
 _SIZE: Final = re.compile(r"([0-9]{1,18})([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _EMPTY: Final = Hidden("")
-Choice = TypeVar("Choice", bound=StrEnum)
+Choice = TypeVar("Choice", bound=str)
 Option: TypeAlias = str | Hidden | NamespaceTarget
 """The value of an option; a target is that of a registered connection string."""
 Values: TypeAlias = Mapping[str, Hidden | NamespaceTarget]
 """Options by their lower-case names."""
 _MOST_AT_ONCE: Final = ("maxMessagesPerTrigger", "maxMessages")
-_START: Final = (
-    "startingOffsets startingOffset startingPosition startingPositions startingTimestamp startingVersion "
-    "initialPosition eventhubs.startingPosition"
-)
-_READS_A_SUBSCRIPTION: Final[tuple[str, ...]] = (
-    "subscription", "subscriptionName", "consumerGroup", "eventhubs.consumerGroup", "kafka.group.id", "groupIdPrefix"
-)  # fmt: skip
-_READS_A_SUB_QUEUE: Final[tuple[str, ...]] = ("subQueue", "sub_queue", "deadLetter", "deadLetterQueue")
-_NOTES: Final = {
-    name: note
-    for names, note in (
-        (_READS_A_SUBSCRIPTION, ", where a subscription is TOPIC/subscriptions/NAME"),
-        (_READS_A_SUB_QUEUE, ", where a dead-letter queue is orders/$dlq"),
-    )
-    for name in names
-}
-_FOREIGN: Final[Mapping[str, tuple[str, ...]]] = {
-    foreign: ours
-    for ours, names in (
+_FOREIGN: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
+    foreign: (ours, note)
+    for ours, names, note in (
+        (("entity",), "subscribe subscribePattern assign topic topicName", ""),
+        (("entity",), "queue queueName entityPath table eventhubs.name", ""),
         (
             ("entity",),
-            "subscribe subscribePattern assign topic topicName queue queueName entityPath table eventhubs.name",
+            "subscription subscriptionName consumerGroup eventhubs.consumerGroup kafka.group.id groupIdPrefix",
+            ", where a subscription is TOPIC/subscriptions/NAME",
         ),
-        (("entity",), " ".join((*_READS_A_SUBSCRIPTION, *_READS_A_SUB_QUEUE))),
-        (("fullyQualifiedNamespace",), "namespace host hostname endpoint kafka.bootstrap.servers"),
-        (("connectionString",), "connection eventhubs.connectionString servicebus.connectionString"),
-        (("fromSequenceNumber",), _START),
-        (("toSequenceNumber",), "endingOffsets endingPosition endingTimestamp eventhubs.endingPosition"),
-        (_MOST_AT_ONCE, "maxOffsetsPerTrigger maxEventsPerTrigger maxRowsPerTrigger maxFilesPerTrigger rowsPerBatch"),
-        (_MOST_AT_ONCE[::-1], "limit"),
-        (("partitions",), "minPartitions numPartitions"),
-        (("mode",), "receiveMode readMode"),
-        (("maxInFlight",), "concurrency"),
+        (
+            ("entity",),
+            "subQueue sub_queue deadLetter deadLetterQueue",
+            ", where a dead-letter queue is orders/$dlq",
+        ),
+        (("fullyQualifiedNamespace",), "namespace host hostname endpoint kafka.bootstrap.servers", ""),
+        (("connectionString",), "connection eventhubs.connectionString servicebus.connectionString", ""),
+        (("fromSequenceNumber",), "startingOffsets startingOffset startingPosition startingPositions", ""),
+        (("fromSequenceNumber",), "startingTimestamp startingVersion initialPosition eventhubs.startingPosition", ""),
+        (("toSequenceNumber",), "endingOffsets endingPosition endingTimestamp eventhubs.endingPosition", ""),
+        (
+            _MOST_AT_ONCE,
+            "maxOffsetsPerTrigger maxEventsPerTrigger maxRowsPerTrigger maxFilesPerTrigger rowsPerBatch",
+            "",
+        ),
+        (_MOST_AT_ONCE[::-1], "limit", ""),
+        (("partitions",), "minPartitions numPartitions", ""),
+        (("mode",), "receiveMode readMode", ""),
+        (("maxInFlight",), "concurrency", ""),
     )
     for foreign in names.split()
 }
-"""Options of Kafka, Event Hubs, Kinesis, Delta Lake and of the Service Bus SDKs, with the names of ours, best first."""
+"""Options of Kafka, Event Hubs, Kinesis, Delta Lake and of the Service Bus SDKs: ours, best first, and a note."""
 _SPELLED: Final = {name.lower(): name for name in _FOREIGN}
 
 
@@ -194,14 +189,14 @@ def decoder(name: str, value: str) -> Decoder:
     return found
 
 
-def choice(kind: type[Choice]) -> Callable[[str, str], Choice]:
-    """Return what reads one of the values of an enumeration."""
+def choice(*values: Choice) -> Callable[[str, str], Choice]:
+    """Return what reads one of some values."""
 
     def read(name: str, value: str) -> Choice:
-        try:
-            return kind(value.lower())
-        except ValueError:
-            raise ConfigurationError(f"{name} is {' or '.join(kind)}, not {_quoted(value)}.") from None
+        for each in values:
+            if each == value.lower():
+                return each
+        raise ConfigurationError(f"{name} is {' or '.join(values)}, not {_quoted(value)}.")
 
     return read
 
@@ -280,8 +275,7 @@ def _sentence_about(name: str, here: str, known: Collection[str], elsewhere: Map
 
 
 def _about_foreign(name: str, here: str, known: Collection[str], elsewhere: Mapping[str, Collection[str]]) -> str:
-    ours = _FOREIGN[name]
-    note = _NOTES.get(name, "")
+    ours, note = _FOREIGN[name]
     if (use := next((each for each in ours if each in known), None)) is not None:
         return f"There is no option {name!r} in {here}; use {use}{note}."
     use = " or ".join(f"{each} of {place}" for place, names in elsewhere.items() for each in ours if each in names)

@@ -1,14 +1,13 @@
 """The options of ``format("servicebus")``, read and checked once, on the driver.
 
-A field declares its option: the name, how its text is read, and the description for the page of reference.
+A field declares its option: the name, how its text is read, the default, and the meaning for the page of reference.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Annotated, ClassVar, Final, NamedTuple, Self, get_type_hints
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 
 from sbnotebook.analysis.decoders import Decoder
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
@@ -37,54 +36,38 @@ from sbnotebook.spark.scrubbing import scrubbed
 
 DEFAULT_MAX_MESSAGES: Final = 10_000
 """Messages of a micro-batch at most."""
+AT_LEAST_ONCE: Final = "at-least-once"
+_EXACTLY_ONCE: Final = "exactly-once"
+_BROWSE, _CONSUME = "browse", "consume"
+_SEND, _SETTLE = "send", "settle"
 _MOST_TASKS: Final = 1000
 _MOST_IN_FLIGHT: Final = 1000
-
-
-class Mode(StrEnum):
-    """How a stream reads: browse peeks, consume removes."""
-
-    BROWSE = "browse"
-    CONSUME = "consume"
-
-
-class Orphans(StrEnum):
-    """The treatment of messages that are deferred when a stream starts and are not in its checkpoint."""
-
-    REPORT = "report"
-    ADOPT = "adopt"
-    IGNORE = "ignore"
-
-
-class Delivery(StrEnum):
-    """The guarantee of a consume stream: exactly once, or at least once."""
-
-    EXACTLY_ONCE = "exactly-once"
-    AT_LEAST_ONCE = "at-least-once"
-
-
-class Operation(StrEnum):
-    """The treatment of rows that are written."""
-
-    SEND = "send"
-    SETTLE = "settle"
+_DECODE: Final = (
+    "a decoder that `register` has handed on, or `avro:FILE` or `protobuf:FILE#MESSAGE`, whose file the driver reads; "
+    "adds the columns `decoded` and `decode_error`"
+)
+T = TypeVar("T")
+D = TypeVar("D")
 
 
 class Declared(NamedTuple):
-    """The name of an option for users, the function that reads its text, its description, and what it goes with."""
+    """The name of an option for users, the function that reads its text, its meaning, and what it goes with."""
 
     name: str
     read: Callable[[str, str], object]
     meaning: str
-    only: Mode | Operation | None = None
+    only: str | None = None
 
 
-DECODE: Final = Declared(
-    "decode",
-    decoder,
-    "a decoder that `register` has handed on, or `avro:FILE` or `protobuf:FILE#MESSAGE`, whose file the driver reads; "
-    "adds the columns `decoded` and `decode_error`",
-)
+def _option(name: str, read: Callable[[str, str], T], default: D, meaning: str, only: str | None = None) -> T | D:
+    """Declare an option as the field of a class."""
+    declared: Any = field(default=default, metadata={Declared.__name__: Declared(name, read, meaning, only)})
+    return declared
+
+
+def declared_by(options: type[_Options]) -> dict[str, Declared]:
+    """Return the options that the fields of a class declare."""
+    return {each.name: each.metadata[Declared.__name__] for each in fields(options) if each.metadata}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +89,9 @@ class _Options:
         with scrubbed(secrets_in(values)):
             refuse_unknown(values, [cls.PLACE], _PLACES)
             given = {name: each for name, each in declared_by(cls).items() if each.name.lower() in values}
-            read = {name: each.read(each.name, text_of(values, each.name)) for name, each in given.items()}
+            read: dict[str, Any] = {
+                name: each.read(each.name, text_of(values, each.name)) for name, each in given.items()
+            }
             parsed = cls(entity=entity_of(values), namespace=namespace_of(values), **read)
             parsed._check(given.values())
             return parsed
@@ -120,18 +105,18 @@ class ReadOptions(_Options):
     """The options of `spark.read`."""
 
     PLACE = "spark.read"
-    from_sequence_number: Annotated[int, Declared("fromSequenceNumber", whole(), "where to begin, included")] = 1
-    to_sequence_number: Annotated[
-        int | None, Declared("toSequenceNumber", whole(), "where to stop, included; the end by default")
-    ] = None
-    max_messages: Annotated[
-        int | None, Declared("maxMessages", whole(), "messages at most, of one partition only; all by default")
-    ] = None
-    partitions: Annotated[
-        int, Declared("partitions", whole(_MOST_TASKS), "ranges of sequence numbers that are peeked in parallel")
-    ] = 1
-    state: Annotated[MessageState | None, Declared("state", choice(MessageState), "messages in this state only")] = None
-    decode: Annotated[Decoder | None, DECODE] = None
+    from_sequence_number: int = _option("fromSequenceNumber", whole(), 1, "where to begin, included")
+    to_sequence_number: int | None = _option(
+        "toSequenceNumber", whole(), None, "where to stop, included; the end by default"
+    )
+    max_messages: int | None = _option(
+        "maxMessages", whole(), None, "messages at most, of one partition only; all by default"
+    )
+    partitions: int = _option(
+        "partitions", whole(_MOST_TASKS), 1, "ranges of sequence numbers that are peeked in parallel"
+    )
+    state: MessageState | None = _option("state", choice(*MessageState), None, "messages in this state only")
+    decode: Decoder | None = _option("decode", decoder, None, _DECODE)
 
     def _check(self, given: Iterable[Declared]) -> None:
         del given
@@ -150,77 +135,78 @@ class StreamOptions(_Options):
     """The options of `spark.readStream`; the first number is None for messages from now on."""
 
     PLACE = "spark.readStream"
-    mode: Annotated[
-        Mode,
-        Declared(
-            "mode",
-            choice(Mode),
-            "`browse` peeks and consumes nothing; `consume` takes messages out of the entity, each exactly once",
-        ),
-    ] = Mode.BROWSE
-    max_messages: Annotated[int, Declared("maxMessagesPerTrigger", whole(), "messages of a micro-batch at most")] = (
-        DEFAULT_MAX_MESSAGES
+    mode: str = _option(
+        "mode",
+        choice(_BROWSE, _CONSUME),
+        _BROWSE,
+        "`browse` peeks and consumes nothing; `consume` takes messages out of the entity, each exactly once",
     )
-    max_bytes: Annotated[
-        int | None,
-        Declared(
-            "maxBytesPerTrigger",
-            size,
-            "bytes of a micro-batch at most, of whole messages, such as `16m`; a larger message comes alone. To "
-            "consume, 256m by default; to browse, no limit, and with a limit the driver looks at each message",
-        ),
-    ] = None
-    partitions: Annotated[int, Declared("partitions", whole(_MOST_TASKS), "tasks that read a micro-batch")] = 1
-    from_sequence_number: Annotated[
-        int | None,
-        Declared(
-            "fromSequenceNumber",
-            _start,
-            "where a new stream begins, included, or `latest` for messages from now on; a stream with a checkpoint "
-            "continues from there",
-            Mode.BROWSE,
-        ),
-    ] = 1
-    state: Annotated[
-        MessageState | None,
-        Declared(
-            "state",
-            choice(MessageState),
-            "messages in this state only; those in other states count in the limits",
-            Mode.BROWSE,
-        ),
-    ] = None
-    decode: Annotated[Decoder | None, DECODE] = None
-    orphans: Annotated[
-        Orphans,
-        Declared(
-            "orphans",
-            choice(Orphans),
-            "action for deferred messages that are not in the checkpoint when the stream starts: `report` them in "
-            "the log, `adopt` them into the stream, or `ignore` them",
-            Mode.CONSUME,
-        ),
-    ] = Orphans.REPORT
-    delivery: Annotated[
-        Delivery,
-        Declared("delivery", choice(Delivery), "`exactly-once`, or `at-least-once`, without deferral", Mode.CONSUME),
-    ] = Delivery.EXACTLY_ONCE
-    fail_on_data_loss: Annotated[
-        bool,
-        Declared(
-            "failOnDataLoss",
-            flag,
-            "whether the stream fails when messages of a micro-batch that is read again are gone; `false` continues "
-            "with the others, and warns",
-            Mode.CONSUME,
-        ),
-    ] = True
+    max_messages: int = _option(
+        "maxMessagesPerTrigger", whole(), DEFAULT_MAX_MESSAGES, "messages of a micro-batch at most"
+    )
+    max_bytes: int | None = _option(
+        "maxBytesPerTrigger",
+        size,
+        None,
+        "bytes of a micro-batch at most, of whole messages, such as `16m`; a larger message comes alone. To consume, "
+        "256m by default; to browse, no limit, and with a limit the driver looks at each message",
+    )
+    partitions: int = _option("partitions", whole(_MOST_TASKS), 1, "tasks that read a micro-batch")
+    from_sequence_number: int | None = _option(
+        "fromSequenceNumber",
+        _start,
+        1,
+        "where a new stream begins, included, or `latest` for messages from now on; a stream with a checkpoint "
+        "continues from there",
+        _BROWSE,
+    )
+    state: MessageState | None = _option(
+        "state",
+        choice(*MessageState),
+        None,
+        "messages in this state only; those in other states count in the limits",
+        _BROWSE,
+    )
+    decode: Decoder | None = _option("decode", decoder, None, _DECODE)
+    orphans: str = _option(
+        "orphans",
+        choice("report", "adopt", "ignore"),
+        "report",
+        "action for deferred messages that are not in the checkpoint when the stream starts: `report` them in the "
+        "log, `adopt` them into the stream, or `ignore` them",
+        _CONSUME,
+    )
+    delivery: str = _option(
+        "delivery",
+        choice(_EXACTLY_ONCE, AT_LEAST_ONCE),
+        _EXACTLY_ONCE,
+        "`exactly-once`, or `at-least-once`, without deferral",
+        _CONSUME,
+    )
+    fail_on_data_loss: bool = _option(
+        "failOnDataLoss",
+        flag,
+        True,
+        "whether the stream fails when messages of a micro-batch that is read again are gone; `false` continues with "
+        "the others, and warns",
+        _CONSUME,
+    )
 
     def _check(self, given: Iterable[Declared]) -> None:
         for option in given:
             _refuse_unless(option, option.only in (None, self.mode), f"mode={self.mode}")
-            defers = self.delivery is Delivery.EXACTLY_ONCE or option.name != "orphans"
-            _refuse_unless(option, defers, f"delivery={self.delivery}, which defers no messages")
+            is_meant = self.defers or option.name != "orphans"
+            _refuse_unless(option, is_meant, f"delivery={self.delivery}, which defers no messages")
+
+    @property
+    def consumes(self) -> bool:
+        """Return whether the stream takes messages out of the entity."""
+        return self.mode == _CONSUME
+
+    @property
+    def defers(self) -> bool:
+        """Return whether a stream that consumes defers messages, or keeps them locked until they are durable."""
+        return self.delivery == _EXACTLY_ONCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,59 +215,53 @@ class WriteOptions(_Options):
 
     PLACE = "frame.write"
     IGNORED = frozenset({"checkpointlocation", "queryname"})
-    operation: Annotated[
-        Operation,
-        Declared(
-            "operation",
-            choice(Operation),
-            "`send` sends each row as a message; `settle` carries out the decision in each row",
-        ),
-    ] = Operation.SEND
-    max_in_flight: Annotated[
-        int,
-        Declared(
-            "maxInFlight",
-            whole(_MOST_IN_FLIGHT),
-            "transfers of one task that wait for their confirmation at once; a transfer holds as many messages as fit",
-        ),
-    ] = transfers_in_flight(AUTO)
-    max_in_flight_total: Annotated[
-        int | None,
-        Declared(
-            "maxInFlightTotal",
-            whole(),
-            "of all tasks together; it is divided by the number of tasks that can run at once",
-        ),
-    ] = None
-    failures_path: Annotated[
-        str | None,
-        Declared(
-            "failuresPath",
-            text,
-            "a folder, to which rows that failed are written as Parquet; without it they fail the job",
-        ),
-    ] = None
-    allow_speculation: Annotated[
-        bool, Declared("allowSpeculation", flag, "`true` writes although `spark.speculation` may send messages twice")
-    ] = False
-    batch_size: Annotated[
-        int | None,
-        Declared("batchSize", whole(), "messages in one transfer at most; as many as fit by default", Operation.SEND),
-    ] = None
-    rate: Annotated[
-        float | None,
-        Declared("rate", per_second, "messages a second of a task at most; no limit by default", Operation.SEND),
-    ] = None
-    archived: Annotated[
-        bool,
-        Declared("archive", flag, "`false` removes messages for good, without a copy in the archive", Operation.SETTLE),
-    ] = True
+    operation: str = _option(
+        "operation",
+        choice(_SEND, _SETTLE),
+        _SEND,
+        "`send` sends each row as a message; `settle` carries out the decision in each row",
+    )
+    max_in_flight: int = _option(
+        "maxInFlight",
+        whole(_MOST_IN_FLIGHT),
+        transfers_in_flight(AUTO),
+        "transfers of one task that wait for their confirmation at once; a transfer holds as many messages as fit",
+    )
+    max_in_flight_total: int | None = _option(
+        "maxInFlightTotal",
+        whole(),
+        None,
+        "of all tasks together; it is divided by the number of tasks that can run at once",
+    )
+    failures_path: str | None = _option(
+        "failuresPath",
+        text,
+        None,
+        "a folder, to which rows that failed are written as Parquet; without it they fail the job",
+    )
+    allow_speculation: bool = _option(
+        "allowSpeculation", flag, False, "`true` writes although `spark.speculation` may send messages twice"
+    )
+    batch_size: int | None = _option(
+        "batchSize", whole(), None, "messages in one transfer at most; as many as fit by default", _SEND
+    )
+    rate: float | None = _option(
+        "rate", per_second, None, "messages a second of a task at most; no limit by default", _SEND
+    )
+    archived: bool = _option(
+        "archive", flag, True, "`false` removes messages for good, without a copy in the archive", _SETTLE
+    )
 
     def _check(self, given: Iterable[Declared]) -> None:
         for option in given:
             _refuse_unless(option, option.only in (None, self.operation), f"operation={self.operation}")
-        if self.operation is Operation.SEND and self.entity != self.entity.sends_to:
+        if self.sends and self.entity != self.entity.sends_to:
             raise ConfigurationError(f"Messages cannot be sent to {self.entity}: name a queue or a topic.")
+
+    @property
+    def sends(self) -> bool:
+        """Return whether each row is sent, and not settled."""
+        return self.operation == _SEND
 
 
 def _refuse_unless(option: Declared, is_meant: bool, where: str) -> None:
@@ -306,17 +286,6 @@ def read_or_stream(options: Mapping[str, Option]) -> ReadOptions | StreamOptions
         except (ConfigurationError, InvalidEntityAddressError) as error:
             refused.append(error)
     raise refused[0]  # of the one that has the most of these options
-
-
-def declared_by(options: type[_Options]) -> dict[str, Declared]:
-    """Return the options that the fields of a class declare."""
-    hints = get_type_hints(options, include_extras=True)
-    return {
-        name: each
-        for name, hint in hints.items()
-        for each in getattr(hint, "__metadata__", ())
-        if type(each) is Declared
-    }
 
 
 _PLACES: Final = {

@@ -5,27 +5,20 @@ The sequence numbers of the entity are divided among tasks that peek about as ma
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import AsyncIterator, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sbnotebook.client.portal import Work, collecting_seldom, run
-from sbnotebook.client.targets import NamespaceTarget
-from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
-from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement import (
-    AsyncNamespace,
-    Page,
-    PeekCursor,
-    SequenceNumbers,
-)
+from sbnotebook.client.portal import Work, run
+from sbnotebook.model import PeekedMessage
+from sbnotebook.model.partition import end_of_partition, partition_of, start_of_partition
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, AsyncNamespace, Page, PeekCursor, SequenceNumbers
 from sbnotebook.spark.option_parser import MAX_NUMBER
-from sbnotebook.spark.options import ReadOptions
+from sbnotebook.spark.options import ReadOptions, StreamOptions
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.scrubbing import scrubbed
 from sbnotebook.spark.shipping import Shipped
@@ -39,8 +32,6 @@ T = TypeVar("T")
 Range = tuple[int, int]
 """The first and the last of some sequence numbers."""
 
-_ROWS, _BYTES = 2000, 4 << 20
-"""About the size of a record batch: each one costs Spark some milliseconds, and is in memory as a whole."""
 _CUT_OFF: Final = 30.0
 """Seconds that a page may take to end when the reader wants no more."""
 _FEWEST_PIECES: Final = 16
@@ -79,47 +70,37 @@ class PeekReader(Shipped, DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Peek the messages of one task."""
-        options = self._options
-        with scrubbed(options.namespace.secrets):
-            yield from read_ranges(
-                options.namespace,
-                options.entity,
-                partition.ranges,
-                MessageBatches(self._schema, options.decode),
-                max_messages=options.max_messages,
-                state=options.state,
-            )
+        most = self._options.max_messages
+        yield from read_ranges(self._options, self._schema, partition.ranges, max_messages=most)
 
 
 def read_ranges(
-    target: NamespaceTarget,
-    entity: EntityAddress,
+    options: ReadOptions | StreamOptions,
+    schema: StructType,
     ranges: Iterable[Range],
-    batches: MessageBatches,
     *,
     max_messages: int | None = None,
-    state: MessageState | None = None,
     patience: float = 0.0,
 ) -> Generator[pa.RecordBatch]:
     """Yield messages, and peek the next ones while some are converted. The connection stays open for the next task.
 
     Where Service Bus stops answering in the middle, peek again for a minute.
     """
-    with warm_namespace(target) as namespace:
-        peeker, builder = namespace.peeker(entity), BatchBuilder(batches)
+    with scrubbed(options.namespace.secrets), warm_namespace(options.namespace) as namespace:
+        peeker, batches = namespace.peeker(options.entity), MessageBatches(schema, options.decode)
         for first, last in ranges:
             # Two cursors, because peeking is a page ahead of reading.
-            ahead = PeekCursor(first, last, None if state else max_messages)
-            reader = PeekCursor(first, last, max_messages, state)
+            ahead = PeekCursor(first, last, None if options.state else max_messages)
+            reader = PeekCursor(first, last, max_messages, options.state)
             with closing(prefetched(peeker.unread_pages(ahead, patience=patience))) as pages:
                 for page in pages:
-                    yield from builder.add(page, reader)
+                    yield from batches.add(page, reader)
                     if not reader.count:
                         break
             max_messages = reader.max_messages  # those that are left for the other ranges
             if max_messages == 0:
                 break
-        yield from builder.batch()
+        yield from batches.rest()
 
 
 def prefetched(pages: AsyncIterator[T]) -> Generator[T]:
@@ -136,32 +117,22 @@ def prefetched(pages: AsyncIterator[T]) -> Generator[T]:
         work.wait(_CUT_OFF)
 
 
-class BatchBuilder:
-    """Collects messages for the next record batch."""
+async def pages_up_to(entity: AsyncEntity, lasts: Mapping[int, int]) -> AsyncIterator[Page]:
+    """Yield the messages of an entity, and end however quickly more of them come."""
+    peeker = entity.namespace.peeker(entity.address)
+    for partition, last in lasts.items():
+        pages: Any = peeker.unread_pages(PeekCursor(start_of_partition(partition), last))
+        async with aclosing(pages):
+            async for page in pages:
+                yield page
 
-    def __init__(self, batches: MessageBatches) -> None:
-        self._batches = batches
-        self._begin()
 
-    def _begin(self) -> None:
-        self._size = self._rows = 0
-        self._parts: list[pa.RecordBatch] = []
-        self._unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)
-
-    def add(self, page: Page, reader: PeekCursor) -> list[pa.RecordBatch]:
-        """Add the requested messages of a page; return a batch as soon as it is full."""
-        with collecting_seldom():  # messages have no cycles, and looking for them took a fifth of the time
-            part = self._batches.of_page(page, reader, self._unpacking)
-        self._parts.append(part)
-        self._rows += part.num_rows
-        self._size += sum(map(len, page.payloads))
-        return self.batch() if self._rows >= _ROWS or self._size >= _BYTES else []
-
-    def batch(self) -> list[pa.RecordBatch]:
-        """Return all messages so far as a batch, or as few; none for no messages."""
-        parts, rows = self._parts, self._rows
-        self._begin()
-        return self._batches.together(parts) if rows else []
+async def peeked(
+    entity: AsyncEntity, numbers: Iterable[int], sections: Collection[int] = ()
+) -> Collection[PeekedMessage]:
+    """Return the messages that an entity has of these numbers."""
+    peeker = entity.namespace.peeker(entity.address)
+    return (await peeker.messages_of(numbers, sections, patience=OUTAGE_PATIENCE)).values()
 
 
 @dataclass

@@ -2,62 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StringType, StructField, StructType
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, SECTIONS
 from sbnotebook.analysis.decoders import DECODE_ERROR, DECODED, NEEDED, Decoder, Decoding
+from sbnotebook.analysis.frames import arrow_schema
 from sbnotebook.analysis.page_columns import PageColumns
+from sbnotebook.client.portal import collecting_seldom
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.schema import COLUMNS, Column, ColumnType
+from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
+from sbnotebook.model.schema import COLUMNS, Column
 
 if TYPE_CHECKING:
-    from sbnotebook.model.budget import Allowance
     from sbnotebook.settlement import Page, PeekCursor
 
-_TYPES: Final[dict[ColumnType, DataType]] = {
-    ColumnType.STRING: StringType(),
-    ColumnType.INT: IntegerType(),
-    ColumnType.LONG: LongType(),
-    ColumnType.TIMESTAMP: TimestampType(),
-    ColumnType.BINARY: BinaryType(),
-    ColumnType.STRING_MAP: MapType(StringType(), StringType()),
-}
 _COLUMNS: Final = {column.name: column for column in COLUMNS}
-_FROM_SERVICE: Final = (
-    "entity", "sequence_number", "enqueued_sequence_number", "partition_key", "enqueued_time",
-    "scheduled_enqueue_time", "locked_until", "delivery_count", "state", "dead_letter_source",
-)  # fmt: skip
-_FROM_PROPERTIES: Final = (
-    "message_id", "session_id", "correlation_id", "subject", "content_type", "content_encoding", "to", "reply_to",
-    "reply_to_session_id", "expires_at", "time_to_live_ms",
-)  # fmt: skip
-_FROM_APPLICATION_PROPERTIES: Final = (
-    "dead_letter_reason", "dead_letter_error_description", "resubmit_count", "application_properties",
-    "application_property_types",
-)  # fmt: skip
-_SECTIONS: Final = (
-    dict.fromkeys(_FROM_SERVICE, frozenset[int]())
-    | dict.fromkeys(_FROM_PROPERTIES, frozenset((PROPERTIES,)))
-    | dict.fromkeys(_FROM_APPLICATION_PROPERTIES, frozenset((APPLICATION_PROPERTIES,)))
-    | {"body": frozenset((DATA,)), "body_type": frozenset((DATA,))}
-    | {"body_text": frozenset((PROPERTIES, APPLICATION_PROPERTIES, DATA))}
-)
+_FIELDS: Final[StructType] = from_arrow_schema(arrow_schema())
+_SECTIONS: Final = {
+    name: frozenset(sections)
+    for sections, names in (
+        ((), "entity sequence_number enqueued_sequence_number partition_key enqueued_time scheduled_enqueue_time"),
+        ((), "locked_until delivery_count state dead_letter_source"),
+        ((PROPERTIES,), "message_id session_id correlation_id subject content_type content_encoding to reply_to"),
+        ((PROPERTIES,), "reply_to_session_id expires_at time_to_live_ms"),
+        ((APPLICATION_PROPERTIES,), "dead_letter_reason dead_letter_error_description resubmit_count"),
+        ((APPLICATION_PROPERTIES,), "application_properties application_property_types"),
+        ((DATA,), "body body_type"),
+        ((PROPERTIES, APPLICATION_PROPERTIES, DATA), "body_text"),
+    )
+    for name in names.split()
+}
 """The sections of a message that each column is made of; a column that is not here needs all of them."""
+_FULL, _FULL_BYTES = 2000, 4 << 20
+"""Rows and bytes of a batch, about: each one costs Spark some milliseconds, and is in memory as a whole."""
 _SHOWN: Final = 80
 
 
@@ -68,8 +49,7 @@ def message_schema(decoder: Decoder | None = None) -> StructType:
         >>> message_schema()["sequence_number"].dataType.simpleString()
         'bigint'
     """
-    columns = [StructField(column.name, _TYPES[column.type]) for column in COLUMNS]
-    return StructType(columns + (_decoded_fields(decoder) if decoder is not None else []))
+    return StructType(_FIELDS.fields + (_decoded_fields(decoder) if decoder is not None else []))
 
 
 def _decoded_fields(decoder: Decoder) -> list[StructField]:
@@ -87,10 +67,11 @@ class MessageBatches:
         self._decoder = decoder if any(field.name in own for field in fields) else None
         if self._decoder is not None:
             for field in fields:
-                _refuse_other(field, own.get(field.name))
+                if field.name in own:
+                    _refuse_other(field, own[field.name])
             fields = [field for field in fields if field.name not in own]
             names = {field.name for field in fields}
-            fields += [StructField(name, _TYPES[_COLUMNS[name].type]) for name in NEEDED if name not in names]
+            fields += [_FIELDS[name] for name in NEEDED if name not in names]
         columns = [_column(field) for field in fields]
         self.sections = frozenset[int]().union(*(_SECTIONS.get(column.name, SECTIONS) for column in columns))
         """The sections of a message that these columns need: see :func:`peeked_from_payload`."""
@@ -98,10 +79,30 @@ class MessageBatches:
         self._schema: Any = arrow_schema_for(schema)
         read: Any = self._schema if self._decoder is None else arrow_schema_for(StructType(fields))
         self._pages = PageColumns(columns, read, self.sections)
+        self._begin()
 
-    def of_page(self, page: Page, cursor: PeekCursor, unpacking: Allowance) -> pa.RecordBatch:
-        """Return the wanted messages of a page as a batch: see :meth:`PageColumns.taken`."""
-        taken: Any = self._pages.taken(page, cursor, unpacking)
+    def _begin(self) -> None:
+        self._size = self._rows = 0
+        self._parts: list[pa.RecordBatch] = []
+        self._unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)
+
+    def add(self, page: Page, cursor: PeekCursor) -> list[pa.RecordBatch]:
+        """Add the wanted messages of a page: see :meth:`PageColumns.taken`. Return a batch as soon as it is full."""
+        with collecting_seldom():  # messages have no cycles, and looking for them took a fifth of the time
+            part = self._decoded(self._pages.taken(page, cursor, self._unpacking))
+        self._parts.append(part)
+        self._rows += part.num_rows
+        self._size += sum(map(len, page.payloads))
+        return self.rest() if self._rows >= _FULL or self._size >= _FULL_BYTES else []
+
+    def rest(self) -> list[pa.RecordBatch]:
+        """Return the messages so far as one batch, or as few where it would be too large for Arrow."""
+        parts = self._parts if self._rows else []
+        self._begin()
+        table: Any = pa.Table.from_batches(parts, schema=self._schema)
+        return table.combine_chunks().to_batches() if parts else []
+
+    def _decoded(self, taken: Any) -> pa.RecordBatch:
         if self._decoder is None:
             return taken
         place = self._schema.get_field_index(DECODED)
@@ -110,14 +111,9 @@ class MessageBatches:
         arrays = [own[name] if name in own else taken.column(name) for name in self._schema.names]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def together(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Return batches as one, or as few where it would be too large for Arrow."""
-        table: Any = pa.Table.from_batches(batches, schema=self._schema)
-        return table.combine_chunks().to_batches()
 
-
-def _refuse_other(field: StructField, own: StructField | None) -> None:
-    if own is not None and (field.dataType, field.nullable) != (own.dataType, own.nullable):
+def _refuse_other(field: StructField, own: StructField) -> None:
+    if (field.dataType, field.nullable) != (own.dataType, own.nullable):
         raise ConfigurationError(f"The column {own.name} is a {own.dataType.simpleString()[:_SHOWN]} that can be null.")
 
 
@@ -125,9 +121,7 @@ def _column(field: StructField) -> Column:
     column = _COLUMNS.get(field.name)
     if column is None:
         raise ConfigurationError(f"There is no message column {field.name[:_SHOWN]!r}: {', '.join(_COLUMNS)}.")
-    if field.dataType != _TYPES[column.type] or not field.nullable:
-        kind = _TYPES[column.type].simpleString()
-        raise ConfigurationError(f"The message column {field.name} is a {kind} that can be null.")
+    _refuse_other(field, _FIELDS[field.name])
     return column
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,10 +25,10 @@ import anyio
 
 from sbnotebook.amqp.sections import PROPERTIES
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage
+from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage, ReceivedMessage
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, Peeker, SequenceNumbers, SessionBatch
-from sbnotebook.spark.micro_batches import pages_up_to
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, SequenceNumbers, SessionBatch
+from sbnotebook.spark.peek_reader import pages_up_to, peeked
 from sbnotebook.spark.scrubbing import in_words
 
 _LOG: Final = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ class SessionLocker:
 
     # ---------------------------------------------------------------- deferring
 
-    async def defer(self, messages: Sequence[PeekedMessage]) -> list[int]:
+    async def defer(self, messages: Sequence[ReceivedMessage]) -> list[int]:
         """Defer messages; return the numbers of those that are deferred now, for certain.
 
         The others come again: another receiver holds their session, or has taken them.
@@ -192,9 +192,6 @@ class SessionLocker:
             self._set_aside(session, error)
         return sorted(left)
 
-    async def close(self) -> None:
-        """Do nothing: no session is held."""
-
     # ---------------------------------------------------------------- sessions
 
     def _taken(self, session: str) -> SessionBatch:
@@ -232,12 +229,9 @@ class SessionLocker:
                 tasks.start_soon(run, session, numbers)
         return left
 
-    async def _peek(self, numbers: Collection[int]) -> list[PeekedMessage]:
-        found = await self._peeker().messages_of(numbers, (PROPERTIES,), patience=OUTAGE_PATIENCE)
-        return sorted(found.values(), key=lambda message: message.sequence_number)
-
-    def _peeker(self) -> Peeker:
-        return self.entity.namespace.peeker(self.entity.address)
+    async def _peek(self, numbers: Iterable[int]) -> list[PeekedMessage]:
+        found = await peeked(self.entity, numbers, (PROPERTIES,))
+        return sorted(found, key=lambda message: message.sequence_number)
 
     def _not_taken(self, sessions: Sessions) -> SbNotebookError:
         count = sum(map(len, sessions.values()))
@@ -247,7 +241,7 @@ class SessionLocker:
         )
 
 
-def by_session(messages: Iterable[PeekedMessage]) -> dict[str, list[int]]:
+def by_session(messages: Iterable[ReceivedMessage]) -> dict[str, list[int]]:
     """Return the numbers of messages by session, in their order."""
     sessions: defaultdict[str, list[int]] = defaultdict(list)
     for message in sorted(messages, key=lambda message: message.sequence_number):

@@ -31,22 +31,15 @@ from sbnotebook.settlement import (
 from sbnotebook.spark.decisions import DecidedRow, decided_rows
 from sbnotebook.spark.scrubbing import in_words, scrubbed
 from sbnotebook.spark.shipping import Shipped
+from sbnotebook.spark.task_context import attempt_number
 
 MessageKey = tuple[EntityAddress, int]
 """An entity and the sequence number of a message in it."""
 
-OUTCOMES: Final = pa.schema(
-    [
-        pa.field("entity", pa.string()),
-        pa.field("sequence_number", pa.int64()),
-        pa.field("decision", pa.string()),
-        pa.field("status", pa.string()),
-        pa.field("message_id", pa.string()),
-        pa.field("condition", pa.string()),
-        pa.field("description", pa.string()),
-        pa.field("tracking_id", pa.string()),
-        pa.field("retryable", pa.bool_()),
-    ]
+OUTCOMES: Final[pa.Schema] = pa.schema(
+    [("entity", pa.string()), ("sequence_number", pa.int64())]
+    + [(name, pa.string()) for name in ("decision", "status", "message_id", "condition", "description", "tracking_id")]
+    + [("retryable", pa.bool_())]
 )
 """The columns of outcomes."""
 
@@ -127,10 +120,7 @@ class SettleTask(Shipped):
 
         The outcomes have one more column, ``repeated``: whether Spark runs the task again.
         """
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        repeated = context is not None and context.attemptNumber() > 0
+        repeated = attempt_number() > 0
         decided = chain.from_iterable(unpacked(batch).combine_chunks().to_batches() for batch in batches)
         for _, outcomes in self.settle(decided):
             yield from packed(outcome_table(outcomes, repeated=repeated), len(outcomes)).to_batches()

@@ -121,11 +121,11 @@ class ServiceBusDataSource(Shipped, DataSource):
         """Return a stream that browses or consumes, or one that raises why it cannot."""
         from sbnotebook.spark.browse_stream import BrowseStream
         from sbnotebook.spark.consume_stream import ConsumeStream
-        from sbnotebook.spark.options import Mode, StreamOptions
+        from sbnotebook.spark.options import StreamOptions
 
         try:
             options = StreamOptions.parse(self.given())
-            return (ConsumeStream if options.mode is Mode.CONSUME else BrowseStream)(options, schema)
+            return (ConsumeStream if options.consumes else BrowseStream)(options, schema)
         except ConfigurationError as error:
             return RefusedStream(error)
 
@@ -144,13 +144,13 @@ class ServiceBusDataSource(Shipped, DataSource):
         return self._writer(schema, is_stream=True)
 
     def _writer(self, schema: StructType, *, is_stream: bool) -> SendWriter | SettleWriter:
-        from sbnotebook.spark.options import Operation, WriteOptions
+        from sbnotebook.spark.options import WriteOptions
         from sbnotebook.spark.send_writer import SendWriter
         from sbnotebook.spark.settle_writer import SettleWriter
         from sbnotebook.spark.task_context import check_place
 
         options = WriteOptions.parse(self.given())
-        kind = SettleWriter if options.operation is Operation.SETTLE else SendWriter
+        kind = SendWriter if options.sends else SettleWriter
         writer = kind(options, schema, is_stream=is_stream)
         check_place(options)
         return writer

@@ -20,7 +20,7 @@ from sbnotebook.client.targets import NamespaceTarget, ServiceCredential
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import AsyncNamespace, Failure, sign_in
-from sbnotebook.spark.options import Operation, ReadOptions, StreamOptions, WriteOptions
+from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions
 from sbnotebook.spark.scrubbing import scrubbed
 
 _LOCAL: Final = re.compile(r"local(?:\[(?P<cores>[0-9]+|\*)(?:, *[0-9]+)?\])?")
@@ -47,12 +47,18 @@ def is_local() -> bool:
     return local_properties().get("spark.master", "").startswith("local")
 
 
+def speculates(settings: Mapping[str, str]) -> bool:
+    """Return whether Spark may run a task twice at the same time.
+
+    It never does so in a local session. Source: its TaskSchedulerImpl, start().
+    """
+    is_alone = _LOCAL.fullmatch(settings.get("spark.master", ""))
+    return not is_alone and settings.get("spark.speculation", "").lower() == "true"
+
+
 def refuse_speculation(options: WriteOptions) -> None:
     """Refuse to run where Spark may run a task twice at the same time: both attempts would send its messages."""
-    settings = local_properties()
-    # Spark never speculates in a local session. Source: its TaskSchedulerImpl, start().
-    is_possible = not _LOCAL.fullmatch(settings.get("spark.master", "")) and not options.allow_speculation
-    if is_possible and settings.get("spark.speculation", "false").lower() == "true":
+    if speculates(local_properties()) and not options.allow_speculation:
         raise ConfigurationError(
             "spark.speculation is on, so Spark may run a task twice at once and send or settle its messages twice: "
             "switch it off. If the entity detects duplicates and your messages have their own ids, you can set "
@@ -65,7 +71,7 @@ def check_place(options: ReadOptions | StreamOptions | WriteOptions) -> None:
 
     If Service Bus does not answer within some seconds, the tasks ask again.
     """
-    sends = isinstance(options, WriteOptions) and options.operation is Operation.SEND
+    sends = isinstance(options, WriteOptions) and options.sends
     with scrubbed(options.namespace.secrets), warm_namespace(options.namespace) as namespace:
         run(_check, namespace, options.entity, sends)
 

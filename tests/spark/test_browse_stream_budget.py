@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +12,7 @@ from sbnotebook.model import EntityAddress, Message
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection
 from sbnotebook.settlement.peek import PAGE
-from sbnotebook.spark.browse_stream import Budget, end_of_batch
+from sbnotebook.spark.browse_stream import Room, end_of_batch
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def read_on(
     """Each micro-batch with where it begins and where it ends, until nothing is left."""
 
     async def step(read: dict[int, int]) -> dict[int, int]:
-        return await end_of_batch(entity, read, Budget(messages, size), until=until)
+        return await end_of_batch(entity, read, Room(messages, size or math.inf), until=until)
 
     before: dict[int, int] = {}
     while (after := run(step, before)) != before:
@@ -103,7 +104,7 @@ def test_end_of_batch_gives_every_partition_its_share(
     assert late.sequence_number < max(found)
 
     async def step() -> dict[int, int]:
-        return await end_of_batch(entity, after, Budget(1000))
+        return await end_of_batch(entity, after, Room(1000))
 
     assert between([late.sequence_number], after, run(step)) == [late.sequence_number]
 

@@ -20,8 +20,7 @@ LOST = Outcome(
 
 
 def prepared(path: Path | str) -> FailuresFolder:
-    folder = FailuresFolder(str(path))
-    folder.prepare(SCHEMA)
+    folder = FailuresFolder.prepared(str(path), SCHEMA, is_stream=False)
     return pickle.loads(pickle.dumps(folder))  # noqa: S301 (as Spark does it)
 
 
@@ -37,7 +36,7 @@ def batch(*bodies: str, **others: str) -> pa.RecordBatch:
 
 def test_failed_rows_are_written_with_their_outcomes(tmp_path: Path) -> None:
     file = prepared(tmp_path / "a folder" / "in another").file()
-    file.add(batch("a", "b", outcome_status="failed"), [LOST, LOST])
+    file.add(batch("a", "b"), [LOST, LOST])
     file.add(batch("c"), [LOST])
     assert rows_in(tmp_path / "a folder" / "in another") == []  # unfinished files are not seen
     file.finish()

@@ -11,8 +11,9 @@ from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, Message, MessageState
 from sbnotebook.model.partition import partition_of, start_of_partition
 from sbnotebook.settlement import OUTAGE_PATIENCE
+from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.peek_reader import prefetched, read_ranges
-from sbnotebook.spark.schema import MessageBatches, message_schema
+from sbnotebook.spark.schema import message_schema
 
 LONGEST = 60
 
@@ -62,10 +63,9 @@ def test_read_ranges_reads_in_order_over_one_connection(
     assert namespace.entity(queue).send([Message() for _ in range(30)]).ok
     numbers = [message.sequence_number for message in namespace.entity(queue).peek()]
     schema = message_schema()
-    batches = MessageBatches(type(schema)([schema["sequence_number"]]))
     ranges = [(numbers[2], numbers[4]), (numbers[20], numbers[-1])]
-    target = NamespaceTarget(connection_string)
-    read = read_ranges(target, EntityAddress.parse(queue), ranges, batches, patience=OUTAGE_PATIENCE)
+    options = ReadOptions(entity=EntityAddress.parse(queue), namespace=NamespaceTarget(connection_string))
+    read = read_ranges(options, type(schema)([schema["sequence_number"]]), ranges, patience=OUTAGE_PATIENCE)
     (batch,) = list(read)
     assert batch.to_pydict()["sequence_number"] == [*numbers[2:5], *numbers[20:]]
 
@@ -83,6 +83,7 @@ def test_read_ranges_counts_messages_of_all_ranges(
     assert len(lasts) > 1
     ranges = [(start_of_partition(partition), last) for partition, last in lasts.items()]
     target, address = NamespaceTarget(connection_string), EntityAddress.parse(partitioned_queue)
-    batches = MessageBatches(type(message_schema())([message_schema()["sequence_number"]]))
-    read = read_ranges(target, address, ranges, batches, max_messages=count, state=state)
+    options = ReadOptions(entity=address, namespace=target, state=state)
+    schema = type(message_schema())([message_schema()["sequence_number"]])
+    read = read_ranges(options, schema, ranges, max_messages=count)
     assert sum(batch.num_rows for batch in read) == min(count, 70)

@@ -14,7 +14,6 @@ from sbnotebook.analysis.frames import arrow_schema, to_arrow
 from sbnotebook.client import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Message, PeekedMessage
-from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement import Page, PeekCursor
 from sbnotebook.settlement.wire.encoding import payload_of
@@ -47,7 +46,9 @@ def test_message_schema_has_the_columns_of_arrow() -> None:
 
 
 def batch_of(batches: MessageBatches, payloads: list[bytes]) -> pa.RecordBatch:
-    return batches.of_page(Page(EntityAddress("orders"), 1, payloads), PeekCursor(), Allowance(2**20))
+    assert batches.add(Page(EntityAddress("orders"), 1, payloads), PeekCursor()) == []
+    (batch,) = batches.rest()
+    return batch
 
 
 def test_message_batches_equal_the_arrow_table() -> None:
@@ -80,8 +81,8 @@ def test_sections_are_enough_for_the_columns(wanted: set[str], written: list[Mes
     ("field", "says"),
     [
         (StructField("carrier", StringType()), "There is no message column 'carrier': entity, sequence_number, "),
-        (StructField("body", StringType()), "The message column body is a binary that can be null"),
-        (StructField("subject", StringType(), nullable=False), "The message column subject is a string that can be"),
+        (StructField("body", StringType()), "The column body is a binary that can be null"),
+        (StructField("subject", StringType(), nullable=False), "The column subject is a string that can be"),
     ],
 )
 def test_other_columns_are_refused(field: StructField, says: str) -> None:
