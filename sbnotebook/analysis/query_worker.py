@@ -18,7 +18,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, TypeVar, cast
 
 from sbnotebook.analysis.json_values import BODY_JSON, Paths, Refused, kind_of_all, kinds_query, parts_of
@@ -71,7 +71,10 @@ _MOST_GROUPS: Final = 64
 _TOGETHER: Final = 32 * 1024 * 1024
 """Bytes of the batches whose values are looked at together."""
 _FROM: Final = " FROM messages"
-_FIRST: Final = "(FROM messages LIMIT 1000)"
+_MOST_FIRST: Final = 1000
+_FIRST: Final = f"(FROM messages LIMIT {_MOST_FIRST})"
+_ROWS: Final = "rows_"
+_MESSAGES: Final = f"WITH messages AS ({_SELECT}{_COLUMNS} FROM {_ROWS}) "
 _PLACE: Final = re.compile(r"\[(\d+),(\d+)\]")
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _ADVICE: Final = " You might need to add explicit type casts."
@@ -261,7 +264,7 @@ def _answer(database: duckdb.DuckDBPyConnection, messages: _Messages, expression
     tree = None
     try:
         tree = _parsed(database, expression)
-        columns, text = _needed(tree, messages.schema), _Text(database, _SELECT, expression, messages.schema)
+        columns, text = _needed(tree, messages.schema), _prepared(database, _SELECT, expression, messages.schema)
         if text.paths.paths:
             found = [index for part in messages.parts() for index in _true_in(database, part, text)]
         else:
@@ -292,12 +295,13 @@ def _true_in(database: duckdb.DuckDBPyConnection, batches: list[Any], text: _Tex
     import pyarrow as pa
 
     table: Any = pa.Table.from_batches(batches)
-    groups = _by_kinds(_with_json(database, table), text.paths.paths)
+    with _registered(database, {_ROWS: table}):
+        groups = _by_kinds(database, table.num_rows, text.paths.paths)
     for kinds, indexes in groups.items():
-        part = _taken(batches, indexes) if indexes else table
         truth = text.fit(kinds)
         if truth in _TRUTHS:
-            yield from (index for (index,) in text.run(partial(_filtered, database, part)))
+            with _registered(database, {_ROWS: _taken(batches, indexes) if indexes else table}):
+                yield from [index for (index,) in text.run(partial(_filtered, database))]
         elif len(groups) == 1:
             _refuse(_no_truth(truth))
 
@@ -314,27 +318,31 @@ def _taken(batches: list[Any], indexes: list[int]) -> Any:
     return pa.Table.from_batches(taken)
 
 
-def _filtered(database: duckdb.DuckDBPyConnection, table: Any, statement: str) -> list[tuple[int]]:
-    rows = _with_json(database, table)
-    return rows.filter(statement.removeprefix(_SELECT).removesuffix(_FROM)).project(INDEX).fetchall()
+def _filtered(database: duckdb.DuckDBPyConnection, statement: str) -> list[tuple[int]]:
+    expression = statement.removeprefix(_SELECT).removesuffix(_FROM)
+    return _rows_of(database, f"{_SELECT}{INDEX}{_FROM} WHERE {expression}")
+
+
+def _rows_of(database: duckdb.DuckDBPyConnection, query: str) -> list[Any]:
+    """Run a query over the registered rows, as messages: DuckDB binds a relation anew for each of its steps."""
+    return database.execute(f"{_MESSAGES}{query}").fetchall()
 
 
 def _known(kinds: Iterable[str | None] | None) -> set[str]:
     return {kind for kind in kinds or () if kind}
 
 
-def _by_kinds(rows: duckdb.DuckDBPyRelation, paths: list[str]) -> dict[tuple[str, ...], list[int]]:
+def _by_kinds(database: duckdb.DuckDBPyConnection, count: int, paths: list[str]) -> dict[tuple[str, ...], list[int]]:
     """Return the kinds of the values of some paths, each with the rows that have them; none stands for all rows."""
+    kinds: Any = ()
     # Messages with values of one kind, the usual case, need no lists of rows; often the first show that there are more.
-    for source in (_FIRST, "messages"):
-        found: Any = rows.query("messages", kinds_query(paths, source))
-        kinds = found.fetchall()[0]
+    for source in (_FIRST, "messages") if count > _MOST_FIRST else ("messages",):
+        (kinds,) = _rows_of(database, kinds_query(paths, source))
         if any(len(_known(each)) > 1 for each in kinds):
             break
     else:
         return {tuple(kind_of_all(each or ()) for each in kinds): []}
-    together: Any = rows.query("messages", kinds_query(paths, "messages", INDEX))
-    found = together.fetchall()
+    found = _rows_of(database, kinds_query(paths, "messages", INDEX))
     of_paths = list(map(_known, list(zip(*found, strict=True))[1:]))
     all_kinds = tuple(map(kind_of_all, of_paths))
     mixed = [place for place, each in enumerate(of_paths) if len(each) > 1]
@@ -381,6 +389,7 @@ class _Text:
         except duckdb.OutOfRangeException:
             if not self.paths.widen():
                 raise
+            _prepared.cache_clear()  # fractions are less exact, and the next messages may not need them
         self.paths.put_again()
         return evaluate(self._sql(self._statement))
 
@@ -420,6 +429,12 @@ class _Text:
         return text
 
 
+@lru_cache(maxsize=8)
+def _prepared(database: duckdb.DuckDBPyConnection, before: str, text: str, schema: pa.Schema) -> _Text:
+    """Prepare a text once for the tables of a search, which come page by page."""
+    return _Text(database, before, text, schema)
+
+
 def _result(
     database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request, known: set[str]
 ) -> tuple[Answer, bytes]:
@@ -431,7 +446,7 @@ def _result(
     try:
         tree, tables = _parsed_query(database, query, known)
         columns = [*_needed(tree, messages.schema), _NUMBER]  # a table without columns has no rows
-        text = _Text(database, " " * len(_SELECT), query, messages.schema)
+        text = _prepared(database, " " * len(_SELECT), query, messages.schema)
         rows = messages.relation(database, whole=True)
         if text.paths.paths:
             kinds: Any = rows.query("messages", kinds_query(text.paths.paths, "messages"))
