@@ -109,7 +109,8 @@ class ConsumeQuery:
             self._leave_out(start)
         self._begin()
         end = self._run_cancellable(self._batches.latest, start, max_messages)
-        self._leave_out(end)
+        if end != start:
+            self._leave_out(end)
         if end == start and self._locker.until is not None and self._scanning is not None and self._scan is not None:
             self._scan.rests = False  # it is the last time that Spark asks
             self._scanning.result()
