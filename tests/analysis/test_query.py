@@ -182,7 +182,7 @@ def test_values_in_json_are_compared_as_meant(expression: str, places: list[int]
     assert [messages.index(message) for message in where(messages, expression)] == places
 
 
-def test_numbers_of_one_search_make_those_of_the_next_no_less_exact() -> None:
+def test_numbers_stay_exact_from_one_search_to_the_next() -> None:
     near, large = [[Message(body=b'{"n": %d}' % number) for number in of] for of in ((2**53 + 1, 2**53), (2**62,))]
     expression = "body_json.n + body_json.n > 0 and body_json.n = 9007199254740993"
     assert [where(messages, expression) for messages in (near, large, near)] == [near[:1], [], near[:1]]
