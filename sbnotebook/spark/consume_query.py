@@ -111,7 +111,7 @@ class ConsumeQuery:
         end = self._run_cancellable(self._batches.latest, start, max_messages)
         if end != start:
             self._leave_out(end)
-        if end == start and self._locker.until is not None and self._scanning is not None and self._scan is not None:
+        elif self._locker.until is not None and self._scanning is not None and self._scan is not None:
             self._scan.rests = False  # it is the last time that Spark asks
             self._scanning.result()
         return end

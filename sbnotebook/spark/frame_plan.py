@@ -145,7 +145,8 @@ class FramePlan(ShownAsPreview):
             )
         self._archived = archived and namespace.archive is not None
         archive = namespace.archive if self._archived else None
-        self._storage = TaskStorage.of(namespace.journal, archive) if _is_local(self._spark) else TaskStorage()
+        is_local = _setting(self._spark, "spark.master").startswith("local")
+        self._storage = TaskStorage.of(namespace.journal, archive) if is_local else TaskStorage()
         self._rows = _read(frame.select(*[field.name for field in read]), only)
         if self._archived:
             self._storage.require_archive((decision_of(verb) for _, verb in self.counts), "say archived=False")
@@ -272,10 +273,6 @@ class FramePlan(ShownAsPreview):
 def outcomes_in(frame: DataFrame) -> Iterable[Outcome]:
     """Return the outcomes in a frame that :meth:`FramePlan.apply` returned."""
     return outcomes_of(frame.toArrow())
-
-
-def _is_local(spark: SparkSession) -> bool:
-    return _setting(spark, "spark.master").startswith("local")
 
 
 def _setting(spark: SparkSession, name: str) -> str:

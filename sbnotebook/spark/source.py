@@ -43,8 +43,9 @@ def _with_clear_errors(
             except ImportError as error:
                 if not (error.name or "").startswith("pyspark"):
                     raise
+                least = "4.1" if "writer" in method.__name__.lower() else "4.2"
                 raise ConfigurationError(
-                    f"The Spark here, {pyspark.__version__}, is too old for this: it needs Spark 4.2 or newer."
+                    f"The Spark here, {pyspark.__version__}, is too old for this: it needs Spark {least} or newer."
                 ) from None
 
     return run

@@ -205,8 +205,8 @@ def test_read_only_settle_frame_plans_but_does_not_apply(
     assert len(own.entity(queue).peek(show_progress=False)) == 1
 
 
-def is_not(_spark: SparkSession) -> bool:
-    return False
+def settings_of_a_cluster(_spark: SparkSession, name: str) -> str:
+    return {"spark.master": "spark://driver:7077"}.get(name, "")
 
 
 def test_settle_frame_on_a_cluster_refuses_to_archive(
@@ -214,7 +214,7 @@ def test_settle_frame_on_a_cluster_refuses_to_archive(
 ) -> None:
     partly_deferred_queue(own, queue, 2, deferred=2)
     frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
-    monkeypatch.setattr("sbnotebook.spark.frame_plan._is_local", is_not)
+    monkeypatch.setattr("sbnotebook.spark.frame_plan._setting", settings_of_a_cluster)
     with pytest.raises(ConfigurationError, match="write the messages to a durable place first, and say archived=False"):
         own.settle_frame(frame, entity=queue)
     assert settled(own.settle_frame(frame, entity=queue, archived=False)) == {1: "settled"}
