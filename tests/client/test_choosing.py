@@ -77,7 +77,7 @@ def test_messages_of_another_entity_are_refused(namespace: Namespace) -> None:
 def test_deferred_and_scheduled_messages_are_chosen_alike(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "aside", 4)
     assert len(queue.defer_all(before="1h")) == 0
-    queue.defer_all(where="body_text <> '3'").apply()
+    assert queue.defer_all(where="body_text <> '3'").apply().settled == 3
     deferred = queue.deferred()
     assert deferred.complete(1).apply().settled == 1
     assert queue.deferred().dead_letter(deferred.to_pandas()["sequence_number"][1:2]).apply().settled == 1
