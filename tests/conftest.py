@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -27,3 +30,10 @@ pytest_plugins = ["pytester"]
 def anyio_backend() -> str:
     """Run tests marked anyio on asyncio, the only loop that the SDK has."""
     return "asyncio"
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A folder for sockets: pytest's own paths come near to the longest that a socket may have."""
+    with TemporaryDirectory(prefix="sb") as folder:
+        yield Path(folder)

@@ -189,13 +189,13 @@ async def test_a_client_cannot_apply_the_plan_of_another(
 
 @pytest.mark.thorough
 async def test_a_notebooks_connection_is_used(
-    emulator: RunningEmulator, namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    emulator: RunningEmulator, namespace: Namespace, short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(short_path / "data"))
     shared = Assistant(lambda: namespace, may_plan=True)
     sharing = Sharing(shared)
     try:
-        async with assistant(emulator, tmp_path, "--notebook") as call:
+        async with assistant(emulator, short_path, "--notebook") as call:
             digest = (await call("plan", entity="orders/$dlq", action="complete", where="true"))["digest"]
             assert (await call("apply", digest=digest))["failed"]
             shared.confirm(digest)

@@ -17,9 +17,9 @@ from tests.client.test_assistant import asked, letters
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    return tmp_path / "sbnotebook" / "assistant"
+def folder(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(short_path))
+    return short_path / "sbnotebook" / "assistant"
 
 
 @pytest.fixture

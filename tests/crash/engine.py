@@ -88,7 +88,8 @@ class Engine:
                 continue
             number += 1
             write(self.place / "offsets" / str(number), end)
-            self.stream.commit(start)
+            as_spark_does: Any = self.stream
+            as_spark_does.commit(start)
             self.batch(number)
 
     def offset(self, number: int) -> dict[str, Any]:

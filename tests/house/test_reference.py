@@ -11,6 +11,7 @@ from importlib import import_module
 from inspect import isfunction
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 import pytest
 import typer
@@ -189,9 +190,9 @@ def test_every_method_of_the_client_is_documented() -> None:
 
 def test_every_name_at_the_border_of_settlement_has_a_docstring() -> None:
     border = import_module("sbnotebook.settlement")
-    named = {name: getattr(border, name) for name in border.__all__}
+    named: dict[str, Any] = {name: getattr(border, name) for name in border.__all__}
     ours = {name: value for name, value in named.items() if getattr(value, "__module__", "").startswith("sbnotebook")}
-    members = {
+    members: dict[str, Any] = {
         f"{name}.{member}": value
         for name, kind in ours.items()
         if isinstance(kind, type)
