@@ -25,7 +25,7 @@ def test_one_request_changes_many_faults(emulator: RunningEmulator, client: Serv
         status, answer = post(
             emulator,
             accept_delay_ms=5,
-            entities={"Orders": {"reject_nth": 3}},
+            entities={"Orders": {"reject_nth": 3, "reject_condition": "amqp:internal-error", "unconfirmed": "ranges"}},
             lose_locks="orders",
             close_links="orders",
         )

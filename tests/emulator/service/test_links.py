@@ -100,7 +100,7 @@ def test_each_settlement_does_what_it_says(client: ServiceBusClient, emulator: R
         (dead,) = receiver.receive_messages(max_wait_time=5)
         assert (str(dead), dead.sequence_number) == ("dead-letter", 4)
         assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("Bad", "It is bad")
-        with pytest.raises(ServiceBusError):
+        with pytest.raises(ServiceBusError, match="cannot be dead-lettered"):
             receiver.dead_letter_message(dead)
     assert emulator.counts("orders").dead_letter == 1
 
