@@ -11,6 +11,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 
 from sbnotebook.emulator import ManualClock, RunningEmulator, running
+from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
 
 
@@ -35,6 +36,7 @@ def test_reset_removes_entities_locks_and_faults(tmp_path: Path) -> None:
             emulator.faults.accept_delay_ms = 60_000
             emulator.freeze()
             emulator.reset()
+            assert emulator.faults == Faults()
 
         for name in ("orders", "bills"):
             with pytest.raises(EmulatorError, match=f"no queue or subscription '{name}'"):

@@ -123,3 +123,9 @@ def test_an_error_is_cut_to_the_peers_frame_size(performative: Any) -> None:
     assert (error.condition, error.description, error.info) == ("amqp:not-found", "\U0001f600" * 80, {})
     if isinstance(performative, Disposition):
         assert encode_settlement(504, SENDER, 2**32 - 1, Rejected(_LONG_ERROR)) == cut
+
+
+def test_an_error_is_always_sent_with_its_three_fields() -> None:
+    # azure-servicebus looks for the third one without asking whether it is there, and hangs.
+    data = encode_composite(Rejected(Error("amqp:not-found")))
+    assert data.hex() == "005325c01b0100531dc01503" + "a30e" + b"amqp:not-found".hex() + "40c10100"
