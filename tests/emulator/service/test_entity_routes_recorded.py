@@ -138,6 +138,11 @@ def test_a_created_subscription_has_no_author_and_no_counts(ask: Client) -> None
     assert (made.elements["ForwardTo"], made.elements["ForwardDeadLetteredMessagesTo"]) == (target, target)
     assert (made.elements["AccessedAt"], made.elements["IsClientAffine"]) == ("0001-01-01T00:00:00", "false")
     assert "CountDetails" not in made.elements
+    # A name becomes an address.
+    named = ask(
+        "PUT", "/t/subscriptions/named", described("SubscriptionDescription", body.replace(target, "orders")), **shown
+    )
+    assert (named.elements["ForwardTo"], named.elements["ForwardDeadLetteredMessagesTo"]) == (target, target)
     read = ask("GET", "/t/subscriptions/on")
     assert read.root.findtext(f"{ATOM}id") == f"sb://{HOST}/t/subscriptions/on?{VERSION}"
     assert read.elements["AccessedAt"] == read.elements["CreatedAt"]
