@@ -94,13 +94,7 @@ _MOST_CHECKED: Final = 64
 
 
 def where(messages: Sequence[M], expression: str | None) -> list[M]:
-    """Return the messages for which an expression is true, in their order.
-
-    Example:
-        >>> messages = [Message(body=b'{"n": 1}'), Message(body=b'{"n": 2}')]
-        >>> [message.body for message in where(messages, "(body_json->>'$.n')::int > 1")]
-        [b'{"n": 2}']
-    """
+    """Return the messages for which an expression is true, in their order."""
     if expression is None:
         return list(messages)
     return [messages[index] for index in matching(to_arrow(messages), expression)]
@@ -152,13 +146,7 @@ def few_at_once() -> anyio.CapacityLimiter:
 
 
 def result_of(table: pa.Table, query: str, others: Mapping[str, pa.Table] = _NO_TABLES) -> pa.Table:
-    """Run a query over a table of messages, which it knows as ``messages``; the limits of :func:`where` hold.
-
-    Args:
-        table: of messages.
-        query: one SELECT.
-        others: further tables by their names. They hold no more than memory.
-    """
+    """Run a query over a table of messages, which it knows as ``messages``; the limits of :func:`where` hold."""
     table, deadline = _with_derived(table), time.monotonic() + _MOST_SECONDS
     with _process() as process:
         needed = _checked_query(process, table, query, deadline, others)
@@ -405,6 +393,9 @@ def _advice(
     if unknown is not None:
         if f'"{unknown}"' in expression:
             return f"; a text takes single quotes: '{unknown[:_SHOWN]}'"
+        if unknown.lower() in columns:  # of messages, which the query does not read
+            archived = ", and archive with bodies=True (--bodies)" if "archive" in others else ""
+            return f"; the table messages has it{archived}"
         field = f"a field of a JSON body is body_json.{unknown[:_SHOWN]}"
         longer = next((name for name in columns if name.endswith(f"_{unknown.lower()}")), None)
         if longer:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sbnotebook.client import Namespace
+from sbnotebook.errors import ConfigurationError
 from tests.filled_queues import filled_client_queue
 
 SENT_BACK = """
@@ -33,6 +36,12 @@ def test_one_query_counts_resubmits_by_cause(namespace: Namespace) -> None:
     assert namespace.sql("select body_text from archive order by all", bodies=True)["body_text"].tolist() == [*"01234"]
     joined = "select m.message_id as now from messages m join journal j on m.message_id = j.clone_id"
     assert len(namespace.sql(joined, "told", show_progress=False)) == 5
+
+
+def test_a_query_without_bodies_names_the_option_for_them(namespace: Namespace) -> None:
+    said = r"no column 'body_text' at character 8; the table messages has it, and archive with bodies=True"
+    with pytest.raises(ConfigurationError, match=said):
+        namespace.sql("select body_text from archive")
 
 
 def test_tables_without_rows_are_empty(namespace: Namespace) -> None:
