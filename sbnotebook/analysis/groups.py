@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, partial
 from itertools import repeat
 from time import thread_time
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -226,16 +226,7 @@ class Groups(ShownRows[Group]):
 
 
 class CauseReader:
-    """Reads the causes of the messages of a table, until their budget of time is spent.
-
-    Args:
-        seconds: of processor time, for all descriptions together.
-        clock: the processor time of this thread, in seconds.
-
-    Example:
-        >>> CauseReader(seconds=0)("Flight 1545 is late")
-        Cause(text='(not read: the time for causes is spent)', frame=None)
-    """
+    """Reads the causes of the messages of a table, until their budget of time is spent."""
 
     def __init__(self, seconds: float = CAUSE_SECONDS_OF_TABLE, clock: Callable[[], float] = thread_time) -> None:
         self._left = seconds
@@ -353,9 +344,10 @@ def _rows(messages: Iterable[ReceivedMessage] | pa.Table) -> list[_Row]:
 def _with_faults(messages: Sequence[ReceivedMessage] | pa.Table, rows: list[_Row]) -> list[_Row]:
     """Return the rows with the faults that frameworks have written into the properties; the rows themselves of none."""
     if isinstance(messages, pa.Table):
-        column: Any = messages.column("application_properties").combine_chunks()
-        kernels: Any = pc
-        if not kernels.any(kernels.is_in(column.keys, array_of_values(header_names(), pa.string()))).as_py():
+        column: Any = messages.column("application_properties")
+        kernels, names = cast("Any", pc), array_of_values(header_names(), pa.string())
+        # Part by part: together they would be copied, with the stack traces that are among the properties.
+        if not any(kernels.any(kernels.is_in(part.keys, names)).as_py() for part in column.chunks):
             return rows
         properties: list[Any] = [dict(pairs or ()) for pairs in column.to_pylist()]
     else:
@@ -524,12 +516,7 @@ def label(text: str | None) -> str:
 
 
 def width_of_bars(first: datetime, last: datetime) -> int:
-    """Choose a width of bars, in seconds, so that a span has 60 of them at most.
-
-    Example:
-        >>> width_of_bars(datetime(2013, 1, 1), datetime(2013, 1, 2))
-        1800
-    """
+    """Choose a width of bars, in seconds, so that a span has 60 of them at most."""
     least = (last - first).total_seconds() / _MOST_BARS
     return _WIDTHS[min(bisect_left(_WIDTHS, least), len(_WIDTHS) - 1)]
 
