@@ -14,11 +14,14 @@ from contextlib import ExitStack
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from sbnotebook.errors import ConfigurationError, MissingExtraError, SbNotebookError, near_match
+
+if TYPE_CHECKING:
+    from sbnotebook.client import Namespace
 
 __all__ = ["app", "main"]
 
@@ -40,6 +43,9 @@ _EMULATOR_VERB: Final = (
 )
 _COPIED_TO: Final = Path("sbnotebook-tutorials")
 _TUTORIALS: Final = (Path(__file__).parent / "tutorials", Path(__file__).parent.parent / "notebooks")
+_Target = Annotated[
+    str | None, typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect.")
+]
 
 
 def main() -> None:
@@ -159,10 +165,7 @@ def lab(
 @app.command()
 def triage(
     entity: Annotated[str, typer.Argument(help="Entity such as 'orders/$dlq', in single quotes.")],
-    target: Annotated[
-        str | None,
-        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
-    ] = None,
+    target: _Target = None,
     *,
     write: Annotated[
         bool | None,
@@ -177,12 +180,7 @@ def triage(
     """Serve the triage panel as a web page. Stop with Ctrl-C."""
     if find_spec("voila") is None or find_spec("ipykernel") is None:
         raise MissingExtraError("sbnotebook triage", "app")
-    from sbnotebook.client.targets import refuse_secret
-
-    refuse_secret(target)
-    from sbnotebook.client import connect
-
-    connect(target, archive=False, write=False).close()  # the page would report a wrong target later
+    _connected(target, archive=False).close()  # the page would report a wrong target later
     from sbnotebook.widgets.app_page import TriageRequest
     from sbnotebook.widgets.app_server import serve
 
@@ -191,10 +189,7 @@ def triage(
 
 @app.command()
 def report(
-    target: Annotated[
-        str | None,
-        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
-    ] = None,
+    target: _Target = None,
     *,
     entity: Annotated[
         list[str] | None, typer.Option(help="Only this queue, topic or subscription. Repeatable.")
@@ -206,11 +201,7 @@ def report(
     overwrite: Annotated[bool, typer.Option(help="Replace existing files.")] = False,
 ) -> None:
     """Report the dead-letter queues of a namespace with their causes; a scheduled job reads the exit code."""
-    from sbnotebook.client import connect
-    from sbnotebook.client.targets import refuse_secret
-
-    refuse_secret(target)
-    with connect(target, write=False) as namespace:
+    with _connected(target) as namespace:
         letters = namespace.dead_letters(entity)
     print(letters)  # noqa: T201
     for path in output or ():
@@ -224,10 +215,7 @@ def report(
 
 @app.command()
 def mcp(
-    target: Annotated[
-        str | None,
-        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
-    ] = None,
+    target: _Target = None,
     *,
     may_plan: Annotated[
         bool, typer.Option("--may-plan", help="Let it make plans, which run after a person has confirmed them.")
@@ -244,37 +232,26 @@ def mcp(
         raise MissingExtraError("sbnotebook mcp", "mcp")
     if notebook and (target or may_plan or show_bodies):
         raise ConfigurationError("With --notebook, give the other options to %sb_assistant in the notebook.")
-    from sbnotebook.client.targets import refuse_secret
-
-    refuse_secret(target)
     from sbnotebook.assistant_server import serve
-    from sbnotebook.client import connect
     from sbnotebook.client.assistant import Assistant
     from sbnotebook.client.assistant_socket import RemoteAssistant
 
     if notebook:
         serve(RemoteAssistant())
         return
-    with connect(target, write=may_plan) as namespace:
+    with _connected(target, write=may_plan) as namespace:
         serve(Assistant(lambda: namespace, may_plan=may_plan, show_bodies=show_bodies))
 
 
 @app.command()
 def config(
-    target: Annotated[
-        str | None,
-        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
-    ] = None,
+    target: _Target = None,
 ) -> None:
     """Print the entities and rules of a namespace as a Config.json, which the emulators read; it has no keys."""
     import json
     import warnings
 
-    from sbnotebook.client import connect
-    from sbnotebook.client.targets import refuse_secret
-
-    refuse_secret(target)
-    with connect(target, write=False) as namespace, warnings.catch_warnings(record=True) as notes:
+    with _connected(target) as namespace, warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
         found = namespace.config()
     for note in notes:
@@ -285,10 +262,7 @@ def config(
 @app.command()
 def snapshot(
     file: Annotated[Path, typer.Argument(help="File to write, which ends in .sbcopy.")],
-    target: Annotated[
-        str | None,
-        typer.Argument(help="emulator, NAMESPACE.servicebus.windows.net or env:VARIABLE; as %sb_connect."),
-    ] = None,
+    target: _Target = None,
     *,
     sample: Annotated[
         int, typer.Option(min=0, help="Also the first N messages of each queue, subscription and dead-letter queue.")
@@ -299,11 +273,7 @@ def snapshot(
     overwrite: Annotated[bool, typer.Option(help="Replace an existing file.")] = False,
 ) -> None:
     """Write all entities with their options, rules and counts to a file, from which an emulator can start."""
-    from sbnotebook.client import connect
-    from sbnotebook.client.targets import refuse_secret
-
-    refuse_secret(target)
-    with connect(target, write=False) as namespace, namespace.snapshot(sample=sample, mask=mask or ()) as copy:
+    with _connected(target) as namespace, namespace.snapshot(sample=sample, mask=mask or ()) as copy:
         path = copy.save(file, overwrite=overwrite)
         print(f"{path}: {copy.summary} Start it with sbnotebook emulator --from {path}.")  # noqa: T201
 
@@ -316,14 +286,13 @@ def compare(
     counts: Annotated[bool, typer.Option(help="Compare the numbers of messages, too.")] = True,
 ) -> None:
     """Show how two namespaces or snapshots differ in options, rules and counts, with exit code 1 if they do."""
-    from sbnotebook.client import connect, read_copy
+    from sbnotebook.client import read_copy
     from sbnotebook.client.targets import refuse_secret
 
-    refuse_secret(one)
-    refuse_secret(other)
+    refuse_secret(other)  # before the first is connected
     with ExitStack() as stack:
         first, second = (
-            stack.enter_context(read_copy(each) if each.lower().endswith(".sbcopy") else connect(each, write=False))
+            stack.enter_context(read_copy(each) if each.lower().endswith(".sbcopy") else _connected(each))
             for each in (one, other)
         )
         found = first.compare(second, counts=counts)
@@ -352,6 +321,15 @@ def doctor() -> None:
     Console().print(table)
     if any(finding.state is State.MISSING for finding in findings):
         raise typer.Exit(1)
+
+
+def _connected(target: str | None, *, write: bool = False, archive: bool = True) -> Namespace:
+    """Connect to the target of a command, which must not be a secret."""
+    from sbnotebook.client import connect
+    from sbnotebook.client.targets import refuse_secret
+
+    refuse_secret(target)
+    return connect(target, write=write, archive=archive)
 
 
 def _run(module: str, context: typer.Context) -> None:

@@ -50,10 +50,6 @@ def split_words(line: str) -> list[str]:
 
     Quotes inside of a word are left alone, so that ``--where subject='UA'`` and
     ``--where "subject = 'UA'"`` both mean what they say.
-
-    Example:
-        >>> split_words("orders/$dlq --where 'delivery_count > 1' -n 5")
-        ['orders/$dlq', '--where', 'delivery_count > 1', '-n', '5']
     """
     words: list[str] = []
     for match in WORD.finditer(line):
@@ -72,10 +68,6 @@ def expanded(word: str, variables: Mapping[str, Any]) -> str:
     """Replace ``{expression}`` and ``$variable`` in a word by their values, as IPython does it.
 
     The ``/$`` of an address such as ``orders/$dlq`` is not a variable. An expression that fails stays unchanged.
-
-    Example:
-        >>> expanded("{queue}/$dlq", {"queue": "orders", "dlq": "not this"})
-        'orders/$dlq'
     """
     if "{" not in word and "$" not in word:
         return word
@@ -271,6 +263,7 @@ MAX_IN_FLIGHT: Final = argument(
     help="maximum number of operations in progress (default: adapts to the network)",
 )
 RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="maximum number of messages a second")
+ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 RAMP: Final = argument(
     "--ramp",
     metavar="SIZES",

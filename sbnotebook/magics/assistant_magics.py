@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
@@ -21,13 +20,11 @@ _HOW: Final = (
 )
 
 
-@magics_class
 class AssistantMagics(PlanMagics):
     """Magics that share the connection with an assistant, and confirm its plans."""
 
     _sharing: Sharing | None = None
 
-    @line_magic
     @command(
         argument("--may-plan", action="store_true", help="let it make plans, which run after you have confirmed them"),
         argument("--show-bodies", action="store_true", help="show it bodies and properties without masks"),
@@ -64,7 +61,6 @@ class AssistantMagics(PlanMagics):
         say(_HOW + ("look and propose plans: %sb_confirm shows them." if args.may_plan else "look only."))
         return None
 
-    @line_magic
     @command(argument("digest", nargs="?", metavar="DIGEST", help="digest of a plan (default: show those that wait)"))
     def sb_confirm(self, args: MagicArguments) -> None:
         """Confirm a plan of an assistant, which may then apply it once, within ten minutes after it was made.

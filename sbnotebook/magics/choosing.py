@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from IPython.core.magic_arguments import argument
 
@@ -44,14 +44,14 @@ def selected(entity: Entity, args: MagicArguments) -> Choice:
                 "--messages says which ones: leave --where, --cause, --state, --from, -t and -n out."
             )
         return named(args, entity.address)
-    found = entity.peek(
-        args.count if args.cause is None else None,
-        where=args.where,
-        from_sequence_number=args.from_sequence_number,
-        to_sequence_number=args.to_sequence_number,
-        state=args.state or "active",
-    )
+    found = peeked(entity, args, args.count if args.cause is None else None, state=args.state or "active")
     return found if args.cause is None else _of_cause(found, args.cause)[: args.count]
+
+
+def peeked(entity: Entity, args: MagicArguments, most: int | None, **options: Any) -> Messages:
+    """Peek at the messages that ``--where``, ``--from`` and ``-t`` select."""
+    start, end = args.from_sequence_number, args.to_sequence_number
+    return entity.peek(most, where=args.where, from_sequence_number=start, to_sequence_number=end, **options)
 
 
 def _of_cause(found: Messages, fingerprint: str) -> Sequence[ReceivedMessage]:

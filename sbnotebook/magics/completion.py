@@ -103,13 +103,7 @@ class Completer:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of the cursor in the arguments.
-
-    Args:
-        before: the words before the one at the cursor.
-        word: the typed part of that one; within quotes, of the last name in it.
-        is_quoted: True within open quotes.
-    """
+    """The place of the cursor in the arguments."""
 
     before: Sequence[str]
     word: str

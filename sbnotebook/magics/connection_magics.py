@@ -6,7 +6,6 @@ import getpass
 from typing import Final
 
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
@@ -33,11 +32,9 @@ class Entities(Shown, list[EntityCounts]):
         return _COLUMNS, rows, "" if self else _NO_ENTITIES
 
 
-@magics_class
 class ConnectionMagics(PlanMagics):
     """Magics that connect to a namespace and list its entities."""
 
-    @line_magic
     @command(
         argument(
             "target",
@@ -89,7 +86,6 @@ class ConnectionMagics(PlanMagics):
         if released:
             say(f"Released {released:,} of the messages that were held before.")
 
-    @line_magic
     @command(
         MAYBE_ENTITY,
         argument("--sessions", action="store_true", help="with ENTITY: list its sessions with messages or a state"),
@@ -116,7 +112,6 @@ class ConnectionMagics(PlanMagics):
         listed = self.current.namespace.entities(topics=[address.name])
         return Entities(choose_entities(listed, [address.entity]))
 
-    @line_magic
     @command(
         argument(
             "kind", metavar="KIND", choices=("queue", "topic", "subscription"), help="queue, topic or subscription"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import LockedBatch, Plan
@@ -31,11 +30,9 @@ _SETTLING: Final = (WHERE, MESSAGES, DRY_RUN, YES, INTO)
 _RENEW_FOR: Final = "30m"
 
 
-@magics_class
 class LockMagics(PlanMagics):
     """Magics that lock messages and settle them."""
 
-    @line_magic
     @command(
         argument("entity", nargs="?", metavar="ENTITY", help="such as orders; without it, show the held messages"),
         argument(
@@ -90,7 +87,6 @@ class LockMagics(PlanMagics):
         self.current.hold(batch).receive(count, max_wait=args.max_wait)
         return batch
 
-    @line_magic
     @command(
         argument(
             "--for",
@@ -113,7 +109,6 @@ class LockMagics(PlanMagics):
         say(f"The locks of {len(batch):,} messages are renewed until {until:%Y-%m-%d %H:%M:%S} UTC.")
         return until if args.into else None
 
-    @line_magic
     @command(*_SETTLING)
     def sb_complete(self, args: MagicArguments) -> Plan:
         """Complete locked messages: the service removes them.
@@ -124,7 +119,6 @@ class LockMagics(PlanMagics):
         """
         return self._plan(Complete(), args)
 
-    @line_magic
     @command(
         argument("--delay", metavar="DURATION", help="time to hold them first, such as 2m; the cell waits"),
         *_SETTLING,
@@ -139,7 +133,6 @@ class LockMagics(PlanMagics):
         """
         return self._plan(Abandon(duration(args.delay)), args)
 
-    @line_magic
     @command(REASON, DESCRIPTION, *_SETTLING)
     def sb_dead_letter(self, args: MagicArguments) -> Plan:
         """Move locked messages to the dead-letter queue.
@@ -150,7 +143,6 @@ class LockMagics(PlanMagics):
         """
         return self._plan(DeadLetter(args.reason, args.description), args)
 
-    @line_magic
     @command(
         argument("--wake-after", metavar="DURATION", help="time until a wake-up message becomes active, such as 1h"),
         argument(
@@ -173,7 +165,6 @@ class LockMagics(PlanMagics):
         decision = Defer(duration(args.wake_after), address(args.wake_to))
         return self._plan(decision, args)
 
-    @line_magic
     @command(*_SETTLING)
     def sb_release(self, args: MagicArguments) -> Plan:
         """Release locked messages, as if they had not been delivered: their delivery counts stay.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from IPython.core.magic import line_cell_magic, line_magic, magics_class
+from IPython.core.magic import line_cell_magic
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
@@ -30,11 +30,9 @@ _SAMPLE: Final = argument(
 )
 
 
-@magics_class
 class OverviewMagics(PlanMagics):
     """Magics that look at many entities at once, and change nothing."""
 
-    @line_magic
     @command(
         _ENTITIES,
         _SAMPLE,
@@ -66,7 +64,6 @@ class OverviewMagics(PlanMagics):
             raise DecisionError(f"More than {args.fail_above:,} dead letters: {said}.")
         return letters
 
-    @line_magic
     @command(
         argument(
             "entities", nargs="*", metavar="ENTITY", help="queues, topics, subscriptions or sub-queues (default: all)"
@@ -105,7 +102,6 @@ class OverviewMagics(PlanMagics):
             decode=args.decode,
         )
 
-    @line_magic
     @command(
         argument("entity", metavar="ENTITY", help="entity of the first message, such as orders/$dlq"),
         argument("one", metavar="N", type=count, help="sequence number of the first message"),

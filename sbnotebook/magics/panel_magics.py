@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.magics.arguments import COUNT, ENTITY, INTO, MAYBE_ENTITY, MagicArguments, seconds
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from sbnotebook.widgets.triage import Triage
 
 
-@magics_class
 class PanelMagics(PlanMagics):
     """Magics that open a panel."""
 
@@ -26,7 +24,6 @@ class PanelMagics(PlanMagics):
         """Return True when a panel is shown once, as text, and so must be complete first."""
         return not has_widgets(self.shell)
 
-    @line_magic
     @command(MAYBE_ENTITY, INTO)
     def sb_browse(self, args: MagicArguments) -> Browser:
         """Browse the entities with their counts, and the messages of the one that you click.
@@ -43,7 +40,6 @@ class PanelMagics(PlanMagics):
             browser.wait()
         return browser
 
-    @line_magic
     @command(ENTITY, COUNT, INTO)
     def sb_triage(self, args: MagicArguments) -> Triage:
         """Find out why messages are dead letters, choose some, repair them, and send them back.
@@ -61,7 +57,6 @@ class PanelMagics(PlanMagics):
             triage.wait()
         return triage
 
-    @line_magic
     @command(
         argument(
             "entities", nargs="*", metavar="ENTITY", help="entities to watch (default: the 12 with the most messages)"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.analysis.groups import CAUSE, TRAITS
@@ -23,15 +22,14 @@ from sbnotebook.magics.arguments import (
     WHERE,
     MagicArguments,
 )
+from sbnotebook.magics.choosing import peeked
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
 
-@magics_class
 class PeekMagics(PlanMagics):
     """Magics that look at messages and change nothing."""
 
-    @line_magic
     @command(
         ENTITY,
         PEEK_COUNT,
@@ -71,15 +69,8 @@ class PeekMagics(PlanMagics):
         if args.sequence_number is not None:
             args.from_sequence_number = args.to_sequence_number = args.sequence_number
         limit = self._limit(args)
-        found = entity.peek(
-            None if limit is None else limit + 1,
-            where=args.where,
-            from_sequence_number=args.from_sequence_number,
-            to_sequence_number=args.to_sequence_number,
-            state=args.state,
-            session_id=args.session,
-            decode=args.decode,
-        )
+        most = None if limit is None else limit + 1
+        found = peeked(entity, args, most, state=args.state, session_id=args.session, decode=args.decode)
         if args.to_file is not None:
             path = found[:limit].export(args.to_file, overwrite=args.overwrite)
             say(f"Wrote {len(found[:limit]):,} messages of {args.entity} to {path}.")
@@ -110,7 +101,6 @@ class PeekMagics(PlanMagics):
         standing = counts.count_in(sub_queue) + (counts.scheduled if sub_queue is None else 0)
         return f"About {standing - shown:,} more messages" if standing > shown else "More messages"
 
-    @line_magic
     @command(
         ENTITY,
         COUNT,
@@ -144,7 +134,8 @@ class PeekMagics(PlanMagics):
         """
         if args.kql and args.telemetry:
             raise ConfigurationError("Give --kql or --telemetry, not both.")
-        found = self._found(args)
+        entity = self.current.namespace.entity(args.entity)
+        found = peeked(entity, args, args.count, state=args.state, decode=args.decode)
         if not found:
             say(found.as_text())
         groups = found.groups(args.by or CAUSE)
@@ -155,17 +146,6 @@ class PeekMagics(PlanMagics):
         say(groups.kql())
         return groups.kql() if args.into else None
 
-    def _found(self, args: MagicArguments) -> Messages:
-        return self.current.namespace.entity(args.entity).peek(
-            args.count,
-            where=args.where,
-            from_sequence_number=args.from_sequence_number,
-            to_sequence_number=args.to_sequence_number,
-            state=args.state,
-            decode=args.decode,
-        )
-
-    @line_magic
     @command(
         ENTITY,
         COUNT,

@@ -7,10 +7,10 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.magic import Magics, needs_local_scope, no_var_expand
+from IPython.core.magic import Magics, line_magic, magics_class, needs_local_scope, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
@@ -26,7 +26,7 @@ from sbnotebook.magics.display import say
 from sbnotebook.magics.parsing import parsed
 from sbnotebook.model import Release, Report, Resubmit
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import Edit, InFlight, edit_json
+from sbnotebook.settlement import Edit, edit_json
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -40,19 +40,16 @@ _STEP: Final = re.compile(r"\.(?P<attribute>[a-zA-Z]\w*+)|\[(?P<key>[^\]]*+)\]")
 _PART: Final = re.compile(r"(?P<name>[^\W\d]\w*+)(?P<rest>(?:\.[a-zA-Z]\w*+|\[[^\]]*+\])*+)")
 
 
-class ApplyOptions(TypedDict, total=False):
-    """The limits of a plan."""
-
-    max_in_flight: InFlight
-    rate: float | None
-
-
 class PlanMagics(Magics):
     """Magics that use the connection of a shell."""
 
     def __init__(self, shell: InteractiveShell, current: Current) -> None:
         super().__init__(shell)
         self.current = current
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        magics_class(cls)
 
     def carry_out(self, plan: Plan, args: MagicArguments) -> Plan | Report:
         """Show a plan, ask, and carry it out."""
@@ -82,7 +79,7 @@ class PlanMagics(Magics):
         elif is_emulator:
             say(f"Not asked, because {namespace.host} is an emulator.")
 
-    def apply_options(self, args: MagicArguments) -> ApplyOptions:
+    def apply_options(self, args: MagicArguments) -> dict[str, Any]:
         """Return the keyword arguments with which a plan is applied."""
         in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight or AUTO
         return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
@@ -126,7 +123,7 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
             return None
 
         run.__dict__["summary"] = summary
-        return no_var_expand(needs_local_scope(run))
+        return line_magic(no_var_expand(needs_local_scope(run)))
 
     return decorate
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
@@ -13,13 +12,10 @@ from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import (
-    DRY_RUN,
+    ACTING,
     INTO,
     LAST_REPORT,
-    MAX_IN_FLIGHT,
     MAYBE_ENTITY,
-    RATE,
-    YES,
     MagicArguments,
     Quoted,
     count,
@@ -29,7 +25,6 @@ from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command, variable, warn_of_failures
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
-_ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 _OTHER: Final = argument(
     "--other",
     metavar="NAME",
@@ -57,11 +52,9 @@ class Plans(list[Plan]):
         return "".join(tables.preview_html(plan.preview()) for plan in self)
 
 
-@magics_class
 class RecoveryMagics(PlanMagics):
     """Magics that use the journal and the archive of this machine."""
 
-    @line_magic
     @command(
         argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from there"),
         argument("--fates", action="store_true", help="show the fate of each resubmit: consumed, waiting, or back"),
@@ -104,7 +97,6 @@ class RecoveryMagics(PlanMagics):
             namespace.note(fingerprint, " ".join(text))
         say(namespace.notes().get(fingerprint, f"There is no note on {fingerprint[:40]}."))
 
-    @line_magic
     @command(
         MAYBE_ENTITY,
         argument(
@@ -118,7 +110,7 @@ class RecoveryMagics(PlanMagics):
             help="maximum time to wait for locked originals",
         ),
         _OTHER,
-        *_ACTING,
+        *ACTING,
     )
     def sb_resume(self, args: MagicArguments) -> Plans | Report:
         """Finish resubmits that a crash or a lost connection interrupted.
@@ -163,7 +155,6 @@ class RecoveryMagics(PlanMagics):
             done += report
         return done
 
-    @line_magic
     @command(
         argument(
             "what", nargs="?", metavar="REPORT", help=f"variable with a report, or an entity (default {LAST_REPORT})"
@@ -177,7 +168,7 @@ class RecoveryMagics(PlanMagics):
             help="also originals of resubmits: their clones exist, so this doubles them",
         ),
         argument("--new-ids", action="store_true", default=None, help="give them new message ids"),
-        *_ACTING,
+        *ACTING,
     )
     def sb_undo(self, args: MagicArguments) -> Plan:
         """Send removed messages back from the archive on this machine: those of a report, or of an entity since a time.

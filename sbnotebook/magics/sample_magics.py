@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import NamespaceCopy, read_copy
@@ -13,11 +12,9 @@ from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
 
-@magics_class
 class SampleMagics(PlanMagics):
     """A magic that copies messages for others to look at and to try things on."""
 
-    @line_magic
     @command(
         argument("entity", nargs="?", metavar="ENTITY", help="entity of the messages, such as orders/$dlq"),
         WHERE,

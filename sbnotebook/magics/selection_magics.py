@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from IPython.core.magic import line_magic, magics_class
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Entity, Messages, Plan
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
+    ACTING,
     DELAY,
     DESCRIPTION,
-    DRY_RUN,
     EDIT,
     EDIT_JSON,
     ENTITY,
-    INTO,
-    MAX_IN_FLIGHT,
     RAMP,
-    RATE,
     REASON,
     STATE,
     STOP_AT,
@@ -28,7 +24,6 @@ from sbnotebook.magics.arguments import (
     UP_TO,
     WATCH,
     WHERE,
-    YES,
     MagicArguments,
     count,
 )
@@ -54,8 +49,6 @@ def _max_resubmits(text: str) -> MaxResubmits:
 
 _TRIED: Final = 5
 """Messages on which an edit is tried before the plan is shown."""
-_ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
-_RAMP: Final = (RAMP, WATCH, STOP_AT)
 
 
 def _flag(name: str, what: str, *others: str) -> argument:
@@ -68,11 +61,9 @@ _DEADLETTER: Final = _flag("dead-letter", "move them to the dead-letter queue", 
 _DEFER: Final = _flag("defer", "set them aside")
 
 
-@magics_class
 class SelectionMagics(PlanMagics):
     """Magics that act on messages that are not locked yet."""
 
-    @line_magic
     @command(
         ENTITY,
         *CHOOSING,
@@ -105,8 +96,10 @@ class SelectionMagics(PlanMagics):
             action="store_true",
             help="like --atomic, for another destination: the source queue forwards the clones",
         ),
-        *_RAMP,
-        *_ACTING,
+        RAMP,
+        WATCH,
+        STOP_AT,
+        *ACTING,
     )
     def sb_resubmit(self, args: MagicArguments) -> Plan | Rehearsal:
         """Send clones of messages of an entity, and complete the originals.
@@ -143,7 +136,6 @@ class SelectionMagics(PlanMagics):
             return self.current.namespace.rehearse(plan, _consumer(args))
         return plan
 
-    @line_magic
     @command(
         ENTITY,
         *CHOOSING,
@@ -153,7 +145,7 @@ class SelectionMagics(PlanMagics):
         _DEFER,
         REASON,
         DESCRIPTION,
-        *_ACTING,
+        *ACTING,
     )
     def sb_pick(self, args: MagicArguments) -> Plan:
         """Settle or defer chosen messages anywhere in an entity, and no others; %sb_resubmit resubmits them.
@@ -174,7 +166,6 @@ class SelectionMagics(PlanMagics):
         entity = self.current.namespace.entity(args.entity)
         return entity.pick(selected(entity, args), decision)
 
-    @line_magic
     @command(
         ENTITY,
         WHERE,
@@ -184,7 +175,7 @@ class SelectionMagics(PlanMagics):
         _DEADLETTER,
         REASON,
         DESCRIPTION,
-        *_ACTING,
+        *ACTING,
     )
     def sb_deferred(self, args: MagicArguments) -> Messages | Plan:
         """Show the messages that are deferred in an entity; with a decision, settle them.
@@ -206,7 +197,6 @@ class SelectionMagics(PlanMagics):
             return deferred.where(args.where) if args.where else deferred
         return deferred.plan(decision, named(args, entity.address), where=args.where)
 
-    @line_magic
     @command(
         ENTITY,
         WHERE,
@@ -216,7 +206,7 @@ class SelectionMagics(PlanMagics):
         ),
         UP_TO,
         argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),
-        *_ACTING,
+        *ACTING,
     )
     def sb_purge(self, args: MagicArguments) -> Plan:
         """Remove the messages that are in an entity now; later ones stay.

@@ -6,18 +6,14 @@ import ast
 import json
 from typing import Any, Final
 
-from IPython.core.magic import line_cell_magic, magics_class
+from IPython.core.magic import line_cell_magic
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Plan
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
+    ACTING,
     DESTINATION,
-    DRY_RUN,
-    INTO,
-    MAX_IN_FLIGHT,
-    RATE,
-    YES,
     MagicArguments,
     Quoted,
 )
@@ -25,7 +21,6 @@ from sbnotebook.magics.plan_magics import PlanMagics, command, variable
 from sbnotebook.model import Message
 from sbnotebook.model.schema import message_from_row
 
-_ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
 _WHAT: Final = (
     argument("what", nargs="?", metavar="NAME", help="a variable, or a text in quotes; with two %% signs the cell"),
     argument("--subject", metavar="TEXT", help="of a text: its subject"),
@@ -43,7 +38,6 @@ _WHAT: Final = (
 _OF_TEXTS: Final = ("subject", "message_id", "content_type", "session_id", "property", "lines")
 
 
-@magics_class
 class SendMagics(PlanMagics):
     """Magics that send messages."""
 
@@ -53,7 +47,7 @@ class SendMagics(PlanMagics):
         *_WHAT,
         argument("--delay", metavar="DURATION", help="make the messages active later, such as 90s, 5m or 1h30m"),
         argument("--at", metavar="TIME", help="make them active then, such as 2026-11-22T08:00 in this machine's time"),
-        *_ACTING,
+        *ACTING,
     )
     def sb_send(self, args: MagicArguments) -> Plan:
         """Send a text, a variable or the cell, at once or later.

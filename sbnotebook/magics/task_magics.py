@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import line_cell_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic import line_cell_magic, needs_local_scope, no_var_expand
 
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.magics.names import TASKS, about_name
@@ -30,7 +30,6 @@ class Overview(Shown):
         return ("task", "magic", "what it does"), self._rows, caption
 
 
-@magics_class
 class TaskMagics(PlanMagics):
     """The magic that names the others."""
 
