@@ -24,12 +24,7 @@ _MISFITS: Final = (TypeError, ValueError, OverflowError, AttributeError)
 
 
 def array_of_numbers(numbers: Any, is_null: Any = None, kind: Any = None) -> Any:
-    """Return an array of whole numbers.
-
-    Example:
-        >>> array_of_numbers(np.array([1, 2]), np.array([False, True])).to_pylist()
-        [1, None]
-    """
+    """Return an array of whole numbers."""
     values = np.ascontiguousarray(numbers)
     validity = None if is_null is None else _bits(~is_null)
     buffers = [validity, _arrow.py_buffer(values)]
@@ -42,12 +37,7 @@ def array_of_flags(flags: Any) -> Any:
 
 
 def array_of_values(values: Sequence[Any], kind: Any) -> Any:
-    """Return an array of Python values, the same as ``pyarrow.array``.
-
-    Example:
-        >>> array_of_values(["a", None], pa.string()).to_pylist()
-        ['a', None]
-    """
+    """Return an array of Python values, the same as ``pyarrow.array``."""
     if "pandas" in _modules:
         return _arrow.array(values, type=kind)
     is_null = np.fromiter((value is None for value in values), np.bool_, len(values))

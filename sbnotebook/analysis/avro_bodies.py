@@ -157,11 +157,7 @@ def _schema_of(given: AvroSchema) -> Any:
 
 
 class AvroBodies:
-    """Reads bodies with some schemas.
-
-    Args:
-        schemas: each with its ID; None for none.
-    """
+    """Reads bodies with some schemas."""
 
     def __init__(self, schemas: Sequence[tuple[int | str | None, Any]]) -> None:
         from fastavro import _read_py, read
@@ -329,9 +325,6 @@ class _Types:
     """The Arrow types of the values of a parsed schema.
 
     A part that has none is a text of JSON: a union of several types, and a type within itself.
-
-    Args:
-        named: its named types.
     """
 
     def __init__(self, named: dict[str, Any]) -> None:

@@ -81,12 +81,7 @@ class Schemas(Shown, Mapping[str | None, dict[str, Any]]):
 
 
 class FormReader:
-    """Reads the forms of bodies, until the budget of time is spent.
-
-    Args:
-        seconds: of processor time, for all bodies together.
-        clock: the processor time of this thread, in seconds.
-    """
+    """Reads the forms of bodies, until the budget of time is spent."""
 
     def __init__(self, seconds: float = CAUSE_SECONDS_OF_TABLE, clock: Callable[[], float] = thread_time) -> None:
         self._until = clock() + seconds
@@ -136,13 +131,7 @@ def schemas_of(table: pa.Table) -> Schemas:
 
 
 def drifts_of(subjects: Sequence[str | None], bodies: Iterable[str | None]) -> list[str]:
-    """Return for each body how its form differs from the most frequent one of its subject.
-
-    Example:
-        >>> bodies = ['{"id": 1, "total": 5}', '{"id": 2, "total": 7}', '{"id": 3, "total": "7", "gift": true}']
-        >>> drifts_of([None] * 3, bodies)
-        ['as usual', 'as usual', 'new gift; total is string, not number']
-    """
+    """Return for each body how its form differs from the most frequent one of its subject."""
     forms = [*map(FormReader(), bodies)]
     counts: dict[str | None, Counter[Form]] = {}
     for subject, form in zip(subjects, forms, strict=True):

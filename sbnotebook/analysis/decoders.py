@@ -111,13 +111,7 @@ class _OfBody:
 
 
 class Decoding:
-    """The decoding of the bodies of one table, or of its pages, within its limits.
-
-    Args:
-        decoder: reads them.
-        seconds: of processor time, for all bodies together.
-        clock: the processor time of this thread, in seconds.
-    """
+    """The decoding of the bodies of one table, or of its pages, within its limits."""
 
     def __init__(
         self,

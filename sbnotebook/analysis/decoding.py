@@ -61,11 +61,7 @@ def registered_decoders() -> Mapping[str, Decoder]:
 
 
 def decoder_for(decode: Decode) -> Decoder:
-    """Return the decoder that is meant.
-
-    Raises:
-        ConfigurationError: there is none of this name, or its schema cannot be read.
-    """
+    """Return the decoder that is meant."""
     if not isinstance(decode, str):
         return decoder_of(decode)
     found = _REGISTERED.get(decode)

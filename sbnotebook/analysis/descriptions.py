@@ -24,13 +24,7 @@ _MOST_FRAME: Final = 200
 
 
 class Cause(NamedTuple):
-    """The cause that a description names.
-
-    Attributes:
-        text: the description without the frames of stack traces.
-        frame: the application's frame next to the fault; one of a library where there is no other, None without a
-            stack trace.
-    """
+    """The cause that a description names."""
 
     text: str
     frame: str | None
@@ -40,10 +34,6 @@ def cause_of(description: str | None) -> Cause:
     """Read a description without its stack trace, and mask ids, numbers, times, quoted values, paths and addresses.
 
     The same fault gives the same cause, in each run.
-
-    Example:
-        >>> cause_of("Flight 1545 of 2013-01-01 has no tail number")
-        Cause(text='Flight <n> of <time> has no tail number', frame=None)
     """
     cause = read_stack_trace(_GUIDS.sub(NO_GUID, (description or "")[:MATCHED_CHARACTERS]))
     return Cause(masked(cause.text), cause.frame)
@@ -62,10 +52,6 @@ def cause_of_form(form: str) -> Cause | None:
 
     The patterns of this module look at a digit for being one, with few exceptions. So descriptions that differ in their
     digits have the same cause, unless a digit is left in it, or one of the exceptions may be there.
-
-    Example:
-        >>> cause_of_form("Flight 1111 is late"), cause_of_form("HTTP 111")
-        (Cause(text='Flight <n> is late', frame=None), None)
     """
     cause = read_stack_trace(form)
     if "1" in (cause.frame or "") or _LIBRARY_PATH_OF_FORM in form:
@@ -83,10 +69,6 @@ def form_without_ids(form: bytes) -> bytes:
     """Return a form with the same digits and letters in all hexadecimal ids of a length, such as traces and addresses.
 
     An id that is not in a short line stays: a part of it may be where the text to read ends.
-
-    Example:
-        >>> form_without_ids(b"Order 1b111c11 of B@d1111111 is late")
-        b'Order 1a111111 of B@a1111111 is late'
     """
     return b"\n".join(map(_line_without_ids, form.split(b"\n")))
 
@@ -169,12 +151,7 @@ _IN_REASONS: Final = re.compile(rf"{_GUID}|\b(?:\d{{4}}-\d\d-\d\dT[\d:.]+Z?|[0-9
 
 
 def masked(text: str) -> str:
-    """Mask ids, numbers, times, quoted values, paths and addresses in a text, on one line; return 200 characters of it.
-
-    Example:
-        >>> masked("Flight 1545 of 2013-01-01 has no tail number: 'N14228' (HTTP 404)")
-        'Flight <n> of <time> has no tail number: <value> (HTTP 404)'
-    """
+    """Return 200 characters of a text in one line, with masks for ids, numbers, times, quoted values and paths."""
     said, length = list[str](), 0
     for match in _ALL.finditer(" ".join(text[:_MOST_TEXT].split())):
         said.append(_mask(match))
@@ -185,12 +162,7 @@ def masked(text: str) -> str:
 
 
 def masked_reason(reason: str) -> str:
-    """Mask long numbers and ids in a dead-letter reason; codes stay.
-
-    Example:
-        >>> masked_reason("E42"), masked_reason("Order 1234567 failed")
-        ('E42', 'Order <id> failed')
-    """
+    """Mask long numbers and ids in a dead-letter reason; codes stay."""
     return _IN_REASONS.sub("<id>", " ".join(reason[:_MOST_REASON].split()))
 
 
@@ -254,12 +226,7 @@ class _Frame(NamedTuple):
 
 
 def read_stack_trace(description: str) -> Cause:
-    r"""Read a description that may hold a stack trace of .NET, Java, Python or Node.
-
-    Example:
-        >>> read_stack_trace("Boom: no tail\n   at System.Linq.First()\n   at Acme.Flights.<CheckAsync>d__4.MoveNext()")
-        Cause(text='Boom: no tail', frame='Acme.Flights.CheckAsync')
-    """
+    """Read a description that may hold a stack trace of .NET, Java, Python or Node."""
     said: list[str] = []
     frames: list[_Frame] = []
     in_python, is_python = False, False
@@ -284,12 +251,7 @@ def read_stack_trace(description: str) -> Cause:
 
 
 def trace_lines(description: str) -> list[tuple[str, bool]]:
-    r"""Return the lines of a description, and whether each belongs to a frame of a library.
-
-    Example:
-        >>> trace_lines("Boom\n   at System.Linq.First()\n   at Acme.Flights.Check()")
-        [('Boom', False), ('   at System.Linq.First()', True), ('   at Acme.Flights.Check()', False)]
-    """
+    """Return the lines of a description, and whether each belongs to a frame of a library."""
     lines: list[tuple[str, bool]] = []
     in_python, is_library = False, False
     for line in _lines(description):

@@ -268,12 +268,7 @@ def _cell(name: str, value: Any) -> str | int:
 
 
 def _inert(text: str) -> str:
-    r"""Escape a text so that it is not a formula wherever a spreadsheet may begin a cell.
-
-    Example:
-        >>> _inert("=1+1"), _inert("total: -5"), _inert('a;"=1+1"')
-        ("'=1+1", 'total: -5', 'a;"\'=1+1"')
-    """
+    """Escape a text so that it is not a formula wherever a spreadsheet may begin a cell."""
     shown = printable(text[:_MAX_CELL], keep="\t\r\n")
     inside = _BEGINS_INSIDE.sub(lambda found: f"{found[1]}'{found[2]}" if found[2] else found[1], shown)
     cell = f"'{inside}" if _BEGINS.match(shown) else inside

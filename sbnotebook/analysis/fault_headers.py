@@ -20,16 +20,7 @@ _LONGEST_NAME: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class FaultHeaders:
-    """The names of the application properties in which a framework writes a fault; empty where it writes none.
-
-    Args:
-        framework: its name.
-        exception_type: the type of the exception.
-        message: its message, or all of its text.
-        stack_trace: its stack trace.
-        queue: where the message failed.
-        time: when it failed.
-    """
+    """The names of the application properties in which a framework writes a fault; empty where it writes none."""
 
     framework: str
     exception_type: str = ""

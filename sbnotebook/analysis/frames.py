@@ -67,12 +67,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def to_arrow(messages: Iterable[Message], unpacking: Allowance | None = None) -> pa.Table:
-    """Convert messages to a table with all message columns.
-
-    Example:
-        >>> to_arrow([Message(body=b"{}", subject="UA")]).column("subject").to_pylist()
-        ['UA']
-    """
+    """Convert messages to a table with all message columns."""
     schema: Any = arrow_schema()
     columns = columns_of(messages, unpacking)
     arrays: list[Any] = [array_of_values(columns[field.name], field.type) for field in schema]

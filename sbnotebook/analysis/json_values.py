@@ -117,17 +117,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 @dataclass(eq=False)
 class _Use:
-    """A path in an expression.
-
-    Args:
-        holder: the object or list that has it.
-        key: its name or place there.
-        base: the JSON that the path begins at.
-        steps: from there.
-        path: the place of its path from the body among all paths.
-        parent: the part that it is an operand of.
-        alias: its name as a column.
-    """
+    """A path in an expression."""
 
     holder: Any
     key: Any

@@ -258,12 +258,7 @@ def _written(value: Any, message: ReceivedMessage) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a path.
-
-    Args:
-        key: name of a member, place in a list, or None for all of them.
-        is_deep: on this level and all below it.
-    """
+    """A step of a path."""
 
     key: str | int | None
     is_deep: bool = False
@@ -273,14 +268,7 @@ Path: TypeAlias = tuple[Step, ...]
 
 
 def parse_path(text: str) -> Path | None:
-    """Return the steps of a path such as ``$.items[*]["the name"]`` or ``$..email``; None for another text.
-
-    Example:
-        >>> parse_path("$.items[*].to")
-        (Step(key='items', is_deep=False), Step(key=None, is_deep=False), Step(key='to', is_deep=False))
-        >>> parse_path("$"), parse_path("email")
-        ((), None)
-    """
+    """Return the steps of a path such as ``$.items[*]["the name"]`` or ``$..email``; None for another text."""
     if not text.startswith("$"):
         return None
     steps: list[Step] = []
@@ -310,12 +298,7 @@ def change_at(
     *,
     is_meant: bool = False,
 ) -> Any:
-    """Return a value with changes at some paths. A path to an object or a list means all values within it.
-
-    Example:
-        >>> change_at({"a": [1, {"b": 2}], "b": 3}, [("", parse_path("$..b"))], lambda _: "x", set())
-        {'a': [1, {'b': 'x'}], 'b': 'x'}
-    """
+    """Return a value with changes at some paths. A path to an object or a list means all values within it."""
     return _changed(value, list(paths), _Change(change, found), is_meant, 0)
 
 

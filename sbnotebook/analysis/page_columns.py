@@ -57,14 +57,7 @@ _TO_TEXT: Final[dict[int, Callable[[Any], str | None]]] = {
 
 
 class _Row(NamedTuple):
-    """The condition of a cursor on a message.
-
-    Attributes:
-        sequence_number: of the message.
-        state: of the message.
-        session_id: of the message, where the cursor asks for it.
-        row: its row of the page.
-    """
+    """The condition of a cursor on a message."""
 
     sequence_number: int
     state: MessageState
@@ -183,14 +176,7 @@ class _Joined:
 
 
 class _Part(NamedTuple):
-    """Some messages of a page.
-
-    Attributes:
-        rows: their rows of the page.
-        arrays: their columns.
-        numbers: their sequence numbers.
-        states: their states.
-    """
+    """Some messages of a page."""
 
     rows: Numbers
     arrays: list[Any]

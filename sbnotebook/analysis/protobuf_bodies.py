@@ -134,12 +134,7 @@ def _only_message(data: bytes, descriptors: Any) -> str:
 
 
 class ProtobufBodies:
-    """Reads bodies as one message.
-
-    Args:
-        files: a descriptor set.
-        name: the full name of the message.
-    """
+    """Reads bodies as one message."""
 
     def __init__(self, files: bytes, name: str) -> None:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

@@ -101,27 +101,16 @@ _SCHEDULED: Final = 2
 
 
 class Text(NamedTuple):
-    """The position of a text in each message.
-
-    Attributes:
-        start: of its first byte.
-        length: in bytes.
-        is_null: where there is none; None where there is one in each.
-    """
+    """The position of a text in each message."""
 
     start: Numbers
     length: Numbers
     is_null: _Flags | None
+    """None where there is one in each."""
 
 
 class Property(NamedTuple):
-    """An application property that differs.
-
-    Attributes:
-        name: of the property.
-        field: its name among the places.
-        code: its constructor in the message that was looked at.
-    """
+    """An application property that differs."""
 
     name: str
     field: str
@@ -130,12 +119,7 @@ class Property(NamedTuple):
 
 @dataclass(slots=True)
 class Places:
-    """The positions of the values of messages, and the numbers among them.
-
-    Args:
-        buffer: the messages, one behind the other.
-        at: how far each is read.
-    """
+    """The positions of the values of messages, and the numbers among them."""
 
     buffer: Bytes
     at: Numbers
@@ -166,21 +150,14 @@ _Step = Callable[[Places], None]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The steps through messages that are made like one.
-
-    Args:
-        steps: in the order in which the parts lie.
-        properties: the application properties that differ.
-        names: of all application properties, in their order.
-        fields: the names of all values that differ.
-        turns_active: for a message that was scheduled, whether it was enqueued anew since; None for any other.
-    """
+    """The steps through messages that are made like one."""
 
     steps: tuple[_Step, ...]
     properties: tuple[Property, ...]
     names: tuple[str, ...]
     fields: frozenset[str]
     turns_active: bool | None
+    """For a message that was scheduled, whether it was enqueued anew since; None for any other."""
 
     def places(self, buffer: Bytes, starts: Numbers, ends: Numbers) -> Places:
         """Take all steps through messages."""

@@ -214,12 +214,7 @@ def again(skipped: Outcome) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Replace each character of a text that cannot be printed with a dot.
-
-    Example:
-        >>> printable("\x1b[31mred")
-        '·[31mred'
-    """
+    """Replace each character of a text that cannot be printed with a dot."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() or character in keep else "·" for character in text)

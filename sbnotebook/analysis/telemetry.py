@@ -58,15 +58,7 @@ union
 
 
 def trace_columns(properties: Any) -> tuple[Any, Any]:
-    """Return the trace ids and the span ids of a column of application properties, null where there is none.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> ours = [("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")]
-        >>> traces, spans = trace_columns(pa.array([ours, []], pa.map_(pa.string(), pa.string())))
-        >>> traces.to_pylist(), spans.to_pylist()
-        (['0af7651916cd43dd8448eb211c80319c', None], ['b7ad6b7169203331', None])
-    """
+    """Return the trace ids and the span ids of a column of application properties, null where there is none."""
     kernels: Any = pc
     found: list[tuple[Any, Any]] = []
     for name in _NAMES:
@@ -104,9 +96,6 @@ def kql_of(traces: Collection[str], first: datetime | None, until: datetime | No
     """Return a Kusto query for the exceptions and failed dependencies of operations.
 
     Nothing that a sender wrote is in it but trace ids, which have 32 hexadecimal digits.
-
-    Raises:
-        DecisionError: there are no traces.
     """
     if not traces:
         raise DecisionError(

@@ -17,17 +17,7 @@ _TIER_WITHIN: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """The host, tier, identity and rights of a connection. Shown as a few lines; it holds no secret.
-
-    Args:
-        host: the namespace's host name.
-        is_emulator: True for an emulator on a development machine.
-        tier: such as Premium; None when the service did not say.
-        signed_in_as: the name of the key, or the account, in words.
-        is_confirmed: True where Service Bus confirmed that; False where only the first use will tell.
-        found_by: how the target was found, in words.
-        read_only: True where writing is off.
-    """
+    """The host, tier, identity and rights of a connection. Shown as a few lines; it holds no secret."""
 
     host: str
     is_emulator: bool

@@ -25,12 +25,7 @@ _ACCEPTED: Final = "give messages, sequence numbers, a group, or a frame or row 
 
 
 def chosen(choice: Choice, address: EntityAddress) -> list[ReceivedMessage | int]:
-    """Return the messages that a user means, or where only those are known, their sequence numbers.
-
-    Example:
-        >>> chosen([1, {"sequence_number": 2.0}, range(3, 5)], EntityAddress("orders"))
-        [1, 2, 3, 4]
-    """
+    """Return the messages that a user means, or where only those are known, their sequence numbers."""
     return list(_each(choice, address))
 
 

@@ -41,10 +41,6 @@ def duration(text: str | float | timedelta | None) -> timedelta | None:
     """Read a duration from a text such as ``90s``, ``5m``, ``5 minutes`` or ``1h30m``; None stays None.
 
     A number, also as a text, is seconds.
-
-    Example:
-        >>> duration("1h30m"), duration("5")
-        (datetime.timedelta(seconds=5400), datetime.timedelta(seconds=5))
     """
     if text is None or isinstance(text, timedelta):
         return text
@@ -111,12 +107,7 @@ def time_to_come(at: str | datetime | None, now: datetime | None = None) -> date
 
 
 def ramp_of(batches: RampSizes, watch: str | float | timedelta, stop_at: float) -> Ramp:
-    """Read the batches of a ramp, for how long each is watched, and the share that stops it.
-
-    Example:
-        >>> ramp_of("1,5", "10m", 0.02)
-        Ramp(batches=(1, 5), watch=datetime.timedelta(seconds=600), stop_at=0.02)
-    """
+    """Read the batches of a ramp, for how long each is watched, and the share that stops it."""
     given: Any = batches.split(",") if isinstance(batches, str) else [batches] if isinstance(batches, int) else batches
     try:
         sizes = tuple(int(each) for each in given)

@@ -103,12 +103,7 @@ class _Head:
 
 @dataclass(slots=True)
 class _Lines:
-    """The lines of a file behind the first, with limits.
-
-    Args:
-        file: behind the first line.
-        left: bytes that may still be read.
-    """
+    """The lines of a file behind the first, with limits."""
 
     file: BinaryIO
     left: int = field(default=_MOST_BYTES)

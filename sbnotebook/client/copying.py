@@ -44,21 +44,7 @@ Peek = Callable[..., Awaitable[Iterable[ReceivedMessage]]]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Messages and the entities that hold them, in an emulator of this process.
-
-    Args:
-        emulator: it ends with the block of :func:`copied`.
-        folder: for the journal and the archive of the copy; it is removed with the emulator.
-        tier: of the namespace, and of the emulator.
-        configuration: the entities with their options and rules, as in a ``Config.json``.
-        entity: that holds the messages; None for a snapshot of a namespace, with messages of any.
-        messages: those that were copied.
-        unreadable: sequence numbers of the messages that could not be read, and so not be copied, with the reason.
-        masked: in how many messages each masked path had a value.
-        masked_whole: bodies that were masked as a whole, because they are not JSON.
-        counts: the messages of each entity of a snapshot: active, scheduled, dead-lettered, and those of its transfer
-            dead-letter queue.
-    """
+    """Messages and the entities that hold them, in an emulator of this process."""
 
     emulator: RunningEmulator
     folder: Path
@@ -70,6 +56,7 @@ class Copied:
     masked: Mapping[str, int]
     masked_whole: int
     counts: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+    """Of each entity of a snapshot: active, scheduled, dead-lettered, and in its transfer dead-letter queue."""
 
     @property
     def places(self) -> dict[EntityAddress, bool]:

@@ -49,15 +49,7 @@ _FEW_PROBLEMS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The conditions of a search. A message has to meet all of them.
-
-    Args:
-        message_id: its id; the resubmitted clones of this message, and its original, are found, too.
-        correlation_id: its correlation id.
-        where: a SQL expression over the message columns.
-        most: messages to find at most.
-        depth: messages of each place to look at, None for all.
-    """
+    """The conditions of a search. A message has to meet all of them."""
 
     message_id: str | None = None
     correlation_id: str | None = None

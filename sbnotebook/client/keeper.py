@@ -13,11 +13,7 @@ from sbnotebook.settlement import LockedBatch
 
 
 class Keeper:
-    """A task that holds a batch open, for callers that open and close it in different tasks.
-
-    Args:
-        batch: not open yet.
-    """
+    """A task that holds a batch open, for callers that open and close it in different tasks."""
 
     def __init__(self, batch: LockedBatch) -> None:
         self._batch = batch

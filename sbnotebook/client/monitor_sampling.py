@@ -61,19 +61,7 @@ class Sample:
 
 
 class Sampler:
-    """Takes samples of entities: for each a management operation, and a few peeks, which lock nothing.
-
-    Args:
-        namespace: where they are.
-        entities: queues and subscriptions, or topics for their subscriptions; None for those with the most messages.
-        now: gives the time, with a time zone.
-
-    Raises:
-        ConfigurationError: a sub-queue is named; it is counted with its entity.
-
-    Example:
-        >>> Sampler(namespace, ["orders"]).sample()  # doctest: +SKIP
-    """
+    """Takes samples of entities: for each a management operation, and a few peeks, which lock nothing."""
 
     def __init__(
         self,
@@ -143,13 +131,7 @@ class Sampler:
 
 
 def newest_number(number_at_or_after: Callable[[int], int | None], known: int, step: int) -> int:
-    """Find the greatest sequence number of the messages with few peeks.
-
-    Example:
-        >>> there = [3, 7, 8, 1000]
-        >>> newest_number(lambda least: next((n for n in there if n >= least), None), 0, 4)
-        1000
-    """
+    """Find the greatest sequence number of the messages with few peeks."""
     least, step, following = known, max(1, step), 1
     while (number := number_at_or_after(least + step)) is not None:
         # After a right guess, no message follows.

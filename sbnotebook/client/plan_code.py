@@ -31,7 +31,7 @@ from sbnotebook.model import (
     Send,
     Undo,
 )
-from sbnotebook.model.decision import AUTO, CancelScheduled, Purge
+from sbnotebook.model.decision import CancelScheduled, Purge
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.schema import SENT_COLUMNS, columns_of, message_from_row
 from sbnotebook.settlement import Plan, Ramp
@@ -46,6 +46,12 @@ _MOST_SENT, _MOST_CHARACTERS = 100, 100_000
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _EDIT: Final = "# Define the function edit(message) first: it is not part of the plan."
 _HELD: Final = "# Release the messages first: this plan was made while a kernel held them, and locks them again."
+_VERBS: Final[dict[type, str]] = {
+    CancelScheduled: "entity.cancel_scheduled",
+    Resubmit: "entity.resubmit",
+    Send: "entity.plan_send",
+    Undo: "ns.undo",
+}
 _OTHER: Final = "elsewhere"
 """The variable of the entity in another namespace."""
 _IMPORTS: Final = {
@@ -56,14 +62,7 @@ _IMPORTS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CodeOptions:
-    """The options of generated code that the plan itself does not have.
-
-    Args:
-        target: the host of the namespace, None for the one that the environment names.
-        rate: messages a second at most, None for no limit.
-        ramp: the batches that go first; None to carry it out all at once.
-        sent: the messages of a plan to send.
-    """
+    """The options of generated code that the plan itself does not have."""
 
     target: str | None = None
     rate: float | None = None
@@ -253,18 +252,14 @@ def _are_deferred(plan: Plan) -> bool:
 
 def _resubmit_words(decision: Resubmit) -> list[str]:
     words: list[str] = []
-    if decision.to_host is not None:
-        words += ["--to-entity", _OTHER]
-    elif decision.to is not None:
-        words += ["--to", str(decision.to)]
-    if decision.delay:
-        words += ["--delay", duration_text(decision.delay)]
-    if decision.max_resubmits != AUTO:
-        words += ["--max-resubmits", str(decision.max_resubmits or "none")]
-    if decision.resend_unknown:
-        words.append("--resend-unknown")
-    if decision.atomic:
-        words.append("--atomic-forward" if decision.atomic == "forward" else "--atomic")
+    for name, value in _given(decision).items():
+        option = "to-entity" if isinstance(value, _Name) else name.replace("_", "-")
+        if name == "atomic":
+            words.append("--atomic-forward" if value == "forward" else "--atomic")
+        elif value is True:
+            words.append(f"--{option}")
+        else:
+            words += [f"--{option}", "none" if value is None else str(value)]
     return words
 
 
@@ -279,62 +274,48 @@ def _ramp_words(ramp: Ramp | None) -> list[str]:
 
 
 def _call(plan: Plan) -> str:
-    decision = plan.decision
+    decision, verb = plan.decision, _VERBS.get(type(plan.decision))
+    options = [f"{name}={value!r}" for name, value in plan.options.items()]
     if isinstance(decision, Purge):
         chosen = f"where={_expression(plan)!r}" if decision.before is None else f'before="{_time(decision)}"'
-        return f"entity.purge({', '.join([chosen, *_options(plan)])})"
-    if isinstance(decision, CancelScheduled):
-        return "entity.cancel_scheduled(messages)"
-    if isinstance(decision, Resubmit) and plan.options and decision.to_host is None:
-        made = f"sbnotebook.Resubmit({_fields(decision)})"
-        edit = ["edit=edit"] if plan.edit else []
-        return f"entity.pick({', '.join(['messages', made, *edit, *_options(plan)])})"
-    if isinstance(decision, Resubmit):
-        return f"entity.resubmit({', '.join(['messages', *_resubmit_options(plan, decision)])})"
-    if isinstance(decision, Send):
-        return f"entity.plan_send({', '.join(['messages', *_send_options(decision)])})"
-    if isinstance(decision, Undo):
-        return f"ns.undo({', '.join(['messages', *_undo_options(decision)])})"
+        return f"entity.purge({', '.join([chosen, *options])})"
+    edit = ["edit=edit"] if plan.edit else []
+    if verb is not None and not (isinstance(decision, Resubmit) and options and decision.to_host is None):
+        given = [f"{name}={value!r}" for name, value in _given(decision).items()]
+        return f"{verb}({', '.join(['messages', *given, *edit])})"
     made = f"sbnotebook.{type(decision).__name__}({_fields(decision)})"
-    if _are_deferred(plan) and not plan.options:
+    if _are_deferred(plan) and not options:
         return f"entity.deferred().plan({made}, messages)"
-    return f"entity.pick({', '.join(['messages', made, *_options(plan)])})"
+    return f"entity.pick({', '.join(['messages', made, *edit, *options])})"
 
 
-def _options(plan: Plan) -> list[str]:
-    return [f"{name}={value!r}" for name, value in plan.options.items()]
+class _Name(str):
+    """A variable of the code."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
-def _given(**texts: str | None) -> list[str]:
-    return [f"{name}={text}" for name, text in texts.items() if text is not None]
+def _given(decision: Decision) -> dict[str, Any]:
+    """Return the fields of a decision that differ from the default, as the arguments of its verb."""
+    found = {each.name: (getattr(decision, each.name), each.default) for each in fields(decision)}
+    given = {name: _typed(value) for name, (value, default) in found.items() if value != default}
+    if given.pop("to_host", None) is not None:
+        given["to"] = _Name(_OTHER)
+    return given
 
 
-def _resubmit_options(plan: Plan, decision: Resubmit) -> list[str]:
-    here = None if decision.to is None else repr(str(decision.to))
-    return _given(
-        to=_OTHER if decision.to_host is not None else here,
-        delay=repr(duration_text(decision.delay)) if decision.delay else None,
-        edit="edit" if plan.edit else None,
-        max_resubmits=None if decision.max_resubmits == AUTO else repr(decision.max_resubmits),
-        resend_unknown="True" if decision.resend_unknown else None,
-        atomic=repr(decision.atomic) if decision.atomic else None,
-    )
-
-
-def _send_options(decision: Send) -> list[str]:
-    return _given(
-        at=None if decision.at is None else repr(decision.at.isoformat()),
-        delay=None if decision.delay is None else repr(duration_text(decision.delay)),
-    )
-
-
-def _undo_options(decision: Undo) -> list[str]:
-    return _given(
-        to=None if decision.to is None else repr(str(decision.to)),
-        include_unknown="True" if decision.include_unknown else None,
-        include_resubmitted="True" if decision.include_resubmitted else None,
-        new_ids=None if decision.new_ids is None else repr(decision.new_ids),
-    )
+def _typed(value: Any) -> Any:
+    """Return a value as users type it."""
+    match value:
+        case EntityAddress():
+            return str(value)
+        case timedelta():
+            return duration_text(value)
+        case datetime():
+            return value.isoformat()
+        case _:
+            return value
 
 
 def _ramp_call(ramp: Ramp | None) -> str:
@@ -355,12 +336,7 @@ def _fields(decision: Decision) -> str:
 
 
 def _literal(value: Any) -> str:
-    """Return a value as a literal.
-
-    Example:
-        >>> _literal(timedelta(minutes=5)), _literal({"a": None})
-        ('timedelta(seconds=300.0)', "{'a': None}")
-    """
+    """Return a value as a literal."""
     match value:
         case timedelta():
             return f"timedelta(seconds={value.total_seconds()!r})"
@@ -378,12 +354,7 @@ def _literal(value: Any) -> str:
 
 
 def _row_literal(message: Message) -> str:
-    """Return a row of message columns that is sent as the same message.
-
-    Example:
-        >>> _row_literal(Message(body="hello", subject="greeting"))
-        "{'subject': 'greeting', 'body_text': 'hello'}"
-    """
+    """Return a row of message columns that is sent as the same message."""
     values = {name: found[0] for name, found in columns_of([message]).items() if name in SENT_COLUMNS}
     row = {name: value for name, value in values.items() if value is not None and value != {}}
     if message.body_type is BodyType.DATA:

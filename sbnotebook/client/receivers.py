@@ -119,11 +119,7 @@ class _Found:
 
 
 class Router:
-    """Tells which subscriptions take messages, by rules that are read once.
-
-    Args:
-        connection: the namespace.
-    """
+    """Tells which subscriptions take messages, by rules that are read once."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

@@ -20,24 +20,17 @@ from sbnotebook.settlement import Connection, Hidden, explained, hidden
 EMULATOR: Final = "emulator"
 _SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
-_CONNECTION_STRING: Final = "a connection string"
-_VARIABLE: Final = "a variable"
-_BAD_VARIABLE: Final = "no variable"
-_DATABRICKS: Final = "a secret"
-_BAD_DATABRICKS: Final = "no secret"
-_SERVICE_CREDENTIAL: Final = "a service credential"
-_BAD_SERVICE_CREDENTIAL: Final = "no service credential"
-_HOST_NAME: Final = "a host name"
-_HOST: Final = r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+"
-_FORMS: Final = {
-    _VARIABLE: re.compile(r"env:[^\W\d]\w*"),
-    _BAD_VARIABLE: re.compile(r"env:.*", re.DOTALL),
-    _DATABRICKS: re.compile(r"secret:[^/]+/.+", re.DOTALL),
-    _BAD_DATABRICKS: re.compile(r"secret:.*", re.DOTALL),
-    _SERVICE_CREDENTIAL: re.compile(rf"credential:[^@;=]+@(?i:{_HOST})"),
-    _BAD_SERVICE_CREDENTIAL: re.compile(r"credential:.*", re.DOTALL),
-    _HOST_NAME: re.compile(_HOST, re.IGNORECASE),
+_CONNECTION_STRING, _HOST_NAME = "a connection string", "a host name"
+_HOST: Final = re.compile(r"(?i:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+)")
+_PREFIXES: Final = {
+    "env": (re.compile(r"[^\W\d]\w*"), "An environment variable is written env:VARIABLE, by its name."),
+    "secret": (re.compile(r"[^/]+/.+", re.DOTALL), "A Databricks secret is written secret:SCOPE/KEY."),
+    "credential": (
+        re.compile(rf"[^@;=]+@{_HOST.pattern}"),
+        "A service credential is written credential:NAME@HOST, where HOST is NAMESPACE.servicebus.windows.net.",
+    ),
 }
+"""What follows each prefix, and the sentence where it is something else, which may be a secret."""
 _LONGEST_NAME: Final = 50
 _SHOWN: Final = 80
 _WORDS: Final = 200
@@ -45,22 +38,11 @@ _FORM: Final = (
     "emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY, credential:NAME@HOST or, in Python "
     "only, a connection string"
 )
-_REFUSED: Final = {
-    _BAD_VARIABLE: "An environment variable is written env:VARIABLE, by its name.",  # not shown: it may be a secret
-    _BAD_DATABRICKS: "A Databricks secret is written secret:SCOPE/KEY.",
-    _BAD_SERVICE_CREDENTIAL: "A service credential of Unity Catalog is written credential:NAME@HOST, where HOST is "
-    "NAMESPACE.servicebus.windows.net.",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A connection, and how its target was found.
-
-    Args:
-        connection: the connection.
-        found_by: how it was found, in words to show; never a secret.
-    """
+    """A connection, and how its target was found."""
 
     connection: Connection
     found_by: str
@@ -71,10 +53,6 @@ class NamespaceTarget:
     """A target for other processes, which is resolved in each process that connects.
 
     It alone pickles a connection string, because Spark's tasks need it. Spark shows the bytes of a task nowhere.
-
-    Args:
-        text: a connection string that was read and allowed, a host name, or ``emulator``.
-        machine: the machine that made this: Spark's driver.
     """
 
     text: Hidden
@@ -115,14 +93,7 @@ class NamespaceTarget:
 
 
 def secrets_of(target: str | Hidden) -> tuple[str, ...]:
-    """Return the texts of a target that must not be shown: the connection string and its keys, the longest first.
-
-    Example:
-        >>> secrets_of("Endpoint=sb://n/;SharedAccessKeyName=k;SharedAccessKey=abc=")[-1]
-        'abc'
-        >>> secrets_of("emulator")
-        ()
-    """
+    """Return the texts of a target that must not be shown: the connection string and its keys, the longest first."""
     text = hidden(target).reveal()
     parts = [part.partition("=") for part in text.split(";")]
     # Without the padding, which is easily cut off a key in a text; padding alone reveals nothing.
@@ -138,12 +109,6 @@ class ServiceCredential:
     A notebook gets a provider from ``dbutils.credentials``, and a Spark task from ``databricks.service_credentials``,
     which needs the task's context. Source: Databricks' documentation, "Use Unity Catalog service credentials to connect
     to external cloud services" (Runtime 16.2 or newer, no SQL warehouses).
-
-    Args:
-        name: in Unity Catalog.
-
-    Raises:
-        ConfigurationError: there is none of this name, or none at all in this process.
     """
 
     def __init__(self, name: str) -> None:
@@ -206,7 +171,7 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
         return _default(credential, allow_remote=allow_remote)
     # The error never repeats the text, which may be a secret.
     form = _form(target)
-    if credential is not None and form in (EMULATOR, _CONNECTION_STRING, _DATABRICKS, _SERVICE_CREDENTIAL):
+    if credential is not None and form in (EMULATOR, _CONNECTION_STRING, "secret", "credential"):
         raise ConfigurationError(
             "A credential goes with a host name, NAMESPACE.servicebus.windows.net. The emulator and connection strings "
             "have a key of their own: leave the credential out, or give the host name."
@@ -215,20 +180,20 @@ def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow
         return Target(_emulator(), "local emulator")
     if form == _CONNECTION_STRING:
         return Target(Connection(target, allow_remote=allow_remote), "a connection string")
-    if form == _VARIABLE:
-        return _from_environment(_rest(target).reveal(), credential, allow_remote=allow_remote)
-    if form == _DATABRICKS:
-        secret = _databricks_secret(*_rest(target).reveal().split("/", 1))
+    if form == "env":
+        return _from_environment(_rest(target, form).reveal(), credential, allow_remote=allow_remote)
+    if form == "secret":
+        secret = _databricks_secret(*_rest(target, form).reveal().split("/", 1))
         return Target(Connection(secret, allow_remote=allow_remote), "a Databricks secret")
-    if form in (_HOST_NAME, _SERVICE_CREDENTIAL):
-        return _of_host(target, credential)
-    raise ConfigurationError(_REFUSED.get(form) or _unknown(target.reveal().strip()))
+    if form in (_HOST_NAME, "credential"):
+        return _of_host(target, form, credential)
+    raise ConfigurationError(_unknown(target.reveal().strip()))
 
 
-def _of_host(target: Hidden, credential: Any) -> Target:
-    name, at, host = target.reveal().strip().removeprefix("credential:").rpartition("@")
-    if not at:
-        return Target(Connection.with_credential(host, credential), "Microsoft Entra ID")
+def _of_host(target: Hidden, form: str, credential: Any) -> Target:
+    if form == _HOST_NAME:
+        return Target(Connection.with_credential(target.reveal().strip(), credential), "Microsoft Entra ID")
+    name, _, host = _rest(target, form).reveal().rpartition("@")
     return Target(Connection.with_credential(host, ServiceCredential(name)), "a service credential of Unity Catalog")
 
 
@@ -252,25 +217,29 @@ def _host_in(text: str) -> str | None:
         host = urlsplit(text if "://" in text else f"//{text}").hostname or ""
     except ValueError:
         return None
-    return host if ".servicebus." in host and _FORMS[_HOST_NAME].fullmatch(host) else None
+    return host if ".servicebus." in host and _HOST.fullmatch(host) else None
 
 
 def _form(target: Hidden) -> str:
-    """Return the form of a target, from the most to the least specific one; the empty text for none."""
+    """Return the form of a target, or its prefix; the empty text for none."""
     text = target.reveal().strip()
     if text.lower() == EMULATOR:
         return EMULATOR
     if "endpoint=" in text.lower():
         return _CONNECTION_STRING
-    for form, pattern in _FORMS.items():
-        if pattern.fullmatch(text):
-            return form
-    return ""
+    prefix, colon, _ = text.partition(":")
+    if colon and prefix in _PREFIXES:
+        return prefix
+    return _HOST_NAME if _HOST.fullmatch(text) else ""
 
 
-def _rest(target: Hidden) -> Hidden:
-    """Return the target named by ``env:`` or ``secret:``."""
-    return Hidden(target.reveal().strip().partition(":")[2])
+def _rest(target: Hidden, prefix: str) -> Hidden:
+    """Return what follows the prefix of a target."""
+    rest = Hidden(target.reveal().strip().partition(":")[2])
+    pattern, how = _PREFIXES[prefix]
+    if not pattern.fullmatch(rest.reveal()):
+        raise ConfigurationError(how)
+    return rest
 
 
 def _default(credential: Any, *, allow_remote: bool) -> Target:
@@ -286,7 +255,7 @@ def _from_environment(variable: str, credential: Any, *, allow_remote: bool) -> 
     value = Hidden(os.environ.get(variable, ""))
     if not value.reveal().strip():
         raise ConfigurationError(f"The environment variable {variable[:80]} is not set: set it before Python starts.")
-    if _form(value) in (_VARIABLE, _BAD_VARIABLE):
+    if _form(value) == "env":
         raise ConfigurationError(f"The environment variable {variable[:80]} names another variable.")
     found = resolve(value, credential, allow_remote=allow_remote)
     return Target(found.connection, f"the environment variable {variable}")

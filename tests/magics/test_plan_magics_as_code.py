@@ -155,6 +155,7 @@ def test_code_of_a_resubmit_makes_the_same_plan(shell: Shell) -> None:
         "%sb_resubmit coded/$dlq --messages 1-3,5 --to coded --delay 1m30s --max-resubmits none --rate 5\n"
     )
     assert_made_again(shell, plan)
+    assert_made_again(shell, letters.resubmit([1], max_resubmits=1, resend_unknown=True))
     assert "sbnotebook.connect('shop.servicebus.windows.net', write=True)" in plan.as_python(
         target="shop.servicebus.windows.net"
     )
