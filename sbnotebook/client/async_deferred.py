@@ -126,7 +126,7 @@ async def deferred_messages(place: Place, progress: Progress | None = None) -> A
     async def look() -> dict[int, DeferredRow]:
         nonlocal table
         cursor = PeekCursor(state=MessageState.DEFERRED)
-        pages = _counted(place.unread_pages(cursor), progress)
+        pages = _counted(place.peeker.unread_pages(cursor), progress)
         table = await frames.one_table(frames.tables_of_pages(pages, cursor))
         numbers = frames.values_of_column(table.column("sequence_number"))
         times = frames.values_of_column(table.column("enqueued_time"))

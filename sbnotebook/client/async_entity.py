@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import anyio
 
@@ -52,23 +52,25 @@ from sbnotebook.model.decision import AUTO, MaxResubmits
 from sbnotebook.settlement import (
     DEFAULT_MAX_HELD,
     DEFAULT_RENEW_FOR,
-    RECEIVE_AND_DELETE_WARNING,
     Edit,
     InFlight,
     LockReference,
     MessageFunction,
     PeekCursor,
     Policy,
-    ProcessOptions,
     Progress,
     Resources,
     SequenceNumbers,
-    receive_and_delete,
     refuse_coroutine_function,
 )
 from sbnotebook.settlement import AsyncEntity as Place
 from sbnotebook.settlement import Plan as InnerPlan
 from sbnotebook.settlement import Processing as InnerProcessing
+
+_MAY_BE_LOST: Final = (
+    "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way cannot be "
+    "recovered. If you must not lose messages, lock and complete them instead."
+)
 
 
 @documented
@@ -131,7 +133,7 @@ class AsyncEntity(SdkNames):
         most = max_messages if where is None else None
         with progress_bar(f"peek {self.address}", most, shown=show_progress) as advance:
             cursor = PeekCursor(from_sequence_number, to_sequence_number, most, message_state(state), session_id)
-            pages = self.place.unread_pages(cursor, session_id=session_id)
+            pages = self.place.peeker.unread_pages(cursor)
             tables = tables_of_pages(pages, cursor, advance, unpacking)
             if decoding is not None:
                 tables = decoding.tables(tables)
@@ -252,7 +254,7 @@ class AsyncEntity(SdkNames):
             OperationTimeoutError: the SDK's own: there was none within ``max_wait`` seconds.
         """
         wait = duration(max_wait).total_seconds()
-        session = self.place.next_session(max_wait=wait, renew_for=duration(renew_for))
+        session = self.place.session(None, max_wait=wait, renew_for=duration(renew_for))
         return AsyncLockedSession(self.place, session, await Keeper.opened(session))
 
     async def settle_by_token(self, decision: Decision, locks: LockReference | Iterable[LockReference]) -> AsyncPlan:
@@ -288,7 +290,7 @@ class AsyncEntity(SdkNames):
             KeyboardInterrupt: it was interrupted; the attribute ``messages`` has those that had arrived. With
                 ``await``, the CancelledError has it.
         """
-        await warn(RECEIVE_AND_DELETE_WARNING)
+        await warn(_MAY_BE_LOST)
         taken: list[PeekedMessage] = []
 
         def keep(interrupt: BaseException) -> None:
@@ -297,7 +299,7 @@ class AsyncEntity(SdkNames):
 
         with progress_bar(f"receive from {self.address}", count, shown=show_progress) as advance:
             wait = duration(max_wait).total_seconds()
-            receive = partial(receive_and_delete, self.place, count, max_wait=wait, archived=archived)
+            receive = partial(self.place.receive_and_delete, count, max_wait=wait, archived=archived)
             if_interrupted(keep)
             try:
                 await receive(into=taken, progress=advance)
@@ -677,7 +679,7 @@ class AsyncEntity(SdkNames):
         self,
         function: MessageFunction,
         seen: bool | str | timedelta,
-        options: ProcessOptions,
+        options: dict[str, Any],
         progress: Progress | None = None,
     ) -> InnerProcessing:
         if is_synchronous():

@@ -218,7 +218,7 @@ class AsyncPlan(ShownAsPreview):
         with progress_bar(self.decision.verb, self.total or None, shown=show_progress) as advance:
             if first is not None:
                 with progress_bar("watch", sum(first.batches), shown=show_progress) as seen:
-                    return watched(await self._plan.apply_ramp(first, limits, advance, _curve(seen)))
+                    return watched(await self._plan.apply(limits, advance, ramp=first, seen=_curve(seen)))
             return watched(await self._plan.apply(limits, advance))
 
     async def start(
@@ -328,7 +328,7 @@ class AsyncRunning:
         self._new: list[Outcome] = []
         self._pause = limits.pause or Pause()
         inner = plan.inner
-        apply = inner.apply if ramp is None else partial(inner.apply_ramp, ramp, seen=self._see)
+        apply = partial(inner.apply, ramp=ramp, seen=self._see)
         self._work = Work(apply, limits, self._advance, told=self._note)
         self._task = in_background(self._work.until_the_end)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.coercions import duration
 from sbnotebook.client.portal import in_background
 from sbnotebook.client.unread import watched
 from sbnotebook.model import Report
-from sbnotebook.settlement import Policy, ProcessOptions, ProcessStatus
+from sbnotebook.settlement import Policy, ProcessStatus
 from sbnotebook.settlement import Processing as InnerProcessing
 
 _COLUMNS = (
@@ -101,15 +101,15 @@ def process_options(
     *,
     by_session: bool,
     archived: bool,
-) -> ProcessOptions:
+) -> dict[str, Any]:
     """Return the options of a run, as ``entity.process`` takes them."""
     wait = duration(max_wait)
-    return ProcessOptions(
-        policy=policy or Policy(),
-        max_in_flight=max_in_flight,
-        rate=rate,
-        max_messages=max_messages,
-        max_wait=None if wait is None else wait.total_seconds(),
-        by_session=by_session,
-        archived=archived,
-    )
+    return {
+        "policy": policy or Policy(),
+        "max_in_flight": max_in_flight,
+        "rate": rate,
+        "max_messages": max_messages,
+        "max_wait": None if wait is None else wait.total_seconds(),
+        "by_session": by_session,
+        "archived": archived,
+    }

@@ -184,7 +184,7 @@ async def find_messages(
     async def look(place: EntityAddress) -> pa.Table:
         try:
             cursor = PeekCursor(max_messages=search.depth)
-            pages = namespace.entity(place).unread_pages(cursor)
+            pages = namespace.peeker(place).unread_pages(cursor)
             tables = seen.present.noting(tables_of_pages(pages, cursor, progress, unpacking))
             return await _found_in(tables, search, limiter, decoding)
         except SbNotebookError:

@@ -4,6 +4,10 @@ The only part of sbnotebook that imports ``azure``. All messages are settled and
 and Spark. Other packages import from here only. Each name is loaded when it is first used.
 """
 
+# The imports are what a type checker sees of the names in the table below, which is read at run time.
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
 from importlib import import_module
@@ -16,7 +20,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
     from sbnotebook.settlement.actions.ramp import RampReport
     from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
-    from sbnotebook.settlement.actions.receive_and_delete import RECEIVE_AND_DELETE_WARNING, receive_and_delete
     from sbnotebook.settlement.actions.selection import MessageFilter, names_sentence
     from sbnotebook.settlement.administration import (
         EntityCounts,
@@ -81,7 +84,6 @@ if TYPE_CHECKING:
         Then,
     )
     from sbnotebook.settlement.processing.process import Processing
-    from sbnotebook.settlement.processing.run import ProcessOptions
     from sbnotebook.settlement.processing.status import ProcessStatus
     from sbnotebook.settlement.resources import Resources
     from sbnotebook.settlement.sequence_numbers import SequenceNumbers
@@ -100,116 +102,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.wire.encoding import payload_of
     from sbnotebook.settlement.wire.service_part import read_service_part
 
-__all__ = [
-    "DEFAULT_MAX_HELD",
-    "DEFAULT_RENEW_FOR",
-    "OUTAGE_PATIENCE",
-    "RECEIVE_AND_DELETE_WARNING",
-    "ApplyOnce",
-    "Archive",
-    "ArchiveState",
-    "ArchivedCount",
-    "AssistantCalls",
-    "AsyncEntity",
-    "AsyncNamespace",
-    "CloneSearch",
-    "Connection",
-    "Cost",
-    "DeadLetterLook",
-    "DeferralEntry",
-    "Deferrals",
-    "DeferredDeleter",
-    "Edit",
-    "EditChange",
-    "EncodedRows",
-    "EntityCounts",
-    "Failure",
-    "Hidden",
-    "InFlight",
-    "Journal",
-    "Limits",
-    "LockEvent",
-    "LockEventKind",
-    "LockReference",
-    "LockedBatch",
-    "MessageFilter",
-    "MessageFunction",
-    "MissingEntity",
-    "Page",
-    "Pause",
-    "PeekCursor",
-    "Peeker",
-    "PlacedRules",
-    "Plan",
-    "Policy",
-    "PolicyRow",
-    "Preview",
-    "ProcessOptions",
-    "ProcessStatus",
-    "Processing",
-    "Progress",
-    "Ramp",
-    "RampReport",
-    "RampStep",
-    "RejectMessage",
-    "Resources",
-    "ResubmitEntry",
-    "ResubmitState",
-    "Resubmitted",
-    "Route",
-    "RuleDescription",
-    "SentClone",
-    "SequenceNumbers",
-    "ServiceBusAdministrationClient",
-    "ServiceBusClient",
-    "SessionBatch",
-    "SessionState",
-    "SkipMessage",
-    "StopProcessing",
-    "Then",
-    "Watch",
-    "administration_client",
-    "archive_of",
-    "async_administration_client",
-    "canonical_host",
-    "check_decision",
-    "choose_entities",
-    "clone_id_of",
-    "clone_of",
-    "compare_deferrals",
-    "edit_changes",
-    "edit_json",
-    "edited_by",
-    "encoded_rows",
-    "explained",
-    "hidden",
-    "in_flight",
-    "in_parallel",
-    "is_gone",
-    "is_locked_elsewhere",
-    "lineage_of",
-    "look_at_dead_letters",
-    "names_sentence",
-    "namespace_config",
-    "namespace_tier",
-    "number_list",
-    "patiently",
-    "payload_of",
-    "peeked_from_payload",
-    "query_logs",
-    "read_connection_string",
-    "read_service_part",
-    "receive_and_delete",
-    "receive_deferred_of",
-    "refuse_coroutine_function",
-    "replicate_entities",
-    "reporting",
-    "route_or_reason",
-    "scrub",
-    "sign_in",
-    "transfers_in_flight",
-]
-
 _NAMES: Final = {
     "actions.by_token": ("LockReference",),
     "actions.clone": ("clone_id_of", "clone_of"),
@@ -217,7 +109,6 @@ _NAMES: Final = {
     "actions.deferred": ("Deferrals", "compare_deferrals"),
     "actions.ramp": ("RampReport",),
     "actions.reach": ("is_gone", "is_locked_elsewhere"),
-    "actions.receive_and_delete": ("RECEIVE_AND_DELETE_WARNING", "receive_and_delete"),
     "actions.selection": ("MessageFilter", "names_sentence"),
     "administration": ("EntityCounts", "namespace_tier", "replicate_entities"),
     "config": ("namespace_config",),
@@ -266,7 +157,6 @@ _NAMES: Final = {
     "processing.calls": ("MessageFunction",),
     "processing.policy": ("Policy", "PolicyRow", "RejectMessage", "SkipMessage", "StopProcessing", "Then"),
     "processing.process": ("Processing",),
-    "processing.run": ("ProcessOptions",),
     "processing.status": ("ProcessStatus",),
     "resources": ("Resources",),
     "sequence_numbers": ("SequenceNumbers",),
@@ -281,6 +171,7 @@ _NAMES: Final = {
 }
 """The names by the modules that they live in."""
 _HOMES: Final = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from azure.core.exceptions import (
@@ -19,7 +19,6 @@ from azure.core.exceptions import (
 )
 from azure.servicebus.management import TrueRuleFilter
 
-from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement.connecting.connection import Connection, scrub
 from sbnotebook.settlement.connecting.refusals import unreachable
@@ -84,14 +83,6 @@ class EntityCounts:
         counts = *counts, (self.transfer_dead_letter, "in the transfer dead-letter queue")
         said = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "empty"
         return f"<EntityCounts {self.kind} {self.address}: {said}>"
-
-
-class ReceivingOptions(TypedDict, total=False):
-    """Options of a new queue or subscription; those that are None or False are left to Service Bus."""
-
-    lock_duration: timedelta | None
-    max_delivery_count: int | None
-    requires_session: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,37 +212,8 @@ async def namespace_tier(connection: Connection) -> str:
         return str((await client.get_namespace_properties()).messaging_sku)
 
 
-async def create_queue(connection: Connection, name: str, **options: Unpack[ReceivingOptions]) -> None:
-    async with _changing(connection, EntityAddress.parse(name)) as client:
-        await client.create_queue(name, **_given(options))
-
-
-async def create_topic(connection: Connection, name: str) -> None:
-    async with _changing(connection, EntityAddress.parse(name)) as client:
-        await client.create_topic(name)
-
-
-async def create_subscription(
-    connection: Connection, topic: str, name: str, **options: Unpack[ReceivingOptions]
-) -> None:
-    address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
-    if address.subscription != name:
-        raise InvalidEntityAddressError(f"{name[:80]!r} is not the name of a subscription.")
-    async with _changing(connection, address, parent=address.sends_to) as client:
-        await client.create_subscription(topic, name, **_given(options))
-
-
-async def delete_queue(connection: Connection, name: str) -> None:
-    async with _changing(connection, EntityAddress.parse(name)) as client:
-        await client.delete_queue(name)
-
-
-def _given(options: ReceivingOptions) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None and value is not False}
-
-
 @asynccontextmanager
-async def _changing(
+async def changing(
     connection: Connection, address: EntityAddress, parent: EntityAddress | None = None
 ) -> AsyncGenerator[ServiceBusAdministrationClient]:
     connection.require_writing()

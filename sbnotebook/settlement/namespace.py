@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self
 
 import anyio
 import anyio.to_thread
 
+from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.resume import plan_resume
@@ -63,23 +64,28 @@ class AsyncNamespace(Resources):
             addresses = (addresses,)
         return await administration.counts_of(self.connection, map(EntityAddress.parse, addresses))
 
-    async def create_queue(self, name: str, **options: Unpack[administration.ReceivingOptions]) -> None:
-        """Make a queue."""
-        await administration.create_queue(self.connection, name, **options)
+    async def create_queue(self, name: str, **options: Any) -> None:
+        """Make a queue; those of the SDK's options that are None or False are left to Service Bus."""
+        async with administration.changing(self.connection, EntityAddress.parse(name)) as client:
+            await client.create_queue(name, **_given(options))
 
     async def create_topic(self, name: str) -> None:
         """Make a topic."""
-        await administration.create_topic(self.connection, name)
+        async with administration.changing(self.connection, EntityAddress.parse(name)) as client:
+            await client.create_topic(name)
 
-    async def create_subscription(
-        self, topic: str, name: str, **options: Unpack[administration.ReceivingOptions]
-    ) -> None:
-        """Make a subscription of a topic."""
-        await administration.create_subscription(self.connection, topic, name, **options)
+    async def create_subscription(self, topic: str, name: str, **options: Any) -> None:
+        """Make a subscription of a topic, with options as for :meth:`create_queue`."""
+        address = EntityAddress.parse(f"{topic}/subscriptions/{name}")
+        if address.subscription != name:
+            raise InvalidEntityAddressError(f"{name[:80]!r} is not the name of a subscription.")
+        async with administration.changing(self.connection, address, parent=address.sends_to) as client:
+            await client.create_subscription(topic, name, **_given(options))
 
     async def delete_queue(self, name: str) -> None:
         """Remove a queue with all of its messages; you cannot recover them."""
-        await administration.delete_queue(self.connection, name)
+        async with administration.changing(self.connection, EntityAddress.parse(name)) as client:
+            await client.delete_queue(name)
 
     async def resume(
         self,
@@ -125,3 +131,7 @@ class AsyncNamespace(Resources):
         destination = EntityAddress.parse(to) if to is not None else None
         wanted = UndoRequest(report, place, since, destination, include_unknown, include_resubmitted, new_ids)
         return await plan_undo(self, wanted)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None and value is not False}

@@ -194,32 +194,22 @@ class Peeker:
         search.largest = max(search.largest // 2, *map(len, page.payloads), 0)
         return end, kept
 
-    async def pages(
-        self,
-        *,
-        from_sequence_number: int = 1,
-        to_sequence_number: int | None = None,
-        max_messages: int | None = None,
-        state: MessageState | None = None,
-        session_id: str | None = None,
-    ) -> AsyncIterator[list[PeekedMessage]]:
-        """Yield page after page to the end, or until there were ``max_messages``."""
-        cursor = PeekCursor(from_sequence_number, to_sequence_number, max_messages, state, session_id)
-        # Service Bus counts each message that is peeked, and lets a whole second pass when it has returned as many as
-        # the tier allows (documentation, "Throttling operations in Azure Service Bus").
-        async for page in self.unread_pages(cursor, session_id=session_id, only_busy=True):
+    async def pages(self, cursor: PeekCursor | None = None) -> AsyncIterator[list[PeekedMessage]]:
+        """Yield page after page, while the cursor wants more; to the end by default."""
+        cursor = cursor or PeekCursor()
+        async for page in self.unread_pages(cursor):
             if kept := cursor.take(page.messages()):
                 yield kept
 
     async def unread_pages(
-        self,
-        cursor: PeekCursor,
-        *,
-        session_id: str | None = None,
-        patience: float = OUTAGE_PATIENCE,
-        only_busy: bool = False,
+        self, cursor: PeekCursor, *, patience: float = OUTAGE_PATIENCE, only_busy: bool = True
     ) -> AsyncIterator[Page]:
-        """Yield page after page, not read yet, while the cursor wants more."""
+        """Yield page after page, not read yet, while the cursor wants more.
+
+        Service Bus counts each message that is peeked, and lets a whole second pass when it has returned as many as the
+        tier allows (documentation, "Throttling operations in Azure Service Bus").
+        """
+        session_id = cursor.session_id
         ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id))
         most, given = cursor.max_messages or 0, 0
         try:

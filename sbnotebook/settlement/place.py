@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +10,7 @@ from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, Pe
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
-from sbnotebook.settlement.peek import Page, PeekCursor
+from sbnotebook.settlement.peek import PeekCursor, Peeker
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
@@ -56,27 +56,10 @@ class Place:
 
     # ---------------------------------------------------------------- looking
 
-    def pages(
-        self,
-        *,
-        from_sequence_number: int = 1,
-        to_sequence_number: int | None = None,
-        max_messages: int | None = None,
-        state: MessageState | None = None,
-        session_id: str | None = None,
-    ) -> AsyncIterator[list[PeekedMessage]]:
-        """Yield page after page to the end: see :meth:`sbnotebook.settlement.peek.Peeker.pages`."""
-        return self.namespace.peeker(self.address).pages(
-            from_sequence_number=from_sequence_number,
-            to_sequence_number=to_sequence_number,
-            max_messages=max_messages,
-            state=state,
-            session_id=session_id,
-        )
-
-    def unread_pages(self, cursor: PeekCursor, *, session_id: str | None = None) -> AsyncIterator[Page]:
-        """Yield page after page as bytes: see :meth:`sbnotebook.settlement.peek.Peeker.unread_pages`."""
-        return self.namespace.peeker(self.address).unread_pages(cursor, session_id=session_id, only_busy=True)
+    @property
+    def peeker(self) -> Peeker:
+        """Return what looks at its messages, over a connection that is kept warm."""
+        return self.namespace.peeker(self.address)
 
     async def peek(
         self,
@@ -90,14 +73,8 @@ class Place:
     ) -> list[PeekedMessage]:
         """Look at messages without locking them."""
         found: list[PeekedMessage] = []
-        pages = self.namespace.peeker(self.address).pages(
-            from_sequence_number=from_sequence_number,
-            to_sequence_number=to_sequence_number,
-            max_messages=max_messages,
-            state=state,
-            session_id=session_id,
-        )
-        async for page in pages:
+        cursor = PeekCursor(from_sequence_number, to_sequence_number, max_messages, state, session_id)
+        async for page in self.peeker.pages(cursor):
             found += page
             if progress is not None:
                 progress(len(page))
@@ -107,40 +84,23 @@ class Place:
 
     def batch(
         self,
+        verb: str = Complete.verb,
         *,
         renew_for: timedelta = DEFAULT_RENEW_FOR,
-        verb: str = Complete.verb,
         archived: bool = True,
-        recorded: bool = True,
+        journalled: bool = True,
         keep_bodies: bool = True,
     ) -> LockedBatch:
         """Return an empty batch to lock messages with; open it as an asynchronous context manager."""
         namespace = self.namespace
         return LockedBatch(
             namespace.connection,
-            namespace.peeker(self.address),
+            self.peeker,
             renew_for=renew_for,
             clock=namespace.clock,
-            records=namespace.records(verb, archived=archived) if recorded else (),
+            records=namespace.records(verb, archived=archived, journalled=journalled),
             keep_bodies=keep_bodies,
         )
-
-    def batch_of(
-        self,
-        verb: str,
-        *,
-        renew_for: timedelta,
-        session_id: str | None = None,
-        archived: bool = True,
-        journalled: bool = True,
-    ) -> LockedBatch:
-        """Return an empty batch for an action, in a session where the entity requires one."""
-        namespace = self.namespace
-        records = namespace.records(verb, archived=archived, journalled=journalled)
-        where = namespace.connection, namespace.peeker(self.address)
-        if session_id is None:
-            return LockedBatch(*where, renew_for=renew_for, clock=namespace.clock, records=records)
-        return SessionBatch(*where, session_id, renew_for=renew_for, clock=namespace.clock, records=records)
 
     # ---------------------------------------------------------------- sessions
 
@@ -152,32 +112,28 @@ class Place:
         return await session_ids(self.namespace.connection, self.address, updated_after=updated_after)
 
     def session(
-        self, session_id: str, *, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
+        self,
+        session_id: str | None,
+        verb: str = Complete.verb,
+        *,
+        max_wait: float = 60.0,
+        renew_for: timedelta = DEFAULT_RENEW_FOR,
+        archived: bool = True,
+        journalled: bool = True,
     ) -> SessionBatch:
-        """Return a session by its name; open it as an asynchronous context manager to hold it alone."""
-        return self._session(session_id, renew_for=renew_for, archived=archived)
+        """Return a session by its name; open it as an asynchronous context manager to hold it alone.
 
-    def next_session(
-        self, *, max_wait: float = 60.0, renew_for: timedelta = DEFAULT_RENEW_FOR, archived: bool = True
-    ) -> SessionBatch:
-        """Return the next session that has messages and that no receiver holds; opened as :meth:`session` is.
-
-        Opening it raises the SDK's OperationTimeoutError when there is none within ``max_wait`` seconds.
+        None is the next session that has messages and that no receiver holds. Opening it raises the SDK's
+        OperationTimeoutError when there is none within ``max_wait`` seconds.
         """
-        return self._session(None, max_wait=max_wait, renew_for=renew_for, archived=archived)
-
-    def _session(
-        self, session_id: str | None, *, renew_for: timedelta, archived: bool, max_wait: float = 60.0
-    ) -> SessionBatch:
-        namespace = self.namespace
         return SessionBatch(
-            namespace.connection,
-            namespace.peeker(self.address),
+            self.namespace.connection,
+            self.peeker,
             session_id,
             max_wait=max_wait,
             renew_for=renew_for,
-            clock=namespace.clock,
-            records=namespace.records(archived=archived),
+            clock=self.namespace.clock,
+            records=self.namespace.records(verb, archived=archived, journalled=journalled),
         )
 
     def __repr__(self) -> str:

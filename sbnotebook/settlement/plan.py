@@ -211,7 +211,7 @@ class Preview:
 
 CarryOut: TypeAlias = "Callable[[Plan, Limits, Progress | None], Awaitable[Report]]"
 """Carries a plan out; the part of the library that made the plan gives it."""
-CarryOutWithRamp: TypeAlias = "Callable[[Plan, Ramp, Limits, Progress | None, StepListener | None], Awaitable[Report]]"
+CarryOutWithRamp: TypeAlias = "Callable[[Ramp, StepListener | None, Plan, Limits, Progress | None], Awaitable[Report]]"
 """Carries a plan out in growing batches, and tells of each look at the clones."""
 
 
@@ -326,53 +326,35 @@ class Plan:
         effect = _effect(self.edit, self.messages, shown, changes) if self.edit else ""
         return Preview(self._sentence() + effect, shown, changes)
 
-    async def apply(self, limits: Limits | None = None, progress: Progress | None = None) -> Report:
-        """Carry the plan out.
-
-        Args:
-            limits: how fast.
-            progress: told of every message that is finished.
-
-        Returns:
-            An outcome for each of the messages.
-
-        Raises:
-            DecisionError: the plan was applied already; nothing was done.
-        """
-        limits, start = limits or Limits(), time.monotonic()
-        with self.once.applying():
-            report = await self.carry_out(self, limits, progress)
-        self.note(report, limits, time.monotonic() - start)
-        return report
-
-    async def apply_ramp(
+    async def apply(
         self,
-        ramp: Ramp,
         limits: Limits | None = None,
         progress: Progress | None = None,
+        *,
+        ramp: Ramp | None = None,
         seen: StepListener | None = None,
     ) -> Report:
-        """Carry the plan out in growing batches.
-
-        A batch follows only if the clones of the one before are consumed: see
-        :mod:`sbnotebook.settlement.actions.ramp`.
+        """Carry the plan out, all at once or with a ramp: see :mod:`sbnotebook.settlement.actions.ramp`.
 
         Args:
-            ramp: the batches, how long each is watched, and which share may come back.
             limits: how fast.
             progress: told of every message that is finished.
-            seen: told of the batches after each look at the clones.
+            ramp: the batches that go first, how long each is watched, and which share may come back.
+            seen: told of the batches of a ramp after each look at the clones.
 
         Returns:
-            An outcome for each of the messages: SKIPPED for those that did not follow.
+            An outcome for each of the messages: SKIPPED for those that did not follow a ramp.
 
         Raises:
-            DecisionError: the plan sends no clones, or they could not be watched, or it was applied already; nothing
-                was done.
+            DecisionError: the plan was applied already, or sends no clones that could be watched; nothing was done.
         """
-        carry_out = self.check_ramp()
+        limits, start = limits or Limits(), time.monotonic()
+        carry_out = self.carry_out if ramp is None else functools.partial(self.check_ramp(), ramp, seen)
         with self.once.applying():
-            return await carry_out(self, ramp, limits or Limits(), progress, seen)
+            report = await carry_out(self, limits, progress)
+        if ramp is None:
+            self.note(report, limits, time.monotonic() - start)
+        return report
 
     def check_ramp(self) -> CarryOutWithRamp:
         """Return what carries the plan out with a ramp.

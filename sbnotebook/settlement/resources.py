@@ -48,7 +48,7 @@ class Resources:
         self.connection = connection
         self.journal = journal or Journal()
         self.archive = archive_of(archive, self.journal.path.parent)
-        self.clock = clock
+        self.clock: Clock = clock or SystemClock()
         self.speeds = Speeds()
         self._identity: str | None = None
         self._peekers: dict[EntityAddress, Peeker] = {}
@@ -90,8 +90,7 @@ class Resources:
         self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
     ) -> tuple[Record, ...]:
         """Return the local records to write around each settlement of one batch."""
-        wake_ups = WakeUps(self.pool, self.clock or SystemClock())
-        always = (DeferralRecord(self.deferral_ledger), wake_ups) if journalled else ()
+        always = (DeferralRecord(self.deferral_ledger), WakeUps(self.pool, self.clock)) if journalled else ()
         if self.archive is None or not archived:
             return always
         return (*always, RemovalRecord(self.archive, self.identity, self.peeker, verb))

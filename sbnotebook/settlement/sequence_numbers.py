@@ -47,10 +47,9 @@ class SequenceNumbers:
             first: leaves lower numbers out.
             patience: seconds to ask again while Service Bus does not answer.
         """
-        peeker = entity.namespace.peeker(entity.address)
 
         async def next_number(number: int) -> int | None:
-            page = await peeker.page(max(number, first), 1, patience=patience)
+            page = await entity.peeker.page(max(number, first), 1, patience=patience)
             return page.last_number if page.payloads else None
 
         return cls(next_number)

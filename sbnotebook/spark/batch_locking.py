@@ -23,7 +23,7 @@ from sbnotebook.model import (
     Release,
 )
 from sbnotebook.model.partition import partition_of, start_of_partition
-from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, LockedBatch, patiently
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, LockedBatch, PeekCursor, patiently
 from sbnotebook.spark.peek_reader import peeked
 
 _LOG: Final = logging.getLogger(__name__)
@@ -184,13 +184,8 @@ class BatchLocker:
     async def _is_more(self) -> bool:
         """Return whether the entity still holds wanted messages."""
         for partition, last in (self.until or {}).items():
-            pages = self.entity.pages(
-                from_sequence_number=start_of_partition(partition),
-                to_sequence_number=last,
-                max_messages=1,
-                state=MessageState.ACTIVE,
-            )
-            async for _ in pages:
+            cursor = PeekCursor(start_of_partition(partition), last, 1, MessageState.ACTIVE)
+            async for _ in self.entity.peeker.pages(cursor):
                 return True
         return False
 

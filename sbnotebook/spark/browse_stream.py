@@ -256,7 +256,7 @@ async def _fill(entity: AsyncEntity, first: int, end: int, room: Room, *, takes_
     A message that is larger than the room is taken alone.
     """
     peeker, last, count, size = entity.namespace.peeker(entity.address), first - 1, 0, 0
-    async for page in peeker.unread_pages(PeekCursor(first, end, room.messages)):
+    async for page in peeker.unread_pages(PeekCursor(first, end, room.messages), only_busy=False):
         for message, payload in zip(page.messages(()), page.payloads, strict=True):
             fits = size + len(payload) <= room.size or (takes_any and not count)
             if count == room.messages or not fits or not last < message.sequence_number <= end:

@@ -92,7 +92,7 @@ def read_ranges(
             # Two cursors, because peeking is a page ahead of reading.
             ahead = PeekCursor(first, last, None if options.state else max_messages)
             reader = PeekCursor(first, last, max_messages, options.state)
-            with closing(prefetched(peeker.unread_pages(ahead, patience=patience))) as pages:
+            with closing(prefetched(peeker.unread_pages(ahead, patience=patience, only_busy=False))) as pages:
                 for page in pages:
                     yield from batches.add(page, reader)
                     if not reader.count:
@@ -121,7 +121,7 @@ async def pages_up_to(entity: AsyncEntity, lasts: Mapping[int, int]) -> AsyncIte
     """Yield the messages of an entity, and end however quickly more of them come."""
     peeker = entity.namespace.peeker(entity.address)
     for partition, last in lasts.items():
-        pages: Any = peeker.unread_pages(PeekCursor(start_of_partition(partition), last))
+        pages: Any = peeker.unread_pages(PeekCursor(start_of_partition(partition), last), only_busy=False)
         async with aclosing(pages):
             async for page in pages:
                 yield page

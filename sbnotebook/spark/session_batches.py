@@ -195,14 +195,8 @@ class SessionLocker:
     # ---------------------------------------------------------------- sessions
 
     def _taken(self, session: str) -> SessionBatch:
-        namespace = self.entity.namespace
-        return SessionBatch(
-            namespace.connection,
-            namespace.peeker(self.entity.address),
-            session,
-            max_wait=_TAKE_WITHIN,
-            renew_for=_RENEW_FOR,
-            clock=namespace.clock,
+        return self.entity.session(
+            session, max_wait=_TAKE_WITHIN, renew_for=_RENEW_FOR, archived=False, journalled=False
         )
 
     def _set_aside(self, session: str, error: Exception) -> None:

@@ -82,7 +82,7 @@ async def send(queue: AsyncEntity, count: int) -> Act:
 
 async def peek(queue: AsyncEntity, _: int) -> Act:
     async def act() -> Sized:
-        return range(sum([len(page) async for page in queue.pages()]))
+        return range(sum([len(page) async for page in queue.peeker.pages()]))
 
     return act
 

@@ -179,7 +179,7 @@ async def lock_and_settle(world: World, chance: Random) -> None:
     decision = chance.choice([each for each in MOVES if not isinstance(each, Resubmit)])
     world.expect(world.numbers(ACTIVE).values(), MOVES[decision], is_told_of_each=False)
     queue = world.namespace.entity(QUEUE)
-    batch = queue.next_session(max_wait=2) if world.scene.has_sessions else queue.batch()
+    batch = queue.session(None, max_wait=2) if world.scene.has_sessions else queue.batch()
     async with batch:
         messages = await batch.receive(chance.choice((3, 20)), max_wait=1)
         world.tell(await batch.settle(decision, messages[::2]))

@@ -242,7 +242,7 @@ async def test_pages_ahead_survive_faults(
     queue = await filled_queue(own, fault.replace("_", "-"), [body] * 2_600)
     emulator.faults.network_delay_ms = 5
     seen: list[int] = []
-    async for page in queue.pages():
+    async for page in queue.peeker.pages():
         seen += [message.sequence_number for message in page]
         if len(seen) == 5 * PAGE:
             faults = emulator.faults.entity(queue.address.path)

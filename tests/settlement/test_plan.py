@@ -337,7 +337,7 @@ async def test_a_plan_is_applied_once_and_so_are_its_copies() -> None:
     plan = replace(plan_of(Resubmit(), 2), with_ramp=with_ramp)
     copy = replace(plan, speeds=None)
     assert (await plan.apply()).settled == 2
-    for again in (plan.apply, copy.apply, partial(plan.apply_ramp, Ramp()), partial(copy.apply_ramp, Ramp())):
+    for again in (plan.apply, copy.apply, partial(plan.apply, ramp=Ramp()), partial(copy.apply, ramp=Ramp())):
         with pytest.raises(DecisionError, match="applied already, and a plan is applied once: make a new one"):
             await again()
 

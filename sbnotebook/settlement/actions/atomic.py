@@ -35,7 +35,6 @@ from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock_table import Hold
-from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
 from sbnotebook.settlement.terms import is_same, outcome_for
@@ -90,7 +89,7 @@ class Atomic:
         self._connection = namespace.connection
         self._peeker = namespace.peeker(address)
         self._search = CloneSearch(namespace, decision.to or address.sends_to)
-        self._clock: Clock = namespace.clock or SystemClock()
+        self._clock = namespace.clock
         self._address = address
         self._decision = decision
         self._line: TransactionLine | None = None

@@ -238,7 +238,7 @@ class CloneSearch:
             spans = [(first, end_of_partition(each)) async for each, first in numbers.firsts(lasts)]
         for first, last in spans:
             cursor = PeekCursor(first, last)
-            async for page in self._namespace.peeker(place).unread_pages(cursor, only_busy=True):
+            async for page in self._namespace.peeker(place).unread_pages(cursor):
                 yield cursor.take(page.messages(_READ))
 
     # ---------------------------------------------------------------- judging

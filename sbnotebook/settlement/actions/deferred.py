@@ -25,12 +25,14 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
 )
+from sbnotebook.model.decision import AUTO
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.reach import Holder, Reach, settling
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.settle import Pair
 from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
+from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
@@ -81,7 +83,7 @@ async def find_deferred(place: Place, progress: Progress | None = None) -> Defer
 
     async def look() -> dict[int, PeekedMessage]:
         found: dict[int, PeekedMessage] = {}
-        async for page in place.pages():
+        async for page in place.peeker.pages():
             found |= {message.sequence_number: message for message in page if message.state is MessageState.DEFERRED}
             if progress is not None:
                 progress(len(page))
@@ -115,6 +117,7 @@ async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[i
 
 
 def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: Decision) -> Plan:
+    """Return a plan to complete, dead-letter or abandon deferred messages, which are locked by their numbers."""
     check_decision(decision, place.address, deferred=True)
     chosen = tuple(messages)
     others = [m for m in chosen if m.entity != place.address or m.state is not MessageState.DEFERRED]
@@ -133,12 +136,20 @@ def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: D
 async def settle_deferred(
     place: Place,
     decisions: Mapping[int, Decision],
-    limits: Limits,
     *,
+    max_in_flight: InFlight = AUTO,
     archived: bool = True,
     journalled: bool = True,
 ) -> Report:
-    """Settle deferred messages of which only the numbers are known, each as it was decided."""
+    """Settle deferred messages of which only the numbers are known, each as it was decided.
+
+    Args:
+        place: the entity.
+        decisions: complete, dead-letter or abandon, by sequence number.
+        max_in_flight: settlements that wait for their answer at once.
+        archived: False where completed messages are removed for good.
+        journalled: False where this machine's journal is not to know of it.
+    """
     for decision in set(decisions.values()):
         check_decision(decision, place.address, deferred=True)
     state = MessageState.DEFERRED
@@ -148,7 +159,7 @@ async def settle_deferred(
         reach = Reach(place, run, partial(_settle, run), Complete(), archived=archived, journalled=journalled)
         await reach.deferred(run.messages)
 
-    return await Run(messages, Complete(), limits, rest=Report(), decisions=decisions).carry_out(work)
+    return await Run(messages, Complete(), Limits(max_in_flight), rest=Report(), decisions=decisions).carry_out(work)
 
 
 async def _settle(run: Run, holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome]:

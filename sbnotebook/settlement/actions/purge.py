@@ -29,7 +29,6 @@ from sbnotebook.settlement.actions.sweep import plan_sweep, sweep
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import PickReport
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.patience import patiently
@@ -85,7 +84,7 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         way = f"Each is received and removed: {known.refusal}." if known else ""
         return await plan_sweep(place, Purge(), chosen, archived=archived, way=way, progress=progress)
     # Last, so that it includes what the administration counted.
-    now = (place.namespace.clock or SystemClock()).now()
+    now = place.namespace.clock.now()
     before = min(chosen.end or now, now)
     # Only a part of the counted messages may be that old.
     known = known._replace(total=known.total if chosen.before is None or not known.total else None)
@@ -163,7 +162,7 @@ class _Deletion:
         self._pace = limits.pace()
         self._size = min(known.most, self._pace.at_once or known.most)
         self._limiter = Limiter.of_senders()  # a request is for as many messages as a transfer
-        self._peeker = place.namespace.peeker(place.address)  # its connection may be warm
+        self._peeker = place.peeker  # its connection may be warm
         self._grace = Grace(self._interrupt)
         self._tell: OutcomeListener = ignore_outcomes
         self._removed = self._requests = self._lost = 0
@@ -272,7 +271,7 @@ class _Deletion:
     async def _left(self) -> list[PeekedMessage]:
         """Find the messages that are left: the deferred and scheduled ones, which are returned, and locked ones."""
         rest: list[PeekedMessage] = []
-        async for page in self._place.pages():
+        async for page in self._place.peeker.pages():
             old = [each for each in page if each.enqueued_time is not None and each.enqueued_time < self._before]
             self._stay += [each for each in old if each.state is MessageState.ACTIVE]
             rest += [each for each in old if each.state is not MessageState.ACTIVE]

@@ -19,7 +19,6 @@ from sbnotebook.settlement.actions.clone import clone_id_of
 from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import PickReport
-from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.journal import original_key
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Ramp, RampStep, StepListener
@@ -68,11 +67,11 @@ class RampReport(PickReport):
 async def apply_with_ramp(
     place: Place,
     to_namespace: Resources,
-    plan: Plan,
     ramp: Ramp,
+    seen: StepListener | None,
+    plan: Plan,
     limits: Limits,
-    progress: Progress | None = None,
-    seen: StepListener | None = None,
+    progress: Progress | None,
 ) -> RampReport:
     """Resubmit a plan in growing batches, watch the clones of each, and continue while few enough come back.
 
@@ -95,7 +94,7 @@ class _Trial:
         self._ramp = ramp
         self._limits = limits
         self._progress = progress
-        self._clock: Clock = place.namespace.clock or SystemClock()
+        self._clock = place.namespace.clock
         self._fates: dict[str, Fate] = {}
         self._steps: list[RampStep] = []
         self._given_back: dict[int | None, Outcome] = {}

@@ -36,7 +36,6 @@ from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import LockedAhead, Search
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.locking.settle import ActElsewhere, Pair
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.place import Place
@@ -178,10 +177,8 @@ class Reach:
         self, messages: Sequence[ReceivedMessage]
     ) -> tuple[list[ReceivedMessage], list[ReceivedMessage]]:
         """Peek at messages: return those that can be locked, active and deferred ones, and end all others."""
-        peeker = self.place.namespace.peeker(self.place.address)
-        there = await peeker.messages_of(
-            [message.sequence_number for message in messages], (), patience=OUTAGE_PATIENCE
-        )
+        numbers = [message.sequence_number for message in messages]
+        there = await self.place.peeker.messages_of(numbers, (), patience=OUTAGE_PATIENCE)
         active: list[ReceivedMessage] = []
         deferred: list[ReceivedMessage] = []
         for message in messages:
@@ -351,7 +348,7 @@ class Reach:
 
     async def _remove(self, messages: Sequence[ReceivedMessage]) -> None:
         """Complete deferred messages without locking them: one request removes a group."""
-        deleter = DeferredDeleter(self.place.namespace.connection, self.place.namespace.peeker(self.place.address))
+        deleter = DeferredDeleter(self.place.namespace.connection, self.place.peeker)
         try:
             await deleter.open()
             async with self.run.ending_groups():
@@ -409,7 +406,7 @@ class Reach:
     async def _take_later(self, delay: timedelta, take: Callable[[], Awaitable[None]]) -> None:
         if delay >= _RENEW_FOR:
             raise DecisionError(f"Locks are renewed for {_RENEW_FOR.days} days at most: resubmit with a delay instead.")
-        await (self.place.namespace.clock or SystemClock()).sleep(delay.total_seconds())
+        await self.place.namespace.clock.sleep(delay.total_seconds())
         await take()
 
     def _delay_of(self, messages: Sequence[ReceivedMessage]) -> timedelta | None:
@@ -432,10 +429,7 @@ class Reach:
         self.run.end(left, OutcomeStatus.SKIPPED, why)
 
     def _batch(self, session_id: str | None) -> LockedBatch:
-        return self.place.batch_of(
-            self.decision.verb,
-            renew_for=_RENEW_FOR,
-            session_id=session_id,
-            archived=self.archived,
-            journalled=self.journalled,
-        )
+        recorded = {"archived": self.archived, "journalled": self.journalled}
+        if session_id is None:
+            return self.place.batch(self.decision.verb, renew_for=_RENEW_FOR, **recorded)
+        return self.place.session(session_id, self.decision.verb, renew_for=_RENEW_FOR, **recorded)

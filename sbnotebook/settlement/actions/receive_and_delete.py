@@ -26,10 +26,6 @@ from sbnotebook.settlement.terms import Progress, check_wait
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 VERB: Final = "receive and delete"
-RECEIVE_AND_DELETE_WARNING: Final = (
-    "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way cannot be "
-    "recovered. If you must not lose messages, lock and complete them instead."
-)
 _STEP: Final = 100
 """Messages that are asked for at once, and so those on their way when a connection breaks."""
 _MORE_WAIT: Final = 1.0
@@ -146,5 +142,5 @@ async def _end(receiver: LockReceiver, taken: _Taken) -> None:
 def _warn(taken: _Taken, why: str) -> None:
     warnings.warn(
         f"Only {taken.count:,} messages were received: {why} Messages that were on their way may be lost.",
-        stacklevel=4,
+        stacklevel=3,
     )

@@ -41,6 +41,7 @@ def plan_resubmit(
     search: Search | None = None,
     to_namespace: Resources | None = None,
 ) -> Plan:
+    """Return a plan to send clones of messages and to complete the originals; by default to the entity itself."""
     decision = _elsewhere(place, decision, to_namespace)
     decision = replace(decision or Resubmit(), to=(decision.to if decision else None) or place.address.sends_to)
     chosen = tuple(messages)

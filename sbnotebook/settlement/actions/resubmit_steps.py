@@ -33,7 +33,6 @@ from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.actions.recall import Recall, Verdict
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, original_key
 from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.plan import Edit
@@ -91,7 +90,7 @@ class ResubmitSteps:
         self._search_in: Callable[[tuple[str, EntityAddress]], CloneSearch | None] | None = None
         self._address = address
         self._journal = namespace.journal
-        self._clock: Clock = namespace.clock or SystemClock()
+        self._clock = namespace.clock
         self._run = run
         self._decision = decision
         self._edit = edit

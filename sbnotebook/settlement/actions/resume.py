@@ -20,7 +20,6 @@ from sbnotebook.settlement.actions.resubmit import resubmit
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import EditChange, Plan, Preview
@@ -111,8 +110,7 @@ async def _survey(
     findings: list[_Finding] = []
     search_in = searches_in(place.namespace, others)
     for destination, those in _by_destination(entries).items():
-        clock = place.namespace.clock or SystemClock()
-        recall = Recall(place.namespace.journal, search_in, destination, decision, clock)
+        recall = Recall(place.namespace.journal, search_in, destination, decision, place.namespace.clock)
         known = await recall.of(those[0].namespace, [entry.key for entry in those], can_make_edited=False)
         for entry, recalled in zip(those, known, strict=True):
             message = found.get(entry.sequence_number)
@@ -131,7 +129,7 @@ def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[tuple[str, EntityA
 async def _originals(place: Place, numbers: Iterable[int]) -> tuple[dict[int, PeekedMessage], str | None]:
     """Return the messages of an entity, by number; or the reason why they could not be peeked at."""
     try:
-        return await place.namespace.peeker(place.address).messages_of(numbers), None
+        return await place.peeker.messages_of(numbers), None
     except (AzureError, OSError) as error:
         if await _is_missing(place):
             return {}, None

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -42,7 +42,7 @@ from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sdk.management import ToSchedule
-from sbnotebook.settlement.sending.delivery import DeliveryMethod, SendOptions, deliver_many
+from sbnotebook.settlement.sending.delivery import DeliveryMethod, deliver_many
 from sbnotebook.settlement.sending.packing import Pack
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import is_same, outcome_for
@@ -97,7 +97,7 @@ async def schedule_many(
     *,
     at: datetime | None = None,
     delay: timedelta | None = None,
-    **options: Unpack[SendOptions],
+    **options: Any,
 ) -> Report:
     return await deliver_many(pool, timed(messages, at, delay), _SCHEDULE, **options)
 
@@ -228,7 +228,7 @@ class _Cancelling:
     async def _cancel_left(self, messages: Sequence[ReceivedMessage], group: _Group) -> None:
         """Cancel the rest of a refused request. No source says whether the refused request cancelled the others."""
         numbers = [message.sequence_number for message in messages]
-        shown = await self._place.namespace.peeker(self._place.address).payloads_of(numbers)
+        shown = await self._place.peeker.payloads_of(numbers)
         there: list[ReceivedMessage] = []
         for message in messages:
             if message.sequence_number in shown:
@@ -283,7 +283,7 @@ class _Cancelling:
             return {}
         numbers = [message.sequence_number for message in messages]
         try:
-            return await self._place.namespace.peeker(self._place.address).payloads_of(numbers)
+            return await self._place.peeker.payloads_of(numbers)
         except ServiceBusError as error:
             if Failure.of(error).condition not in _CANNOT_LOOK:
                 raise

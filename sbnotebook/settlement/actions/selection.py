@@ -130,7 +130,7 @@ class Selection:
 
 async def select(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Selection:
     seen, active, end = Selection(), 0, chosen.end
-    async for page in entity.pages(to_sequence_number=chosen.to_sequence_number):
+    async for page in entity.peeker.pages(PeekCursor(to_sequence_number=chosen.to_sequence_number)):
         wanted: Sequence[PeekedMessage] = [
             message
             for message in page
@@ -155,8 +155,9 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
 
 
 async def names_present(entity: Place) -> str:
+    """Return which dead-letter reasons or subjects the first messages have, as a sentence."""
     seen = Selection()
-    async for page in entity.pages(max_messages=MOST_NAMES):
+    async for page in entity.peeker.pages(PeekCursor(max_messages=MOST_NAMES)):
         seen.note((), page)
     return seen.present(entity)
 
@@ -222,7 +223,7 @@ async def survey(entity: Place, numbers: Collection[int], progress: Progress | N
     in_session: Counter[str | None] = Counter()
     began = anyio.current_time()
     cursor = PeekCursor(to_sequence_number=max(numbers, default=0))
-    async for page in entity.unread_pages(cursor):
+    async for page in entity.peeker.unread_pages(cursor):
         read = page.messages(_COUNTED)
         payloads = {message.sequence_number: payload for message, payload in zip(read, page.payloads, strict=True)}
         taken = cursor.take(read)

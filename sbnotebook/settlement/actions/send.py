@@ -11,7 +11,7 @@ from sbnotebook.settlement.actions.schedule import schedule_many
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
-from sbnotebook.settlement.sending.delivery import SendOptions, send_many
+from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
@@ -29,18 +29,19 @@ def plan_send(
     total: int | None = None,
     shown: Iterable[Message] = (),
 ) -> Plan:
+    """Return a plan to send messages, which are read as it is applied; ``shown`` are the first, for the preview."""
     decision = decision or Send()
     first = tuple(shown)
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001
         pool = place.namespace.pool(place.address)
-        options = SendOptions(
-            max_in_flight=limits.max_in_flight,
-            batch_size=batch_size,
-            pace=limits.pace(),
-            progress=progress,
-            tally=tally,
-        )
+        options: dict[str, Any] = {
+            "max_in_flight": limits.max_in_flight,
+            "batch_size": batch_size,
+            "pace": limits.pace(),
+            "progress": progress,
+            "tally": tally,
+        }
         if decision.is_for_now and not own_times:
             return await send_many(pool, messages(), **options)
         later: Any = messages()  # rows that are encoded already are sent at once only

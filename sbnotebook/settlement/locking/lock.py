@@ -32,7 +32,7 @@ from sbnotebook.settlement.locking.by_number import receive_those_there, same_pa
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
-from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing, SystemClock
+from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing
 from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, RunsInTurn, Settling, group_size, settled_elsewhere
 from sbnotebook.settlement.pace import InFlight, Limiter
 from sbnotebook.settlement.peek import Peeker
@@ -82,9 +82,9 @@ class LockedBatch:
         connection: Connection,
         peeker: Peeker,
         *,
-        renew_for: timedelta = DEFAULT_RENEW_FOR,
-        clock: Clock | None = None,
-        records: Sequence[Record] = (),
+        renew_for: timedelta,
+        clock: Clock,
+        records: Sequence[Record],
         keep_bodies: bool = True,
     ) -> None:
         self.address = address = peeker.address
@@ -100,7 +100,7 @@ class LockedBatch:
         """Held by the task that receives, or opens a link. Settlements and requests by number need no turn."""
         self._requests = 0
         self._settling = RunsInTurn()
-        self.clock = clock = clock or SystemClock()
+        self.clock = clock
         self._held = held = HeldMessages(address)
         self._events = events = LockEvents(now := clock.now())
         links = Links(self._receivers, self._new_receiver, self._busy, clock)

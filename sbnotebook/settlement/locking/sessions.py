@@ -16,7 +16,7 @@ from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedM
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
 from sbnotebook.settlement.locking.lock_table import renew_after, shortest_period
 from sbnotebook.settlement.patience import patiently
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 SessionState = bytes | str | dict[str, Any] | list[Any] | None
 """What a session's state can be set to: bytes, a text, what becomes JSON, or None for no state."""
 
-_DEFAULT_WAIT: Final = 60.0
 _LONGEST_ID: Final = 128
 """Characters of a session id. A longer one would be in one frame, with which Service Bus closes the connection. Source:
 Microsoft's page "Service Bus quotas"."""
@@ -80,12 +79,12 @@ class SessionBatch(LockedBatch):
         self,
         connection: Connection,
         peeker: Peeker,
-        session_id: str | None = None,
+        session_id: str | None,
         *,
-        max_wait: float = _DEFAULT_WAIT,
-        renew_for: timedelta = DEFAULT_RENEW_FOR,
-        clock: Clock | None = None,
-        records: Sequence[Record] = (),
+        max_wait: float,
+        renew_for: timedelta,
+        clock: Clock,
+        records: Sequence[Record],
     ) -> None:
         _refuse_sub_queue(peeker.address)
         check_wait(max_wait)

@@ -13,7 +13,6 @@ import anyio.to_thread
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Report
-from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.processing.calls import AnyFunction, FunctionCaller
@@ -45,7 +44,7 @@ class Processing:
     def __init__(self, place: Place, function: AnyFunction, options: Options) -> None:
         self._entity = place.address
         options.policy.check(self._entity, redelivers=options.redelivers)
-        namespace, clock = place.namespace, place.namespace.clock or SystemClock()
+        namespace, clock = place.namespace, place.namespace.clock
         self._seen: Seen | None = None
         if options.seen is not False:
             retention = DEFAULT_RETENTION if options.seen is True else options.seen
@@ -163,7 +162,7 @@ def _workers(place: Place, run: ConsumerRun) -> SharedWorkers | SessionWorkers:
     if run.options.by_session:
         return SessionWorkers(
             run,
-            lambda wait: place.next_session(max_wait=wait, renew_for=_RENEW_FOR, archived=archived),
+            lambda wait: place.session(None, max_wait=wait, renew_for=_RENEW_FOR, archived=archived),
             place.namespace.waits.idle_session,
         )
     return SharedWorkers(run, place.batch(renew_for=_RENEW_FOR, archived=archived))

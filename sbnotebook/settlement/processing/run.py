@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final, TypedDict
+from typing import Final
 
 import anyio
 from azure.core.exceptions import AzureError
@@ -31,20 +31,6 @@ _MIN_PAUSE: Final = 0.5
 _MAX_PAUSE: Final = 30.0
 """Seconds between two attempts to reach Service Bus."""
 _MAX_PROBLEM: Final = 300
-
-
-class ProcessOptions(TypedDict, total=False):
-    """The options of :class:`Options` that callers pass on as keywords."""
-
-    policy: Policy
-    max_in_flight: int
-    rate: float | None
-    max_messages: int | None
-    max_wait: float | None
-    by_session: bool
-    seen: timedelta | bool
-    archived: bool
-    progress: Progress | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from sbnotebook.settlement.sdk.sharing import SharedConnection, SharedOperation
 from sbnotebook.settlement.sdk.tokens import RefreshingAuthenticator, stop_refreshing
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.sdk.protocol import ReceiverLink, Socket
+    from sbnotebook.settlement.sdk.protocol import Link
 
 _OPEN_LINKS: Final = (ManagementLinkState.OPENING, ManagementLinkState.OPEN)
 _LOOKS: Final = 20
@@ -119,7 +119,7 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
         async def _close_handler(self) -> None:
             handler, line = self._handler, None
             if handler is not None:
-                line: Socket | None = None if handler._connection is None else handler._connection._transport
+                line = None if handler._connection is None else handler._connection._transport
                 if handler._keep_alive_thread is not None:
                     handler._keep_alive_thread.cancel()
                     handler._keep_alive_thread = None
@@ -178,7 +178,7 @@ def _handler_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
                 if operation._mgmt_error is not None or operation._mgmt_link.state not in _OPEN_LINKS:
                     del self._mgmt_links[name]  # the SDK would raise it for each further request
                     continue
-                answers: ReceiverLink = operation._mgmt_link._response_link
+                answers: Link = operation._mgmt_link._response_link
                 if answers.current_link_credit < answers.link_credit // 2:
                     answers._received_delivery_tags.clear()  # the SDK keeps those of all answers, and uses none of them
                     await answers.flow()

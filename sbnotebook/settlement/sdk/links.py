@@ -30,7 +30,7 @@ def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
     They are not with an expired token: the SDK would refuse all work over them.
     """
     parts = private(client)
-    handler: Handler | None = parts._handler
+    handler = parts._handler
     return handler is not None and parts._running and is_attached(handler) and not is_expired(handler)
 
 
@@ -46,7 +46,7 @@ def is_attached(handler: Handler) -> bool:
 def is_ready(browser: Browser) -> bool:
     """Return whether a browser is open and has an open link for requests, as far as the SDK has noticed."""
     parts = private(browser)
-    handler: Handler | None = parts._handler
+    handler = parts._handler
     if handler is None or not parts._running or handler._connection is None or handler._connection._error is not None:
         return False
     return bool(handler._mgmt_links) and all(node._mgmt_error is None for node in handler._mgmt_links.values())
@@ -54,7 +54,7 @@ def is_ready(browser: Browser) -> bool:
 
 async def catch_up(client: ServiceBusReceiver | ServiceBusSender) -> None:
     """Let the SDK read what the service has said meanwhile, such as a detach, so that :func:`is_open` knows it."""
-    handler: Handler | None = private(client)._handler
+    handler = private(client)._handler
     connection = None if handler is None else handler._connection
     if connection is None:
         return
@@ -89,7 +89,7 @@ async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
 
 def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Socket | None:
     """Return a client's socket for :func:`hang_up`; the SDK forgets a broken one without closing it."""
-    handler: Handler | None = private(client)._handler
+    handler = private(client)._handler
     return None if handler is None or handler._connection is None else handler._connection._transport
 
 

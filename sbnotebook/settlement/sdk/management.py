@@ -16,7 +16,6 @@ from sbnotebook.settlement.sdk.protocol import (
     AmqpLinkError,
     Answer,
     Browser,
-    Receiver,
     constants,
     mgmt_handlers,
     private,
@@ -181,7 +180,7 @@ async def _receive_by_number(
 
 async def _request_once(receiver: ServiceBusReceiver, operation: bytes, request: dict[str, Any], answer: Answer) -> Any:
     """Make a request about messages of a receiver, without the SDK's repetitions."""
-    parts: Receiver = private(receiver)
+    parts = private(receiver)
     parts._populate_message_properties(request)
     with as_service_bus_error(receiver):
         return await parts._mgmt_request_response(operation, request, answer)

@@ -171,8 +171,8 @@ class Session(Protocol):
     _incoming_disposition: Callable[[Frame], Awaitable[None]]
 
 
-class AmqpLink(Protocol):
-    """``Link`` in ``_pyamqp/aio/_link_async.py``."""
+class Link(Protocol):
+    """``Link`` in ``_pyamqp/aio/_link_async.py``, and what the links of receivers and of senders have besides."""
 
     state: LinkState
     current_link_credit: int
@@ -181,13 +181,6 @@ class AmqpLink(Protocol):
     _error: Exception | None
     _is_closed: bool
     _incoming_flow: Callable[[Frame], Awaitable[None]]
-
-    async def flow(self, *, link_credit: int | None = None, drain: bool = False) -> None: ...
-
-
-class ReceiverLink(AmqpLink, Protocol):
-    """``ReceiverLink`` in ``_pyamqp/aio/_receiver_async.py``."""
-
     _session: Session
     _received_delivery_tags: set[bytes]
     _first_frame: Frame
@@ -195,20 +188,16 @@ class ReceiverLink(AmqpLink, Protocol):
     _incoming_transfer: Callable[[Frame], Awaitable[None]]
     _incoming_disposition: Callable[[Frame], Awaitable[None]]
 
-    async def _process_incoming_message(self, frame: Frame, message: Any) -> Any: ...
-
-
-class SenderLink(AmqpLink, Protocol):
-    """``SenderLink`` in ``_pyamqp/aio/_sender_async.py``."""
-
+    async def flow(self, *, link_credit: int | None = None, drain: bool = False) -> None: ...
     async def update_pending_deliveries(self) -> None: ...
+    async def _process_incoming_message(self, frame: Frame, message: Any) -> Any: ...
 
 
 class ManagementLink(Protocol):
     """``ManagementLink`` in ``_pyamqp/aio/_management_link_async.py``."""
 
     state: ManagementLinkState
-    _response_link: ReceiverLink
+    _response_link: Link
     execute_operation: Callable[..., Awaitable[Any]]
     cancel_operation: Callable[[Any], None]
 
@@ -222,34 +211,24 @@ class ManagementOperation(Protocol):
 
 
 class Handler(Protocol):
-    """``AMQPClientAsync`` in ``_pyamqp/aio/_client_async.py``: the connection of one client, and its links."""
+    """``AMQPClientAsync`` in ``_pyamqp/aio/_client_async.py``: the connection of one client, and its links.
+
+    And what ``ReceiveClientAsync`` and ``SendClientAsync`` have besides.
+    """
 
     _cbs_authenticator: Authenticator | None
     _connection: AmqpConnection | None
-    _link: Any
+    _link: Link | None
     _keep_alive_thread: asyncio.Future[None] | None
     _mgmt_links: MutableMapping[Any, ManagementOperation]
     _socket_timeout: float
+    _received_messages: queue.SimpleQueue[tuple[Frame, Any]]
+    _message_received_async: Callable[[Frame, Any], Awaitable[None]]
     client_ready_async: Callable[[], Awaitable[bool]]
     mgmt_request_async: Callable[..., Awaitable[Any]]
 
     async def auth_complete_async(self) -> bool: ...
     async def do_work_async(self, *, batch: int = 1) -> bool: ...
-
-
-class ReceiveHandler(Handler, Protocol):
-    """``ReceiveClientAsync`` in ``_pyamqp/aio/_client_async.py``."""
-
-    _link: ReceiverLink | None
-    _received_messages: queue.SimpleQueue[tuple[Frame, Any]]
-    _message_received_async: Callable[[Frame, Any], Awaitable[None]]
-
-
-class SendHandler(Handler, Protocol):
-    """``SendClientAsync`` in ``_pyamqp/aio/_client_async.py``."""
-
-    _link: SenderLink
-
     async def _transfer_message_async(self, message_delivery: MessageDelivery) -> None: ...
 
 
@@ -261,23 +240,27 @@ class Transport(Protocol):
     AMQP_UINT_VALUE: Callable[[int], Any]
 
     def create_servicebus_exception(self, logger: logging.Logger, exception: Exception) -> ServiceBusError: ...
-    async def drain_and_release_messages_async(self, handler: ReceiveHandler) -> None: ...
+    async def drain_and_release_messages_async(self, handler: Handler) -> None: ...
 
 
 class Client(Protocol):
-    """``BaseHandler`` in ``aio/_base_handler_async.py``, and what each class below it has."""
+    """``BaseHandler`` in ``aio/_base_handler_async.py``, and what receivers and senders have besides."""
 
     _amqp_transport: Transport
     _config: Any
-    _handler: Any
+    _handler: Handler | None
     _running: bool
     _auth_uri: str
+    _entity_uri: str
+    _max_message_size_on_link: int
+    _max_batch_size_on_link: int
     _create_handler: Callable[[Any], None]
     _close_handler: Callable[[], Awaitable[None]]
     _handle_exception: Callable[[Exception], Awaitable[Exception]]
     _open: Callable[..., Awaitable[None]]
 
     def _check_live(self) -> None: ...
+    def _populate_message_properties(self, message: dict[str, Any]) -> None: ...
     async def _open_with_retry(self) -> None: ...
     async def _do_retryable_operation(self, operation: Callable[..., Awaitable[Any]], **kwargs: Any) -> Any: ...
     async def _mgmt_request_response(
@@ -286,26 +269,9 @@ class Client(Protocol):
     async def _mgmt_request_response_with_retry(
         self, mgmt_operation: bytes, message: Mapping[str, Any], callback: Answer
     ) -> Any: ...
-
-
-class Receiver(Client, Protocol):
-    """``ServiceBusReceiver`` in ``aio/_servicebus_receiver_async.py``."""
-
-    _handler: ReceiveHandler | None
-
-    def _populate_message_properties(self, message: dict[str, Any]) -> None: ...
     async def _settle_message_via_mgmt_link(
         self, settlement: Any, lock_tokens: list[Any], dead_letter_details: Mapping[str, Any] | None = None
     ) -> None: ...
-
-
-class Sender(Client, Protocol):
-    """``ServiceBusSender`` in ``aio/_servicebus_sender_async.py``."""
-
-    _handler: SendHandler | None
-    _entity_uri: str
-    _max_message_size_on_link: int
-    _max_batch_size_on_link: int
 
 
 class Failure(Protocol):
@@ -317,13 +283,7 @@ class Failure(Protocol):
 
 
 @overload
-def private(thing: ServiceBusReceiver) -> Receiver: ...
-@overload
-def private(thing: ServiceBusSender) -> Sender: ...
-@overload
-def private(thing: Browser) -> Client: ...
-@overload
-def private(thing: ServiceBusReceiver | ServiceBusSender | Browser) -> Client: ...
+def private(thing: AnyClient) -> Client: ...
 @overload
 def private(thing: ServiceBusError) -> Failure: ...
 def private(thing: Any) -> Any:

@@ -9,6 +9,7 @@ import contextlib
 import queue
 import time
 from collections.abc import Callable, Container
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
@@ -21,8 +22,8 @@ from sbnotebook.settlement.sdk.links import reopen
 from sbnotebook.settlement.sdk.protocol import (
     AmqpMessage,
     Frame,
-    ReceiveHandler,
-    ReceiverLink,
+    Handler,
+    Link,
     private,
 )
 from sbnotebook.settlement.wire.service_part import lock_annotations, moment
@@ -42,26 +43,16 @@ _FRAMES: Final = 100
 """Frames to read in one turn at most."""
 
 
+@dataclass(slots=True, eq=False)
 class ReceivedLock:
     """The lock of one message, with the message's AMQP bytes where they are kept."""
 
-    __slots__ = ("delivery_id", "delivery_tag", "lock_token", "locked_until", "payload", "sequence_number")
-
-    def __init__(
-        self,
-        lock_token: UUID,
-        payload: bytes | None = None,
-        sequence_number: int = 0,
-        locked_until: datetime | None = None,
-        delivery_id: int = -1,
-        delivery_tag: bytes | None = None,
-    ) -> None:
-        self.lock_token = lock_token
-        self.payload = payload
-        self.sequence_number = sequence_number
-        self.locked_until = locked_until
-        self.delivery_id = delivery_id
-        self.delivery_tag = delivery_tag
+    lock_token: UUID
+    payload: bytes | None = None
+    sequence_number: int = 0
+    locked_until: datetime | None = None
+    delivery_id: int = -1
+    delivery_tag: bytes | None = None
 
     @classmethod
     def of_message(cls, message: ServiceBusReceivedMessage) -> ReceivedLock:
@@ -212,7 +203,7 @@ class LockReceiver(_Receiver):
         return await _drain(handler, credit=handler._link.current_link_credit, answer_within=answer_within)
 
 
-def _join_frames(link: ReceiverLink) -> None:
+def _join_frames(link: Link) -> None:
     """Have a link pass on the bytes of all frames of a message, and decode only what the service wrote in it.
 
     A sender chooses the rest. The SDK would decode it without a limit on its size in memory, and receive nothing more
@@ -243,7 +234,7 @@ def _join_frames(link: ReceiverLink) -> None:
     link._incoming_transfer = take_and_join
 
 
-async def _drain(handler: ReceiveHandler, *, credit: int, answer_within: float) -> bool:
+async def _drain(handler: Handler, *, credit: int, answer_within: float) -> bool:
     """Ask for no more messages, and wait for those that are on their way.
 
     The service answers with a flow when it has sent all that it will (AMQP 1.0 section 2.6.7, "drain"). The SDK

@@ -11,9 +11,8 @@ from sbnotebook.settlement.sdk.frames import Encoded
 from sbnotebook.settlement.sdk.protocol import (
     MESSAGE_DELIVERY_DONE_STATES,
     AuthenticationException,
+    Client,
     MessageDelivery,
-    Sender,
-    SendHandler,
     private,
 )
 
@@ -34,7 +33,7 @@ async def make_ready(sender: ServiceBusSender) -> None:
     await parts._do_retryable_operation(_open_with_token, sender=parts)
 
 
-async def _open_with_token(sender: Sender) -> None:
+async def _open_with_token(sender: Client) -> None:
     if not sender._running:
         await sender._open()
     handler: Any = sender._handler
@@ -55,7 +54,7 @@ async def send_payload(sender: ServiceBusSender, payload: bytes, *, batch: bool 
     await parts._do_retryable_operation(_transfer, sender=parts, message=Encoded(payload, is_batch=batch))
 
 
-async def _transfer(sender: Sender, message: Encoded) -> None:
+async def _transfer(sender: Client, message: Encoded) -> None:
     handler: Any = sender._handler
     delivery = MessageDelivery(message)
     # Send the message, and listen until the confirmation comes.
@@ -69,7 +68,7 @@ async def _transfer(sender: Sender, message: Encoded) -> None:
         raise delivery.error
 
 
-async def _until_confirmed(handler: SendHandler, delivery: MessageDelivery) -> None:
+async def _until_confirmed(handler: Any, delivery: MessageDelivery) -> None:
     await handler._transfer_message_async(delivery)
     await handler._link.update_pending_deliveries()  # which sends it
     if handler._connection is not None:

@@ -14,6 +14,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -29,9 +30,9 @@ from sbnotebook.settlement.sdk.protocol import (
     AMQPError,
     AMQPException,
     Frame,
+    Link,
     LinkState,
     Modified,
-    ReceiverLink,
     Rejected,
     Released,
     check_disposition_outcome,
@@ -115,7 +116,7 @@ class LinkSettling:
         handler = private(receiver)._handler
         if handler is None or handler._link is None or handler._connection is None:
             raise ServiceBusConnectionError(message="The receiver is not open.")
-        self._link: ReceiverLink = handler._link
+        self._link: Link = handler._link
         self._link._incoming_disposition = partial(_confirm, self._link)
         self._connection: AmqpConnection = handler._connection
         self._transport = private(receiver)._amqp_transport
@@ -139,9 +140,14 @@ class LinkSettling:
 
         def make(index: int) -> _Waiting:
             locks, operation = parts[index]
-            return _Waiting(index, locks, states[operation], encoded[operation], answer_within(), limiter, confirmed)
+            numbers, tags = [lock.delivery_id for lock in locks], [lock.delivery_tag for lock in locks]
+            state, frame = states[operation], encoded[operation]
+            now, within, count = time.monotonic(), answer_within(), len(locks)
+            until, latest = now + within, now + _LONGEST * within
+            limiter.began(count)
+            limiter.waiting += 1
+            return _Waiting(index, numbers, tags, state, frame, now, until, latest, count, limiter, self._confirmed)
 
-        confirmed = self._confirmed
         try:
             while True:
                 # In two writes: the service settles the second half while the answers to the first are read.
@@ -257,64 +263,37 @@ class LinkSettling:
         return error
 
     def _end(self, part: _Waiting) -> None:
-        part.end()
+        part.limiter.waiting -= 1
         self._waiting.pop(part.index, None)
         for number in part.numbers:
             self._link._pending_dispositions.pop(number, None)
 
 
+@dataclass(slots=True, eq=False)
 class _Waiting:
     """A part that waits for its confirmation."""
 
-    __slots__ = (
-        "_confirmed",
-        "_limiter",
-        "_since",
-        "encoded",
-        "index",
-        "latest",
-        "left",
-        "numbers",
-        "state",
-        "tags",
-        "until",
-    )
-
-    def __init__(
-        self,
-        index: int,
-        locks: Sequence[ReceivedLock],
-        state: Any,
-        encoded: bytes,
-        answer_within: float,
-        limiter: Limiter,
-        confirmed: list[int],
-    ) -> None:
-        self.index = index
-        self.state, self.encoded = state, encoded
-        self.numbers = [lock.delivery_id for lock in locks]
-        self.tags = [lock.delivery_tag for lock in locks]
-        self._since = time.monotonic()
-        self.until = self._since + answer_within
-        self.latest = self._since + _LONGEST * answer_within
-        self.left = len(self.numbers)
-        self._limiter = limiter
-        self._confirmed = confirmed
-        limiter.began(self.left)
-        limiter.waiting += 1
-
-    def end(self) -> None:
-        self._limiter.waiting -= 1
+    index: int
+    numbers: list[int]
+    tags: list[bytes | None]
+    state: Any
+    encoded: bytes
+    since: float
+    until: float
+    latest: float
+    left: int
+    limiter: Limiter
+    confirmed: list[int]
 
     def confirm_one(self) -> None:
-        self._limiter.heard_at = now = time.monotonic()
+        self.limiter.heard_at = now = time.monotonic()
         self.left -= 1
         if not self.left:
-            self._limiter.answered(now - self._since)
-            self._confirmed.append(self.index)
+            self.limiter.answered(now - self.since)
+            self.confirmed.append(self.index)
 
 
-async def _confirm(link: ReceiverLink, frame: Frame) -> None:
+async def _confirm(link: Link, frame: Frame) -> None:
     """Note what the service confirms, as the SDK's method does, which walks all that waits for its confirmation."""
     if frame[_FRAME_ROLE] or not frame[_FRAME_SETTLED]:  # of the receiver's own role, or no confirmation
         return

@@ -35,7 +35,6 @@ from sbnotebook.settlement.sdk.protocol import (
     AMQPTypes,
     CbsAuthState,
     Frame,
-    Handler,
     LinkState,
     constants,
     create_authentication,
@@ -101,7 +100,7 @@ class TransactionLine:
     """
 
     def __init__(self, browser: Browser, sender: ServiceBusSender, via: ServiceBusSender | None = None) -> None:
-        self._parts = private(browser)
+        self._parts: Any = private(browser)
         self._sender = sender
         self._via = via
         self._txn_id: bytes | None = None
@@ -149,7 +148,7 @@ class TransactionLine:
 
     async def close(self) -> None:
         """Close the connection, which rolls back a transaction that is open."""
-        handler: Handler | None = self._parts._handler
+        handler = self._parts._handler
         line = None if handler is None or handler._connection is None else handler._connection._transport
         try:
             await self._parts._close_handler()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.lowlevel
@@ -48,14 +48,6 @@ class DeliveryMethod:
     withhold: Withhold | None = None
 
 
-class SendOptions(TypedDict, total=False):
-    max_in_flight: InFlight
-    batch_size: int | None
-    pace: Pace | None
-    progress: Progress | None
-    tally: Tally | None
-
-
 _MAX_BATCH_COUNT: Final = 1000
 _MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
 """Bytes in flight at once; a larger message is sent alone."""
@@ -88,12 +80,12 @@ async def send_many(
     messages: Iterable[Message | EncodedRows],
     *,
     withhold: Withhold | None = None,
-    **options: Unpack[SendOptions],
+    **options: Any,
 ) -> Report:
     """Send messages and wait for the confirmation of each.
 
     Messages of one session or partition key are sent in their order, one transfer at a time. A message that is larger
-    than a batch may be is sent alone if the entity takes it.
+    than a batch may be is sent alone if the entity takes it. The options are those of :func:`deliver_many`.
     """
     return await deliver_many(pool, messages, replace(_SEND, withhold=withhold), **options)
 

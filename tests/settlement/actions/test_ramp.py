@@ -76,7 +76,7 @@ async def until_left(namespace: AsyncNamespace, address: str, count: int) -> Non
 
 
 async def applied(plan: Plan, ramp: Ramp = FEW) -> RampReport:
-    report = await plan.apply_ramp(ramp)
+    report = await plan.apply(ramp=ramp)
     assert isinstance(report, RampReport)
     return report
 
@@ -90,7 +90,7 @@ async def test_others_follow_when_all_canaries_are_consumed(namespace: AsyncName
     decision = Resubmit(to=EntityAddress(name), atomic=atomic)
     async with consuming(namespace, name, lambda _: Complete()):
         plan = namespace.entity(f"{name}/$dlq").plan_resubmit(letters, decision)
-        report = await plan.apply_ramp(FEW, progress=done.append, seen=seen.append)
+        report = await plan.apply(ramp=FEW, progress=done.append, seen=seen.append)
     assert [outcome.status for outcome in report] == [SETTLED] * 8
     assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in letters]
     assert isinstance(report, RampReport)
@@ -131,7 +131,7 @@ async def test_a_ramp_grows_and_stops_at_the_share_that_came_back(namespace: Asy
         return DeadLetter("Bad") if message.application_properties["OriginalMessageId"] == "m4" else Complete()
 
     async with consuming(namespace, "growing", decide):
-        report = await plan.apply_ramp(Ramp((1, 2, 5, 100), timedelta(seconds=30), 0.2), seen=seen.append)
+        report = await plan.apply(ramp=Ramp((1, 2, 5, 100), timedelta(seconds=30), 0.2), seen=seen.append)
     assert isinstance(report, RampReport)
     assert [outcome.status for outcome in report] == [SETTLED] * 8 + [SKIPPED] * 4
     assert report.steps[:2] == (RampStep(1, 1), RampStep(2, 2))
@@ -143,7 +143,7 @@ async def test_a_ramp_grows_and_stops_at_the_share_that_came_back(namespace: Asy
     assert [letter.message_id for letter in left] == ["m8", "m9", "m10", "m11"]
     # Below the limit, it continues to the end; a ramp longer than the plan ends with it.
     async with consuming(namespace, "growing", decide):
-        report = await plan_of(namespace, "growing", left).apply_ramp(Ramp((1, 50), timedelta(seconds=30)))
+        report = await plan_of(namespace, "growing", left).apply(ramp=Ramp((1, 50), timedelta(seconds=30)))
     assert report.counts == {SETTLED: 4}
     assert str(report).endswith("; ramp: 1 sent, 1 consumed → 3 sent, 3 consumed")
 
@@ -153,7 +153,7 @@ async def test_others_follow_within_the_allowed_number(namespace: AsyncNamespace
     bad, seen = iter([True]), list[Sequence[RampStep]]()
     plan = plan_of(namespace, "tolerated", letters)
     async with consuming(namespace, "tolerated", lambda _: DeadLetter("Bad") if next(bad, False) else Complete()):
-        report = await plan.apply_ramp(Ramp((3,), timedelta(seconds=30), 0.5), seen=seen.append)
+        report = await plan.apply(ramp=Ramp((3,), timedelta(seconds=30), 0.5), seen=seen.append)
     assert isinstance(report, RampReport)
     assert report.ok
     assert seen[-1] == report.steps == (RampStep(3, 2, 1),)
@@ -170,7 +170,7 @@ async def test_a_clone_that_a_last_peek_misses_is_looked_for_again(
     def seen(_: object) -> None:
         faults.empty_peeks = 0  # it shows its messages again
 
-    apply = partial(plan.apply_ramp, Ramp((1,), timedelta(minutes=1)), seen=seen)
+    apply = partial(plan.apply, ramp=Ramp((1,), timedelta(minutes=1)), seen=seen)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(append_to, reports, apply)
         await until_left(namespace_by_hand, "missed/$dlq", 2)
@@ -193,7 +193,7 @@ async def test_each_kind_of_fate_is_told_where_they_differ(
     letters = await dead_letters(namespace_by_hand, "mixer", 4)
     plan, reports = plan_of(namespace_by_hand, "mixer", letters, "mixed"), list[Report]()
 
-    apply = partial(plan.apply_ramp, Ramp((3,), timedelta(minutes=1), 0.5))
+    apply = partial(plan.apply, ramp=Ramp((3,), timedelta(minutes=1), 0.5))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(append_to, reports, apply)
         await until_left(namespace_by_hand, "mixer/$dlq", 1)
@@ -268,7 +268,7 @@ async def test_a_destination_that_goes_before_the_others_is_told(
     report = Report()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(settle_first, own.entity("going"), Complete())
-        report = await plan_of(own, "goer", letters, "going").apply_ramp(Ramp((1,)), seen=seen)
+        report = await plan_of(own, "goer", letters, "going").apply(ramp=Ramp((1,)), seen=seen)
     assert [outcome.status for outcome in report] == [SETTLED, SKIPPED, SKIPPED]
     assert isinstance(report, RampReport)
     assert (report.stopped or "").startswith("Not attempted: There is no queue or topic 'going'")
@@ -316,7 +316,7 @@ async def test_a_cancelled_ramp_reports_what_was_sent(namespace: AsyncNamespace)
     letters = await dead_letters(namespace, "cancelled", 5)
     with Watch() as watch:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(plan_of(namespace, "cancelled", letters).apply_ramp, Ramp((2,)))
+            tasks.start_soon(partial(plan_of(namespace, "cancelled", letters).apply, ramp=Ramp((2,))))
             await until(lambda: watch.report.settled == 2)
             tasks.cancel_scope.cancel()
     assert [outcome.status for outcome in watch.report] == [SETTLED] * 2 + [SKIPPED] * 3
@@ -374,5 +374,5 @@ async def test_ramp_refuses_other_plans_and_numbers(namespace: AsyncNamespace) -
     letters = await dead_letters(namespace, "refusing", 1)
     plan = await namespace.entity("refusing/$dlq").pick(letters, Complete())
     with pytest.raises(DecisionError, match="goes with a resubmit"):
-        await plan.apply_ramp(Ramp((1,)))
-    assert len(await plan_of(namespace, "refusing", []).apply_ramp(Ramp((1,)), Limits(rate=1))) == 0
+        await plan.apply(ramp=Ramp((1,)))
+    assert len(await plan_of(namespace, "refusing", []).apply(Limits(rate=1), ramp=Ramp((1,)))) == 0

@@ -18,7 +18,7 @@ from tests.filled_queues import filled_queue
 from tests.settlement.namespaces import archive_in
 from tests.settlement.waiting import until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Receive-and-delete removes")]
+pytestmark = pytest.mark.anyio
 
 
 def bodies(messages: list[PeekedMessage]) -> list[int]:

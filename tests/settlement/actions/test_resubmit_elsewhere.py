@@ -101,7 +101,7 @@ async def test_a_first_message_is_watched_in_the_other_namespace(
 ) -> None:
     letters = await dead_letters(namespace, "trying", 2)
     plan = namespace.entity("trying/$dlq").plan_resubmit(letters, TO, to_namespace=other)
-    report = await plan.apply_ramp(Ramp((1,), timedelta(seconds=1)))
+    report = await plan.apply(ramp=Ramp((1,), timedelta(seconds=1)))
     assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.SKIPPED]
     assert "1 of 1 still waits" in (report[1].description or "")
 

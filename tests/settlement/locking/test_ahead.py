@@ -25,7 +25,7 @@ def ahead_in(queue: AsyncEntity, search: Search) -> LockedAhead:
 
 
 def ahead_batch(queue: AsyncEntity) -> LockedBatch:
-    return queue.batch_of(Complete.verb, renew_for=timedelta(hours=1))
+    return queue.batch(renew_for=timedelta(hours=1))
 
 
 async def settle(ahead: LockedAhead, decision: Decision, messages: Sequence[LockedMessage]) -> Report:

@@ -42,7 +42,7 @@ def numbers(messages: Iterable[LockedMessage]) -> set[int]:
 
 async def test_messages_have_numbers_times_and_sizes(queue: AsyncEntity) -> None:
     whole = {message.sequence_number: message for message in await queue.peek()}
-    async with queue.batch(recorded=False, keep_bodies=False) as batch:
+    async with queue.batch(archived=False, journalled=False, keep_bodies=False) as batch:
         held = await batch.receive(COUNT)
         assert numbers(held) == whole.keys()
         assert {message.body for message in held} == {b""}
@@ -54,7 +54,7 @@ async def test_messages_have_numbers_times_and_sizes(queue: AsyncEntity) -> None
 
 
 async def test_many_messages_are_completed_by_few_requests(queue: AsyncEntity, emulator: RunningEmulator) -> None:
-    async with queue.batch(recorded=False, keep_bodies=False) as batch:
+    async with queue.batch(archived=False, journalled=False, keep_bodies=False) as batch:
         held = await batch.receive(COUNT)
         emulator.faults.entity("orders").drop_after_nth = 4  # the fourth settlement would lose its answer
         assert of(await batch.settle(Complete(), held), SETTLED) == numbers(held)
@@ -65,7 +65,7 @@ async def test_few_requests_complete_many_partitions(own: AsyncNamespace, emulat
     emulator.create_queue("parted", QueueOptions(enable_partitioning=True))
     queue = own.entity("parted")
     assert (await queue.send(Message(partition_key=f"k{n}") for n in range(COUNT))).ok
-    async with queue.batch(recorded=False, keep_bodies=False) as batch:
+    async with queue.batch(archived=False, journalled=False, keep_bodies=False) as batch:
         held = await batch.receive(COUNT)
         partitions = len({partition_of(message.sequence_number) for message in held})
         assert partitions > 2
@@ -79,7 +79,7 @@ async def test_messages_are_completed_over_their_link_if_refused(
     queue: AsyncEntity, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, busy: int
 ) -> None:
     monkeypatch.setattr(settle, "_PAUSES", (0.1, 0.1))
-    async with queue.batch(recorded=False, keep_bodies=False) as batch:
+    async with queue.batch(archived=False, journalled=False, keep_bodies=False) as batch:
         held = await batch.receive(100)
         assert (await queue.plan_by_token(Abandon(), held[:10]).apply()).ok
         emulator.faults.entity("orders").server_busy = busy  # one request, and two times its parts of 20
@@ -94,7 +94,7 @@ async def test_refused_request_to_complete_many_hides_no_outcome(
     queue: AsyncEntity, emulator: RunningEmulator, refused: str
 ) -> None:
     emulator.faults.entity("orders").refused_tokens = refused
-    async with queue.batch(recorded=False, keep_bodies=False) as batch:
+    async with queue.batch(archived=False, journalled=False, keep_bodies=False) as batch:
         held = await batch.receive(100)
         assert (await queue.plan_by_token(Complete(), held[:10]).apply()).ok
         assert (await queue.plan_by_token(Abandon(), held[10:20]).apply()).ok
@@ -106,7 +106,7 @@ async def test_refused_request_to_complete_many_hides_no_outcome(
 
 
 async def test_lost_connection_leaves_the_rest_to_complete(queue: AsyncEntity, emulator: RunningEmulator) -> None:
-    async with queue.batch(recorded=False, keep_bodies=False) as batch:
+    async with queue.batch(archived=False, journalled=False, keep_bodies=False) as batch:
         held = await batch.receive(COUNT)
         emulator.faults.entity("orders").drop_before_nth = 2
         outcomes = await batch.settle(Complete(), held)

@@ -75,20 +75,20 @@ async def test_a_subscription_has_sessions_too(namespace: AsyncNamespace, shared
     assert (await namespace.entity("news").send([Message(session_id="a")])).ok
     subscription = namespace.entity("news/subscriptions/all")
     assert await subscription.sessions() == ["a"]
-    async with subscription.next_session(max_wait=5) as session:
+    async with subscription.session(None, max_wait=5) as session:
         assert session.session_id == "a"
         assert (await session.settle(Complete(), await session.receive(1))).ok
 
 
 async def test_the_next_session_and_a_named_one_are_held_alone(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "alone", session_messages("ab"), requires_session=True)
-    async with queue.session("a") as named, queue.next_session(max_wait=5) as following:
+    async with queue.session("a") as named, queue.session(None, max_wait=5) as following:
         assert (named.session_id, following.session_id) == ("a", "b")
         with pytest.raises(SessionCannotBeLockedError):
             async with queue.session("a"):
                 pytest.fail("two hold it")
         with pytest.raises(OperationTimeoutError):
-            async with queue.next_session(max_wait=1):
+            async with queue.session(None, max_wait=1):
                 pytest.fail("there is none")
     async with queue.session("a") as again:
         assert again.session_id == "a"
