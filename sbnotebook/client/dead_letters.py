@@ -16,9 +16,10 @@ from sbnotebook.analysis import tables
 from sbnotebook.analysis.exports import write_text
 from sbnotebook.analysis.groups import CauseReader, Group, group_by_cause
 from sbnotebook.analysis.shown import ShownRows, Table, without_empty
+from sbnotebook.client.dead_letter_looks import DeadLetterLook, look_at_dead_letters
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement import DeadLetterLook, Resources, look_at_dead_letters
+from sbnotebook.settlement import AsyncNamespace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,7 +198,7 @@ class DeadLetters(ShownRows[DeadLetterQueue]):
 
 
 async def look_at(
-    namespace: Resources, entities: Sequence[EntityAddress] | None, sample: int, now: datetime | None = None
+    namespace: AsyncNamespace, entities: Sequence[EntityAddress] | None, sample: int, now: datetime | None = None
 ) -> DeadLetters:
     """Look at dead-letter queues, and group their samples by cause.
 

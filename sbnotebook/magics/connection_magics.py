@@ -11,12 +11,13 @@ from IPython.display import display
 
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client import Namespace
+from sbnotebook.client.dead_letter_looks import choose_entities
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement import EntityCounts, Hidden, choose_entities
+from sbnotebook.settlement import EntityCounts, Hidden
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
 _NO_ENTITIES: Final = "There are no entities in this namespace: %sb_create queue orders creates a queue."

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.connecting.failures import Failure, explained
     from sbnotebook.settlement.connecting.sign_in import sign_in
     from sbnotebook.settlement.costs import Cost
-    from sbnotebook.settlement.dead_letters import DeadLetterLook, choose_entities, look_at_dead_letters
     from sbnotebook.settlement.entity import AsyncEntity
     from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
     from sbnotebook.settlement.locking.by_number import DeferredDeleter
@@ -54,7 +53,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState, archive_of
     from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
     from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
-    from sbnotebook.settlement.memory.notes import AssistantCalls, Resubmitted
+    from sbnotebook.settlement.memory.notes import AssistantCalls, Look, Resubmitted
     from sbnotebook.settlement.namespace import AsyncNamespace
     from sbnotebook.settlement.pace import InFlight, Pause, transfers_in_flight
     from sbnotebook.settlement.parallel import in_parallel
@@ -123,7 +122,6 @@ _NAMES: Final = {
     "connecting.failures": ("Failure", "explained"),
     "connecting.sign_in": ("sign_in",),
     "costs": ("Cost",),
-    "dead_letters": ("DeadLetterLook", "choose_entities", "look_at_dead_letters"),
     "entity": ("AsyncEntity",),
     "locking.ahead": ("DEFAULT_MAX_HELD",),
     "locking.by_number": ("DeferredDeleter",),
@@ -134,7 +132,7 @@ _NAMES: Final = {
     "memory.archive": ("Archive", "ArchiveState", "ArchivedCount", "archive_of"),
     "memory.deferral_ledger": ("DeferralEntry",),
     "memory.journal": ("Journal", "ResubmitEntry", "ResubmitState"),
-    "memory.notes": ("AssistantCalls", "Resubmitted"),
+    "memory.notes": ("AssistantCalls", "Look", "Resubmitted"),
     "namespace": ("AsyncNamespace",),
     "pace": ("InFlight", "Pause", "transfers_in_flight"),
     "parallel": ("in_parallel",),

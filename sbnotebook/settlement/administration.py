@@ -50,6 +50,12 @@ _RECEIVING: Final = (
 _FILTERED: Final = ("dead_lettering_on_filter_evaluation_exceptions",)
 _TARGETS: Final = ("forward_to", "forward_dead_lettered_messages_to")
 _DEFAULT_RULE: Final = "$Default"
+_COUNTS: Final = {
+    "active": "active_message_count",
+    "scheduled": "scheduled_message_count",
+    "dead_letter": "dead_letter_message_count",
+    "transfer_dead_letter": "transfer_dead_letter_message_count",
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -162,17 +168,20 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
     async with connection.administration_client() as client, explaining(connection):
 
         async def queues() -> list[EntityCounts]:
-            return [_queue(counts) async for counts in client.list_queues_runtime_properties()]
+            found = client.list_queues_runtime_properties()
+            return [_counts_of("queue", EntityAddress(each.name), each) async for each in found]
 
         async def all_topics() -> list[EntityCounts]:
-            return [_topic(topic) async for topic in client.list_topics_runtime_properties()]
+            found = client.list_topics_runtime_properties()
+            return [_counts_of("topic", EntityAddress(each.name), each) async for each in found]
 
         async def with_subscriptions(topic: EntityCounts) -> list[EntityCounts]:
             name = topic.address.name
             if wanted is not None and name.casefold() not in wanted:
                 return [topic]
-            subscriptions = client.list_subscriptions_runtime_properties(name)
-            return [topic, *[_subscription(name, counts) async for counts in subscriptions]]
+            found = client.list_subscriptions_runtime_properties(name)
+            own = [_counts_of("subscription", EntityAddress(name, each.name), each) async for each in found]
+            return [topic, *own]
 
         found, listed = await in_parallel(lambda ask: ask(), (queues, all_topics), _AT_ONCE)
         found.sort(key=_name)
@@ -191,15 +200,13 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     async with connection.administration_client() as client:
         for address in addresses:
             async with explaining(connection, address):
-                found.append(await _counts(client, address))
+                if address.subscription is None:
+                    counts: Any = await client.get_queue_runtime_properties(address.name)
+                    found.append(_counts_of("queue", EntityAddress(counts.name), counts))
+                else:
+                    counts = await client.get_subscription_runtime_properties(address.name, address.subscription)
+                    found.append(_counts_of("subscription", EntityAddress(address.name, counts.name), counts))
     return found
-
-
-async def _counts(client: ServiceBusAdministrationClient, address: EntityAddress) -> EntityCounts:
-    if address.subscription is None:
-        return _queue(await client.get_queue_runtime_properties(address.name))
-    counts = await client.get_subscription_runtime_properties(address.name, address.subscription)
-    return _subscription(address.name, counts)
 
 
 async def namespace_tier(connection: Connection) -> str:
@@ -265,35 +272,10 @@ def _detail(error: AzureError) -> str:
     return scrub(_NOISE.sub("", " ".join((found[1] if found else text.partition("\n")[0]).split())).rstrip(". "), 500)
 
 
-def _queue(counts: Any) -> EntityCounts:
-    return EntityCounts(
-        address=EntityAddress(counts.name),
-        kind="queue",
-        active=counts.active_message_count,
-        scheduled=counts.scheduled_message_count,
-        dead_letter=counts.dead_letter_message_count,
-        transfer_dead_letter=counts.transfer_dead_letter_message_count,
-        size_bytes=counts.size_in_bytes,
-    )
-
-
-def _topic(counts: Any) -> EntityCounts:
-    return EntityCounts(
-        address=EntityAddress(counts.name),
-        kind="topic",
-        scheduled=counts.scheduled_message_count,
-        size_bytes=counts.size_in_bytes,
-    )
-
-
-def _subscription(topic: str, counts: Any) -> EntityCounts:
-    return EntityCounts(
-        address=EntityAddress(topic, counts.name),
-        kind="subscription",
-        active=counts.active_message_count,
-        dead_letter=counts.dead_letter_message_count,
-        transfer_dead_letter=counts.transfer_dead_letter_message_count,
-    )
+def _counts_of(kind: str, address: EntityAddress, counts: Any) -> EntityCounts:
+    """Return what the SDK says of one entity; each kind has some of the counts only."""
+    numbers = {ours: getattr(counts, theirs, 0) for ours, theirs in _COUNTS.items()}
+    return EntityCounts(address, kind, **numbers, size_bytes=getattr(counts, "size_in_bytes", None))
 
 
 async def replicate_entities(source: Connection, target: Connection, names: Iterable[str]) -> None:

@@ -91,16 +91,7 @@ class AsyncEntity(Place):
         return await plan.apply(Limits(max_in_flight, rate), progress)
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
-        """Return a plan to settle messages that are held.
-
-        Args:
-            batch: the open batch that holds them.
-            decision: complete, abandon, dead-letter, defer or release.
-            messages: which ones, all that are held by default.
-
-        Raises:
-            DecisionError: the decision is not possible here.
-        """
+        """Return a plan to settle or release messages that an open batch holds, by default all."""
         check_decision(decision, self.address)
         chosen = tuple(batch.messages if messages is None else messages)
 
@@ -119,13 +110,7 @@ class AsyncEntity(Place):
     ) -> Plan:
         """Return a plan to remove current messages; without an archive, Service Bus removes all old ones itself.
 
-        Args:
-            only: returns the meant ones of some messages; None for all.
-            before: messages that were enqueued before then; a duration counts back from now.
-            to_sequence_number: messages up to this number, included.
-            state: only messages in this state.
-            archived: whether to keep them in the local archive.
-            progress: told of the messages that were peeked.
+        ``only`` returns the meant ones of some messages; ``before`` is a time, or a duration back from now.
         """
         chosen = Chosen(only, before, to_sequence_number, state)
         return await plan_purge(self, chosen, archived=archived, progress=progress)
@@ -139,15 +124,7 @@ class AsyncEntity(Place):
         max_messages: int | None = None,
         progress: Progress | None = None,
     ) -> Plan:
-        """Return a plan to defer the current active messages.
-
-        Args:
-            only: returns the meant ones of some messages; None for all.
-            before: messages that were enqueued before then; a duration counts back from now.
-            to_sequence_number: messages up to this number, included.
-            max_messages: at most this many.
-            progress: told of the messages that were peeked.
-        """
+        """Return a plan to defer the current active messages, which are chosen as by :meth:`purge`."""
         chosen = Chosen(only, before, to_sequence_number, MessageState.ACTIVE, max_messages)
         return await plan_sweep(self, Defer(), chosen, progress=progress)
 
@@ -156,15 +133,9 @@ class AsyncEntity(Place):
         return await self.peek(max_messages, state=MessageState.SCHEDULED)
 
     def processing(self, function: AnyFunction, **options: Any) -> Processing:
-        """Return a run that consumes messages with a function: ``run()`` begins it.
+        """Return a run that consumes messages with a function, in threads unless it is async: ``run()`` begins it.
 
-        Args:
-            function: the work; an ordinary function runs in threads, an async one on this loop.
-            options: see :class:`sbnotebook.settlement.processing.run.Options`.
-
-        Raises:
-            ConfigurationError: a number that cannot be.
-            DecisionError: the policy cannot be carried out here.
+        The options are those of :class:`sbnotebook.settlement.processing.run.Options`.
         """
         return Processing(self, function, Options(**options))
 

@@ -45,11 +45,7 @@ class AsyncNamespace(Resources):
         await self.close()
 
     def entity(self, address: str | EntityAddress) -> AsyncEntity:
-        """Return a queue, topic, subscription or sub-queue by its address. This sends no request.
-
-        Raises:
-            InvalidEntityAddressError: the text is not an address.
-        """
+        """Return a queue, topic, subscription or sub-queue by its address. This sends no request."""
         return AsyncEntity(self, EntityAddress.parse(address))
 
     async def entities(self, topics: Collection[str] | None = None) -> list[administration.EntityCounts]:
@@ -95,15 +91,11 @@ class AsyncNamespace(Resources):
         max_wait: float = 0.0,
         others: Iterable[Resources] = (),
     ) -> list[Plan]:
-        """Return plans to finish interrupted resubmits, one for each entity with originals.
+        """Return plans to finish interrupted resubmits, one for each entity with originals, or for one entity.
 
-        Args:
-            entity: only originals of this one, None for all.
-            resend_unknown: send again also what may have arrived and been consumed.
-            max_wait: seconds to wait for originals that are still locked.
-            others: namespaces to which clones may have been sent.
-
-        See :func:`sbnotebook.settlement.actions.resume.plan_resume`.
+        With ``resend_unknown`` they send again also what may have arrived and been consumed, and with ``max_wait``
+        they wait for originals that are still locked. Clones may have been sent to other namespaces, which are given
+        then. See :func:`sbnotebook.settlement.actions.resume.plan_resume`.
         """
         only = EntityAddress.parse(entity) if entity is not None else None
         entries = await anyio.to_thread.run_sync(self.journal.unfinished, await anyio.to_thread.run_sync(self.identity))

@@ -84,13 +84,10 @@ class Peeker:
         payloads: list[bytes] = []
         async with self._busy:  # only one task may open the browser
             for _ in range(attempts):
-                payloads = await self._peek(first, count, session_id)
+                payloads = await management.peek_payloads(self._warm_browser(), first, count, session_id)
                 if payloads:
                     break
         return Page(self.address, first, payloads)
-
-    def _peek(self, first: int, count: int, session_id: str | None) -> Awaitable[list[bytes]]:
-        return management.peek_payloads(self._warm_browser(), first, count, session_id)
 
     def _warm_browser(self) -> management.Browser:
         if self._browser is None:

@@ -9,7 +9,7 @@ from typing import Any
 from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
-from sbnotebook.settlement.locking.sessions import SessionBatch, session_ids
+from sbnotebook.settlement.locking.sessions import SessionBatch, refuse_sub_queue
 from sbnotebook.settlement.peek import PeekCursor, Peeker
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.resources import Resources
@@ -37,14 +37,10 @@ class Place:
         gives_back: bool = True,
         **details: Any,
     ) -> Plan:
-        """Return a plan that is carried out by one run.
+        """Return a plan whose messages ``work`` takes through their steps, in one run.
 
-        Args:
-            decision: the action.
-            messages: the messages of the plan.
-            work: takes the messages of the run through their steps.
-            gives_back: whether it locks messages to reach others, so that its report has how they were given back.
-            details: further fields of the plan.
+        With ``gives_back`` it locks messages to reach others, and its report has how these were given back. The details
+        are further fields of the plan.
         """
 
         def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
@@ -105,11 +101,11 @@ class Place:
     # ---------------------------------------------------------------- sessions
 
     async def sessions(self, *, updated_after: datetime | None = None) -> list[str]:
-        """List the sessions that have active messages or a state.
-
-        See :func:`sbnotebook.settlement.locking.sessions.session_ids`.
-        """
-        return await session_ids(self.namespace.connection, self.address, updated_after=updated_after)
+        """List the sessions that have active messages or a state, in the order of Service Bus."""
+        refuse_sub_queue(self.address)
+        found = self.namespace.connection.browser(self.address).list_sessions(state_updated_after=updated_after)
+        # The list may change while the service reads it page by page, so a session may appear twice.
+        return list(dict.fromkeys([session_id async for session_id in found]))
 
     def session(
         self,

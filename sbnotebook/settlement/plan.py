@@ -222,30 +222,18 @@ class ApplyOnce:
         self._begun = threading.Lock()
 
     def check(self) -> None:
-        """Refuse a plan that was applied.
-
-        Raises:
-            DecisionError: it was.
-        """
+        """Raise a DecisionError if the plan was applied."""
         if self._begun.locked():
             raise DecisionError(_APPLIED)
 
     def begin(self) -> None:
-        """Note that the plan is applied.
-
-        Raises:
-            DecisionError: it was applied before.
-        """
+        """Note that the plan is applied; raise a DecisionError if it was applied before."""
         if not self._begun.acquire(blocking=False):
             raise DecisionError(_APPLIED)
 
     @contextmanager
     def applying(self) -> Generator[None]:
-        """Apply the plan in a block; if the block fails before it did anything, the plan can be applied again.
-
-        Raises:
-            DecisionError: the plan was applied.
-        """
+        """Apply the plan in a block; if the block fails before it did anything, the plan can be applied again."""
         self.begin()
         watch = Watch()
         try:
@@ -304,11 +292,7 @@ class Plan:
         return f"{verb} {what} {direction} {self.entity}{more}{self.on}{to}?"
 
     def preview(self, rows: int = 5) -> Preview:
-        """Return what applying would do, without doing it.
-
-        Args:
-            rows: how many messages are shown, and edited to show the changes.
-        """
+        """Return what applying would do, without doing it, with the first messages and their changes."""
         preview = self._described(rows) if self.describe is None else self.describe(rows)
         time = self.speeds.estimate(self._kind, self._count) if self.speeds else ""
         cost = self._operations(preview)
@@ -357,11 +341,7 @@ class Plan:
         return report
 
     def check_ramp(self) -> CarryOutWithRamp:
-        """Return what carries the plan out with a ramp.
-
-        Raises:
-            DecisionError: the plan sends no clones.
-        """
+        """Return what carries the plan out with a ramp; raise a DecisionError if it sends no clones."""
         if self.with_ramp is None:
             raise DecisionError(
                 f"A ramp goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} without."
@@ -369,13 +349,7 @@ class Plan:
         return self.with_ramp
 
     def note(self, report: Report, limits: Limits, seconds: float) -> None:
-        """Remember the speed of a run of this plan, for the previews of later ones.
-
-        Args:
-            report: of the run.
-            limits: of the run; with a rate or a used pause, its speed says nothing.
-            seconds: from its start to its end.
-        """
+        """Remember the speed of a run of this plan for later previews; with a rate or a used pause, it says nothing."""
         is_free = limits.rate is None and not (limits.pause and limits.pause.was_used)
         if self.speeds is not None and is_free and report.settled == len(report):
             self.speeds.note(self._kind, self._count or len(report), seconds)

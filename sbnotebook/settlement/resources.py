@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
@@ -21,7 +22,19 @@ from sbnotebook.settlement.memory.journal import Journal
 from sbnotebook.settlement.memory.notes import AssistantCalls, Notes
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.waits import Waits
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Seconds that the actions of a namespace wait. The defaults fit Azure; a test on an emulator needs less."""
+
+    silence: float = 2.0
+    held: float = 60.0
+    first_pause: float = 0.5
+    longest_pause: float = 8.0
+    first_look: float = 1.0
+    longest_look: float = 5.0
+    idle_session: float = 1.0
 
 
 class Resources:
@@ -84,7 +97,9 @@ class Resources:
     async def require_room(self, messages: Iterable[ReceivedMessage]) -> None:
         """Refuse to remove messages that the archive has no room for."""
         if self.archive is not None:
-            await anyio.to_thread.run_sync(_require_room, self.archive, messages)
+            await anyio.to_thread.run_sync(
+                lambda archive: archive.require_room(sum(map(room_of, messages))), self.archive
+            )
 
     def records(
         self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
@@ -136,7 +151,3 @@ class Resources:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.host}>"
-
-
-def _require_room(archive: Archive, messages: Iterable[ReceivedMessage]) -> None:
-    archive.require_room(sum(map(room_of, messages)))

@@ -40,12 +40,9 @@ class SequenceNumbers:
 
     @classmethod
     def of(cls, entity: Place, *, first: int = 1, patience: float = 0.0) -> Self:
-        """Return the numbers of an entity, which peeks one message at a time.
+        """Return the numbers of an entity from ``first`` on, which peeks one message at a time.
 
-        Args:
-            entity: the queue, subscription or sub-queue.
-            first: leaves lower numbers out.
-            patience: seconds to ask again while Service Bus does not answer.
+        While Service Bus does not answer, it is asked again for ``patience`` seconds.
         """
 
         async def next_number(number: int) -> int | None:
@@ -60,10 +57,9 @@ class SequenceNumbers:
         return [(first, await self.last(first, end_of_partition(partition))) for partition, first in firsts]
 
     async def lasts(self, known: Mapping[int, int] = _NOTHING) -> dict[int, int]:
-        """Return the last number that has a message, by partition; partitions without messages are left out.
+        """Return the last number that has a message, by partition, without partitions that have no messages.
 
-        Args:
-            known: last numbers of an earlier call, by partition: only greater ones are looked for.
+        With the last numbers of an earlier call, only greater ones are looked for.
         """
         lasts = dict(known)
         async for partition, first in self.firsts(known):
@@ -92,12 +88,9 @@ class SequenceNumbers:
             first = await self.next(last + 1) if last < _LARGEST else None
 
     async def last(self, first: int, end: int, step: int = _FIRST_STEP) -> int:
-        """Return the last number up to ``end`` that has a message.
+        """Return the last number up to ``end`` that has a message; ``first`` has one.
 
-        Args:
-            first: a number that has one.
-            end: the greatest number that counts.
-            step: how far beyond ``first`` the search looks at first; steps grow, then halve.
+        The search looks ``step`` beyond it at first; steps grow, then halve.
         """
         low, high = first, end + 1
         while high - low > 1:

@@ -10,8 +10,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.settle import Settling
-from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.waits import Waits
+from sbnotebook.settlement.resources import Resources, Waits
 from sbnotebook.testing.clock import HandClock
 from tests.settlement.namespaces import namespace_of
 from tests.settlement.proxy import Proxy

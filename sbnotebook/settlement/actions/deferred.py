@@ -143,12 +143,8 @@ async def settle_deferred(
 ) -> Report:
     """Settle deferred messages of which only the numbers are known, each as it was decided.
 
-    Args:
-        place: the entity.
-        decisions: complete, dead-letter or abandon, by sequence number.
-        max_in_flight: settlements that wait for their answer at once.
-        archived: False where completed messages are removed for good.
-        journalled: False where this machine's journal is not to know of it.
+    With ``archived`` False, completed messages are removed for good. With ``journalled`` False, this machine's
+    journal does not know of it.
     """
     for decision in set(decisions.values()):
         check_decision(decision, place.address, deferred=True)

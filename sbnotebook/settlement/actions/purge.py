@@ -55,13 +55,7 @@ _PARTITIONS: Final = "it has partitions, for which Service Bus does not support 
 
 
 class _Known(NamedTuple):
-    """The facts about an entity that decide how it is purged.
-
-    Args:
-        total: number of its messages; None where that is not known.
-        most: messages that a request removes at most.
-        refusal: why Service Bus would not remove its messages by their age, in words; None where it would.
-    """
+    """The facts about an entity that decide how it is purged; ``refusal`` is why Service Bus would not do it by age."""
 
     total: int | None = None
     most: int = _MOST

@@ -78,7 +78,7 @@ async def apply_with_ramp(
     A batch follows only if the fate of each clone before it is known. Meanwhile, its messages are not locked.
     """
     trial = _Trial(place, plan, ramp, limits, progress)
-    return await trial.run(to_namespace, seen or _unseen)
+    return await trial.run(to_namespace, seen or (lambda _steps: None))
 
 
 class _Trial:
@@ -238,10 +238,6 @@ class _Trial:
         if not sent and not failed and not unsure:
             why.append("no message of the batch was there to be sent")
         return f"Not attempted: {'; '.join(why)}. {_AGAIN}" if why else None
-
-
-def _unseen(_steps: Sequence[RampStep]) -> None:
-    """Do nothing with progress that no caller watches."""
 
 
 def _is_sent(message: ReceivedMessage, limit: int | None) -> bool:

@@ -77,19 +77,10 @@ async def receive_and_delete(
     into: list[PeekedMessage] | None = None,
     progress: Progress | None = None,
 ) -> list[PeekedMessage]:
-    """Receive messages that are removed as they are sent.
+    """Receive messages that are removed as they are sent, after ``max_wait`` seconds without one at most.
 
-    Args:
-        entity: the queue, subscription or sub-queue.
-        count: messages at most.
-        max_wait: seconds to wait for the first.
-        archived: whether to write each message to the archive as it arrives.
-        into: gets the messages as they arrive, also if it is cancelled; None for a new list.
-        progress: told of the messages that arrived.
-
-    Raises:
-        ArchiveError: the archive has no room; nothing was removed.
-        ConfigurationError: a number that cannot be.
+    The archive and the list ``into`` get each message as it arrives, also if the call is cancelled. Without room in the
+    archive, an ArchiveError is raised and nothing is removed.
     """
     if count < 1:
         raise ConfigurationError("Receive at least 1 message.")

@@ -28,7 +28,6 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
-    Report,
     Resubmit,
     Undo,
 )
@@ -37,10 +36,11 @@ from sbnotebook.settlement import administration
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
+from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import send_many
-from sbnotebook.settlement.terms import Progress, outcome_for
+from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 _GROUP: Final = 500
@@ -118,7 +118,6 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
         raise DecisionError(" ".join(["There is nothing to send back.", *found.left_out]))
     places = _destinations(found.rows, wanted)
     renamed = {to for to in set(places.values()) if await _needs_new_ids(namespace, to, wanted)}
-    address = found.rows[0].address
     messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
     undoing = _Undoing(namespace, archive, found.rows, places)
     sentence = _sentence(found, places, renamed, namespace.in_plans)
@@ -126,16 +125,9 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
     def describe(count: int) -> Preview:
         return Preview(sentence, messages[:count])
 
-    return Plan(
-        address,
-        Undo(wanted.to, wanted.include_unknown, wanted.include_resubmitted, wanted.new_ids),
-        messages,
-        undoing.carry_out,
-        describe=describe,
-        speeds=namespace.speeds,
-        on=namespace.in_plans,
-        cost=Cost(settlements=0),
-    )
+    decision = Undo(wanted.to, wanted.include_unknown, wanted.include_resubmitted, wanted.new_ids)
+    place, cost = Place(namespace, found.rows[0].address), Cost(settlements=0)
+    return place.new_plan(decision, messages, undoing.work, gives_back=False, describe=describe, cost=cost)
 
 
 # ------------------------------------------------------------------ messages to send
@@ -306,19 +298,15 @@ class _Undoing:
         self._places = places
         self._row_of: dict[int, int] = {}
 
-    async def carry_out(self, plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        self._row_of = {id(message): row.row for row, message in zip(self._rows, plan.messages, strict=True)}
+    async def work(self, run: Run) -> None:
         by_destination: defaultdict[EntityAddress, list[ReceivedMessage]] = defaultdict(list)
-        for message in plan.messages:
-            by_destination[self._places[self._row_of[id(message)]]].append(message)
-
-        async def look(run: Run) -> None:
-            for to, messages in by_destination.items():
-                largest = max(len(message.body) for message in messages)
-                size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
-                await run.take(messages, partial(self._send, to, limits), size=size)
-
-        return await Run(plan.messages, plan.decision, limits, progress).carry_out(look)
+        for row, message in zip(self._rows, run.messages, strict=True):
+            self._row_of[id(message)] = row.row
+            by_destination[self._places[row.row]].append(message)
+        for to, messages in by_destination.items():
+            largest = max(len(message.body) for message in messages)
+            size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
+            await run.take(messages, partial(self._send, to, run.limits), size=size)
 
     async def _send(self, to: EntityAddress, limits: Limits, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
         pool = self._namespace.pool(to)

@@ -15,7 +15,6 @@ import re
 import ssl
 import string
 import threading
-from collections.abc import AsyncIterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
@@ -221,10 +220,6 @@ class Connection:
         browser = management.browser(self._client(retries), address.path)
         adopt(browser, _Listener(self, address))
         return browser
-
-    def session_ids(self, address: EntityAddress, **options: Any) -> AsyncIterable[str]:
-        """Yield the IDs of an entity's sessions, requesting one page after another; an ID may come twice."""
-        return self.browser(address).list_sessions(**options)
 
     def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> LockReceiver:
         """Return a peek-lock receiver, not open yet.

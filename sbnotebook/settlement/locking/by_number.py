@@ -98,10 +98,6 @@ class DeferredDeleter:
         self._receiver: ServiceBusReceiver | None = None
         self._opening = anyio.Lock()
 
-    async def open(self) -> None:
-        """Open the link."""
-        await self._ready()
-
     async def delete(self, sequence_numbers: Iterable[int]) -> None:
         """Remove messages; ignore those that are gone or not deferred."""
         left = list(sequence_numbers)
@@ -148,7 +144,7 @@ class DeferredDeleter:
         await by_halves(ask, chunk)
 
     async def _attempt(self, chunk: Sequence[int], unanswered: set[int]) -> int:
-        receiver = await self._ready()  # until then nothing is sent
+        receiver = await self.open()  # until then nothing is sent
         try:
             return await management.delete_deferred(receiver, chunk)
         except REFUSED_FOR_ONE:
@@ -159,7 +155,8 @@ class DeferredDeleter:
                 unanswered.update(chunk)
             raise
 
-    async def _ready(self) -> ServiceBusReceiver:
+    async def open(self) -> ServiceBusReceiver:
+        """Return the link, open."""
         async with self._opening:
             if self._receiver is None:
                 self._receiver = self._connection.receiver(self._address)

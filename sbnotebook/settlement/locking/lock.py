@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Final, Self
+from uuid import UUID
 
 import anyio
 
@@ -33,7 +34,7 @@ from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, 
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing
-from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, RunsInTurn, Settling, group_size, settled_elsewhere
+from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, RunsInTurn, Settling, group_size
 from sbnotebook.settlement.pace import InFlight, Limiter
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
@@ -177,14 +178,7 @@ class LockedBatch:
         return self._events.kept
 
     def watch(self, watcher: LockWatcher) -> Callable[[], None]:
-        """Have each event told at once, such as a lock that was lost or a renewal that fails.
-
-        Args:
-            watcher: is called on the event loop of the batch: it must be quick, and must not wait for the batch.
-
-        Returns:
-            A function that ends it.
-        """
+        """Have each event told at once on the loop of the batch, such as a lost lock; return what ends it."""
         return self._events.watch(watcher)
 
     @property
@@ -216,18 +210,7 @@ class LockedBatch:
         return self._renewal.until
 
     def extend(self, renew_for: timedelta) -> datetime:
-        """Renew the locks for longer.
-
-        Args:
-            renew_for: for how long at least, from now; never for less than before.
-
-        Returns:
-            When renewing stops.
-
-        Raises:
-            ConfigurationError: it is not longer than nothing.
-            BatchClosedError: the batch is closed.
-        """
+        """Renew the locks for at least so long from now, never for less than before; return when renewing stops."""
         if renew_for <= timedelta():
             raise ConfigurationError("Locks are renewed for longer than nothing: give a duration such as 30m.")
         if not self.is_open:
@@ -242,19 +225,10 @@ class LockedBatch:
     # ---------------------------------------------------------------- receiving
 
     async def receive(self, count: int, *, max_wait: float = 5.0, more_wait: float = 1.0) -> tuple[LockedMessage, ...]:
-        """Lock more messages.
+        """Lock at most so many more messages, and return them; fewer when the entity has no more.
 
-        Args:
-            count: how many at most.
-            max_wait: seconds to wait for the first, above 0.
-            more_wait: seconds to wait for more each time that some came. Those that come within 0.2 s come together.
-
-        Returns:
-            The messages that were locked by this call; fewer than asked for when the entity has no more.
-
-        Raises:
-            BatchClosedError: the batch is closed.
-            ConfigurationError: a number that cannot be.
+        It waits ``max_wait`` seconds for the first, and ``more_wait`` for more each time that some came. Those that
+        come within 0.2 s come together.
         """
         if count < 0:
             raise ConfigurationError("Receive at least 0 messages.")
@@ -276,12 +250,8 @@ class LockedBatch:
     async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
         """Lock deferred messages, which stay deferred when the batch closes: their locks end by themselves.
 
-        Args:
-            sequence_numbers: of the messages. Some are left out: those that are not deferred, are locked by another
-                receiver, or have expired.
-
-        Returns:
-            The messages that were locked, in the order of their numbers.
+        It returns them in the order of their numbers. Left out are those that are not deferred, are locked by another
+        receiver, or have expired.
         """
         taken: list[Hold] = []
         for chunk in same_partition_chunks(sequence_numbers, self._deferred_at_once):
@@ -303,17 +273,9 @@ class LockedBatch:
     async def adopt(self, messages: Iterable[LockedMessage]) -> tuple[LockedMessage, ...]:
         """Hold messages that another receiver locked, in this process or another: their tokens settle them, too.
 
-        Their locks are renewed like all others. They are not released when the batch closes, which takes the link that
-        they came on.
-
-        Args:
-            messages: with their numbers and lock tokens; all else is looked up.
-
-        Returns:
-            The messages as they are in the entity; as they were given where they are not there.
-
-        Raises:
-            BatchClosedError: the batch is closed.
+        Their locks are renewed like all others. They are not released when the batch closes, which takes the link
+        that they came on. They are returned as they are in the entity, and as they were given where they are not
+        there.
         """
         self._open_receiver()
         asked, given = self.clock.now(), {message.lock_token: message for message in messages}
@@ -447,20 +409,10 @@ class LockedBatch:
         limits: Limits | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Settle messages of this batch; the outcome of each is in the report, and none raises.
+        """Settle messages of this batch, by default all; the outcome of each is in the report, and none raises.
 
         After a settlement that has no answer the rest is skipped; it stays held and can be settled by another call.
-
-        Args:
-            decision: complete, abandon, dead-letter, defer or release.
-            messages: which of the messages, all that are held by default.
-            max_in_flight: settlements that wait for their answer at once; ``"auto"`` for as many as keep the line busy.
-            limits: how fast, in place of ``max_in_flight``.
-            progress: called with the number of messages that were finished.
-
-        Raises:
-            DecisionError: the decision is not possible here, or a message is not in this batch; nothing was done.
-            BatchClosedError: the batch is closed.
+        A decision that is not possible here, and a message that is not in this batch, raise a DecisionError first.
         """
         check_decision(decision, self.address)
         chosen = self._held.check_ours(self.messages if messages is None else messages)
@@ -538,9 +490,25 @@ class LockedBatch:
             run.stop(act.stopped)
         return act.report(messages)
 
-    def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]:
-        """Have a message of this batch settled over another connection: see :func:`settled_elsewhere`."""
-        return settled_elsewhere(self._held, self._records, decision, message, act)
+    async def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Outcome:
+        """Have a message of this batch settled over another connection."""
+        hold = self._held.of(message)
+        if hold is None:
+            return self._held.outcome_of(message, decision)
+        for record in self._records:
+            await record.before(decision, [hold])
+        doubt, hold.in_doubt = hold.in_doubt, True
+        known: dict[UUID, Outcome] = {}
+        try:
+            known[message.lock_token] = self._held.note(hold, await act(hold), was_in_doubt=doubt)
+        finally:
+            await self._record_ends(decision, [hold], known)
+        return known[message.lock_token]
+
+    async def _record_ends(self, decision: Decision, holds: Sequence[Hold], known: Mapping[UUID, Outcome]) -> None:
+        with anyio.CancelScope(shield=True):
+            for record in self._records:
+                await record.after(decision, holds, known)
 
     async def _keep_for(self, delay: timedelta, then: Callable[[], Awaitable[None]]) -> None:
         self._open_receiver()
@@ -553,15 +521,9 @@ class LockedBatch:
         await then()
 
     def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
-        """Let go of messages of this batch without a word to the service: their locks end by themselves.
+        """Let go of messages of this batch without a word to the service; return when the last of their locks ends.
 
         Then the messages are delivered again, with a delivery count one higher; until then no receiver can settle them.
-
-        Returns:
-            When the last of the locks ends; None when none of the messages is held.
-
-        Raises:
-            DecisionError: a message is not in this batch; nothing was done.
         """
         chosen = self._held.check_ours(messages)
         holds = [hold for message in chosen if (hold := self._held.of(message)) is not None]
@@ -580,9 +542,7 @@ class LockedBatch:
         try:
             await settling.run(holds)
         finally:
-            with anyio.CancelScope(shield=True):
-                for record in self._records:
-                    await record.after(settling.decision, holds, settling.outcomes)
+            await self._record_ends(settling.decision, holds, settling.outcomes)
         await self._close_emptied()
         self._renewal.tell_lost()
 

@@ -45,16 +45,6 @@ _PEEKS: Final = 5
 """Pages that are peeked at most to find the messages before a held one."""
 
 
-async def session_ids(
-    connection: Connection, address: EntityAddress, *, updated_after: datetime | None = None
-) -> list[str]:
-    """List the sessions of an entity that have active messages or a state, in the order of Service Bus."""
-    _refuse_sub_queue(address)
-    found = connection.session_ids(address, state_updated_after=updated_after)
-    # The list may change while the service reads it page by page, so a session may appear twice.
-    return list(dict.fromkeys([session_id async for session_id in found]))
-
-
 class SessionBatch(LockedBatch):
     """A session that this process holds alone, with the messages of it that are locked.
 
@@ -86,7 +76,7 @@ class SessionBatch(LockedBatch):
         clock: Clock,
         records: Sequence[Record],
     ) -> None:
-        _refuse_sub_queue(peeker.address)
+        refuse_sub_queue(peeker.address)
         check_wait(max_wait)
         if len(session_id or "") > _LONGEST_ID:
             raise ConfigurationError(
@@ -332,6 +322,6 @@ def _may_come(message: PeekedMessage, now: datetime) -> bool:
     return message.state is MessageState.ACTIVE
 
 
-def _refuse_sub_queue(address: EntityAddress) -> None:
+def refuse_sub_queue(address: EntityAddress) -> None:
     if address.sub_queue is not None:
         raise DecisionError(f"{address} has no sessions: lock its messages one by one.")

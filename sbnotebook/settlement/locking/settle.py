@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
     from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
-    from sbnotebook.settlement.locking.records import Record
     from sbnotebook.settlement.peek import Peeker
 
 Pair: TypeAlias = tuple[LockedMessage, Decision]
@@ -133,7 +132,8 @@ class Settling:
         self._now = now
         self._flight = in_flight()
         self._asking = anyio.CapacityLimiter(_REQUESTS)
-        self._stopped: str | None = None
+        self.stopped: str | None = None
+        """Why nothing more is attempted, in a sentence; None where the connection lasts."""
         self._interrupted: str | None = None
 
     async def run(self, holds: Sequence[Hold]) -> None:
@@ -184,7 +184,7 @@ class Settling:
         doubted = {hold for hold in holds if hold.in_doubt}
 
         def begin(index: int) -> bool:
-            if self._stopped or self._interrupted or (len(parts[index]) > 1 and not self._may_send_range()):
+            if self.stopped or self._interrupted or (len(parts[index]) > 1 and not self._may_send_range()):
                 return False
             now = self._now()
             for hold in parts[index]:
@@ -247,7 +247,7 @@ class Settling:
         return False
 
     async def _look_at_deferred(self, holds: Sequence[Hold]) -> None:
-        if not isinstance(self.decision, Defer) or self._peeker is None or self._held.confirms_ranges or self._stopped:
+        if not isinstance(self.decision, Defer) or self._peeker is None or self._held.confirms_ranges or self.stopped:
             return
         unknown = [h for h in holds if self.outcomes[h.message.lock_token].status is OutcomeStatus.UNCONFIRMED]
         with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
@@ -383,14 +383,9 @@ class Settling:
     def outcome_of(self, message: LockedMessage) -> Outcome:
         return self.outcomes.get(message.lock_token) or self._held.outcome_of(message, self.decision)
 
-    @property
-    def stopped(self) -> str | None:
-        """Return why nothing more is attempted, in a sentence; None where the connection lasts."""
-        return self._stopped
-
     async def _open(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> None:
         # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
-        if self._stopped is None and not isinstance(self.decision, Release) and not links.is_open(receiver):
+        if self.stopped is None and not isinstance(self.decision, Release) and not links.is_open(receiver):
             try:
                 async with self._opening:  # a task that receives may be opening it just now
                     await links.reopen(receiver)
@@ -398,10 +393,10 @@ class Settling:
                 for hold in holds:
                     self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold.in_doubt)
             except (ServiceBusError, OSError) as error:
-                self._stopped = f"Not attempted: there is no connection ({type(error).__name__})."
+                self.stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 
     def _skipped(self, hold: Hold) -> Outcome | None:
-        reason = self._stopped or self._interrupted
+        reason = self.stopped or self._interrupted
         if isinstance(self.decision, Release):
             reason = reason or "Not attempted: the link that it came on is gone; it comes again when its lock ends."
         return outcome_for(hold.message, self.decision, OutcomeStatus.SKIPPED, reason) if reason else None
@@ -434,11 +429,17 @@ class Settling:
         if isinstance(self.decision, Release) and _is_refused_by_link(hold, failure):
             return replace(outcome, status=OutcomeStatus.FAILED, description=f"{_NOT_RELEASED} {outcome.description}")
         if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on(receiver):
-            self._stopped = "Not attempted: a settlement before was not confirmed, and the connection may be lost."
+            self.stopped = "Not attempted: a settlement before was not confirmed, and the connection may be lost."
         return outcome
 
     def _operation_of(self, hold: Hold) -> settling.Operation:
-        return _operation(self._decisions[hold.message.lock_token])
+        match self._decisions[hold.message.lock_token]:
+            case Release() | Complete() | Abandon() | Defer() as decision:
+                return decision.verb, None, None
+            case DeadLetter(reason, description) as decision:
+                return decision.verb, reason, description
+            case decision:
+                raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
 
     def _goes_on(self, receiver: ServiceBusReceiver) -> bool:
         # An unconfirmed release does no harm, and a message that is not given back counts as a delivery.
@@ -452,35 +453,6 @@ def _is_refused_by_link(hold: Hold, failure: Failure) -> bool:
     issues 684 and 685; azure-sdk-for-net, issues 28025 and 40339.
     """
     return hold.renewals > 0 and failure.is_lock_lost
-
-
-async def settled_elsewhere(
-    held: HeldMessages, records: Sequence[Record], decision: Decision, message: LockedMessage, act: ActElsewhere
-) -> Outcome:
-    hold = held.of(message)
-    if hold is None:
-        return held.outcome_of(message, decision)
-    for record in records:
-        await record.before(decision, [hold])
-    doubt, hold.in_doubt = hold.in_doubt, True
-    known: dict[UUID, Outcome] = {}
-    try:
-        known[message.lock_token] = held.note(hold, await act(hold), was_in_doubt=doubt)
-    finally:
-        with anyio.CancelScope(shield=True):
-            for record in records:
-                await record.after(decision, [hold], known)
-    return known[message.lock_token]
-
-
-def _operation(decision: Decision) -> settling.Operation:
-    match decision:
-        case Release() | Complete() | Abandon() | Defer():
-            return decision.verb, None, None
-        case DeadLetter(reason, description):
-            return decision.verb, reason, description
-        case _:
-            raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
 
 
 class RunsInTurn:

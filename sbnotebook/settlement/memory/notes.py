@@ -68,6 +68,8 @@ class Resubmitted(NamedTuple):
 
 
 class Look(NamedTuple):
+    """How many messages a queue had at the last look, and when that was."""
+
     messages: int
     time: datetime
 

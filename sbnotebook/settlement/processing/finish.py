@@ -124,7 +124,8 @@ class Finisher:
                 sent = await send_many(self._pools[destination], envelopes, withhold=withhold)
             except (ServiceBusError, OSError) as error:
                 # No sender could be opened: nothing was sent.
-                sent = [replace(_failure(message, error), status=OutcomeStatus.FAILED) for message, _ in pairs]
+                failure = Failure.of(error)
+                sent = [replace(failure.outcome("send", m), status=OutcomeStatus.FAILED) for m, _ in pairs]
             for (message, _), outcome in zip(pairs, sent, strict=True):
                 outcomes[message.lock_token] = _of_envelope(message, destination, outcome)
         return outcomes
@@ -204,10 +205,6 @@ def can_retry(outcome: Outcome) -> bool:
     if outcome.status in (OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED):
         return True
     return outcome.status is OutcomeStatus.FAILED and outcome.retryable is True
-
-
-def _failure(message: LockedMessage, error: Exception) -> Outcome:
-    return Failure.of(error).outcome("send", message)
 
 
 def _withheld(

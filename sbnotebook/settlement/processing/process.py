@@ -91,18 +91,12 @@ class Processing:
                 self._loop.call_soon_threadsafe(self._run.stop)
 
     async def run(self) -> Report:
-        """Work until there is no more to do, or until the run is stopped.
+        """Work until there is no more to do, or until the run is stopped; a cancellation stops it, too.
 
-        A cancellation stops the run and waits for the functions that are running.
-
-        Returns:
-            An outcome for each message that the function ended for, or whose work was done before. If the function did
-            not return, the outcome's description says how it ended.
-
-        Raises:
-            Exception: the function's own, if the policy says so. A note on it says how the messages ended.
-            ConfigurationError: it has run already.
-            ServiceBusError: the entity cannot be opened, or no more messages can be received.
+        It waits for the functions that are running. The report has an outcome for each message that the function
+        ended for, or whose work was done before. If the function did not return, the outcome's description says how
+        it ended. If the policy says so, the function's own exception is raised, with a note on how the messages
+        ended.
         """
         if self._state is not ProcessState.WAITING:
             raise ConfigurationError("It has run already: make another one.")

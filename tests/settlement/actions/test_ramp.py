@@ -33,7 +33,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions.ramp import RampReport
 from sbnotebook.settlement.plan import Plan, Ramp, RampStep
-from sbnotebook.settlement.waits import Waits
+from sbnotebook.settlement.resources import Waits
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, settle_first
 from tests.settlement.actions.dead_letters import cut_off, dead_letters

@@ -13,7 +13,7 @@ from sbnotebook.model import Abandon, Defer, LockedMessage, Message, OutcomeStat
 from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, Then
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.status import ProcessState
-from sbnotebook.settlement.waits import Waits
+from sbnotebook.settlement.resources import Waits
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from typing import Final
 
 import anyio.to_thread
-from azure.core.exceptions import AzureError
-from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
-from sbnotebook.errors import ConfigurationError, JournalError, near_match
+from sbnotebook.errors import ConfigurationError, JournalError, SbNotebookError, near_match
 from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement.administration import EntityCounts, list_entities
-from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.memory.notes import Look
-from sbnotebook.settlement.parallel import in_parallel
-from sbnotebook.settlement.peek import PAGE, Peeker
-from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sequence_numbers import SequenceNumbers
+from sbnotebook.settlement import (
+    AsyncNamespace,
+    EntityCounts,
+    Look,
+    Peeker,
+    SequenceNumbers,
+    explained,
+    in_parallel,
+)
 
 AT_ONCE: Final = 32
 """Queues that are peeked at the same time, at most."""
@@ -56,28 +56,20 @@ class DeadLetterLook:
 
 
 async def look_at_dead_letters(
-    namespace: Resources, entities: Collection[EntityAddress] | None = None, *, sample: int, now: datetime | None = None
+    namespace: AsyncNamespace, entities: Collection[EntityAddress] | None, *, sample: int, now: datetime
 ) -> tuple[list[DeadLetterLook], int]:
-    """Look at the dead-letter queues of a namespace that have messages, or had some at the last look.
+    """Look at the dead-letter queues that have messages, or had some at the last look, and count the entities.
 
-    It locks nothing, and keeps the counts in the journal for the next look.
-
-    Args:
-        namespace: which one.
-        entities: queues, topics and subscriptions; None for all.
-        sample: messages to peek in each queue, at most 250.
-        now: the time that is noted; None for the machine's.
-
-    Returns:
-        The queues, the one with the most messages first, and how many entities were looked at.
+    The queue with the most messages comes first. It locks nothing, and keeps the counts in the journal for the next
+    look.
     """
     topics = None if entities is None else {each.name for each in entities}
-    listed = choose_entities(await list_entities(namespace.connection, topics), entities)
+    listed = choose_entities(await namespace.entities(topics), entities)
     counts = dict(_dead_letters(listed))
-    before = await _looks_before(namespace, counts, now or datetime.now(UTC))
+    before = await _looks_before(namespace, counts, now)
     wanted = [each for each, count in counts.items() if count or (each in before and before[each].messages)]
     looks = await in_parallel(
-        lambda each: _look(namespace, each, counts[each], before.get(each), min(sample, PAGE)), wanted, AT_ONCE
+        lambda each: _look(namespace, each, counts[each], before.get(each), sample), wanted, AT_ONCE
     )
     return sorted(looks, key=lambda look: -look.count), len(listed)
 
@@ -85,15 +77,7 @@ async def look_at_dead_letters(
 def choose_entities(
     listed: Sequence[EntityCounts], entities: Collection[EntityAddress] | None = None
 ) -> list[EntityCounts]:
-    """Return the queues and subscriptions that addresses name; a topic names its subscriptions.
-
-    Args:
-        listed: all entities with their counts.
-        entities: the addresses; None for all queues and subscriptions.
-
-    Raises:
-        ConfigurationError: there is no such entity.
-    """
+    """Return the queues and subscriptions that addresses name, by default all; a topic names its subscriptions."""
     places = [counts for counts in listed if counts.kind != "topic"]
     if entities is None:
         return places
@@ -118,7 +102,7 @@ def _dead_letters(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityAddres
 
 
 async def _looks_before(
-    namespace: Resources, counts: Mapping[EntityAddress, int], now: datetime
+    namespace: AsyncNamespace, counts: Mapping[EntityAddress, int], now: datetime
 ) -> dict[EntityAddress, Look]:
     try:
         return await anyio.to_thread.run_sync(partial(namespace.notes.replace_looks, counts, now))
@@ -127,7 +111,7 @@ async def _looks_before(
 
 
 async def _look(
-    namespace: Resources, address: EntityAddress, count: int, before: Look | None, sample: int
+    namespace: AsyncNamespace, address: EntityAddress, count: int, before: Look | None, sample: int
 ) -> DeadLetterLook:
     if not count:
         return DeadLetterLook(address, count, before)
@@ -136,7 +120,9 @@ async def _look(
         page = await peeker.page(1, sample)
         messages = page.messages(_WITHOUT_BODIES)
         last = await _last(peeker, messages, max(count, len(messages))) if messages else None
-    except (ServiceBusError, AzureError, OSError) as error:
+    except SbNotebookError:
+        raise
+    except Exception as error:  # noqa: BLE001 (a queue that is gone must not hide what others have)
         return DeadLetterLook(address, count, before, problem=explained(error))
     return DeadLetterLook(address, count, before, messages, last)
 

@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
 
+from sbnotebook.client.dead_letter_looks import (
+    _look,  # pyright: ignore[reportPrivateUsage]
+    look_at_dead_letters,
+)
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.entities import QueueOptions
 from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.dead_letters import (
-    _look,  # pyright: ignore[reportPrivateUsage]
-    look_at_dead_letters,
-)
 from tests.filled_queues import filled_queue, sequence_numbers
+from tests.settlement.namespaces import namespace_of
 
 pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> AsyncIterator[AsyncNamespace]:
+    async with namespace_of(shared_emulator, tmp_path) as namespace:
+        yield namespace
 
 
 async def test_a_queue_that_goes_between_count_and_peek_is_told(namespace: AsyncNamespace) -> None:
@@ -25,7 +36,7 @@ async def test_a_queue_that_goes_between_count_and_peek_is_told(namespace: Async
 async def test_a_journal_that_cannot_be_used_leaves_the_growth_unknown(namespace: AsyncNamespace) -> None:
     await filled_queue(namespace, "kept", 1)
     namespace.journal.path.write_bytes(b"no database, but text of some length" * 40)
-    looks, counted = await look_at_dead_letters(namespace, [EntityAddress("kept")], sample=1)
+    looks, counted = await look_at_dead_letters(namespace, [EntityAddress("kept")], sample=1, now=datetime.now(UTC))
     assert (looks, counted) == ([], 1)
 
 
