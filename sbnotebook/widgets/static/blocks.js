@@ -7,11 +7,10 @@
 
 import { Chart } from "./chart.js";
 import { copyText } from "./clipboard.js";
-import { arrange } from "./drawing.js";
+import { arrange, made } from "./drawing.js";
 import { drawButton, drawField } from "./fields.js";
 import { FocusKeeper } from "./focus.js";
 import { keepKeys } from "./focused.js";
-import { made } from "./header.js";
 
 const REFERENCE = "IPY_MODEL_";
 const TOLD_AGAIN = [1_000, 5_000]; // milliseconds

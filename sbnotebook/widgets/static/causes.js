@@ -6,9 +6,8 @@
 import { chooseCauses, chosenCauses, history, rowsOfCause, span, tallied, TREND_POINTS } from "./cause_rows.js";
 import { timeText } from "./columns.js";
 import { FROM_CAUSES } from "./detail.js";
-import { arrange, counted, drawnSoon, figure, pressable, roving, sortAsBefore } from "./drawing.js";
+import { arrange, counted, drawnSoon, figure, later, made, pressable, roving, sortAsBefore, svg } from "./drawing.js";
 import { focusedElement } from "./focused.js";
-import { made } from "./header.js";
 
 const FEW_CAUSES = 6;
 const MORE_CAUSES = 100; // in each further part of the list
@@ -50,11 +49,8 @@ class CauseItem {
       this.choose(true);
     });
     this.seen = made("span", { class: "sbn-cause-seen" });
-    this.trend = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    this.trend.setAttribute("viewBox", `0 0 ${TREND_POINTS} ${TREND_HEIGHT}`);
-    this.trend.setAttribute("preserveAspectRatio", "none");
-    this.trend.setAttribute("role", "img");
-    this.trend.append(document.createElementNS(this.trend.namespaceURI, "path"));
+    const size = { viewBox: `0 0 ${TREND_POINTS} ${TREND_HEIGHT}`, preserveAspectRatio: "none" };
+    this.trend = svg("svg", { ...size, role: "img" }, svg("path"));
     this.select = pressable("", () => this.takeAll(), { title: "Select the messages of this cause that pass the other filters" });
     this.first = pressable(`First ${FIRST}`, () => this.takeFirst(), {
       title: `Select only the ${FIRST} oldest messages of this cause that pass the other filters, to try an action on them before the rest`,
@@ -212,7 +208,7 @@ function lead(form) {
 
 /** The list of causes in one view. */
 class CauseList {
-  constructor(store, action) {
+  constructor(store, action, signal) {
     this.store = store;
     this.action = action;
     this.items = new Map();
@@ -224,10 +220,7 @@ class CauseList {
     this.title = made("strong", {});
     this.reading = made("span", { class: "sbn-causes-hint", role: "status" });
     this.search = made("input", { type: "search", placeholder: "Find in causes", "aria-label": "Find in causes" });
-    this.search.addEventListener("input", () => {
-      clearTimeout(this.typing);
-      this.typing = setTimeout(() => this.find(), this.search.value.trim() ? FIND_DELAY : 0);
-    });
+    this.search.addEventListener("input", later(FIND_DELAY, () => this.find()));
     this.hint = made("span", { class: "sbn-causes-hint" }, "Click a cause to see its messages only; with Ctrl to add one.");
     this.clear = pressable("Show all", () => chooseCauses(store, new Set()), { class: "sbn-quiet" });
     const head = made("div", { class: "sbn-causes-head" }, this.title, this.reading, this.hint, this.search, this.clear);
@@ -237,7 +230,7 @@ class CauseList {
     this.fewer = pressable("Show fewer", () => this.show(FEW_CAUSES), { class: "sbn-quiet" });
     this.element = made("div", { class: "sbn-causes-view", role: "region", "aria-label": "Causes", hidden: true }, head, this.list, this.more, this.fewer);
     // Buttons keep their places while a user is about to press one.
-    this.drawSoon = drawnSoon(() => this.draw());
+    this.drawSoon = drawnSoon(() => this.draw(), signal);
     for (const type of ["pointerleave", "focusout"]) this.element.addEventListener(type, this.drawSoon);
   }
 
@@ -372,20 +365,10 @@ class CauseList {
   }
 }
 
-/**
- * Draw the causes; gives the function that ends them.
- * @param {Store} store
- * @param {HTMLElement} element
- * @param {{cause_action?: string}} options
- */
-export function causesView(store, element, options) {
-  const list = new CauseList(store, options.cause_action);
-  const listen = new AbortController();
-  for (const type of ["rows", "passed", "causes"]) store.addEventListener(type, list.drawSoon, { signal: listen.signal });
+/** Draw the causes, until a signal. */
+export function causesView(store, element, options, signal) {
+  const list = new CauseList(store, options.cause_action, signal);
+  store.on("rows passed causes", list.drawSoon, signal);
   element.append(list.element);
   list.drawSoon();
-  return () => {
-    listen.abort();
-    list.drawSoon.stop();
-  };
 }

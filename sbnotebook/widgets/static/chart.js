@@ -1,17 +1,11 @@
 /** Lines over time, drawn as SVG. Names come from the kernel: they are shown as text only. */
 
-import { made } from "./header.js";
+
+import { made, svg } from "./drawing.js";
 
 const WIDTH = 360;
 const HEIGHT = 96;
 const FRAME = { left: 40, right: 6, top: 8, bottom: 16 };
-
-function svg(tag, attributes, text) {
-  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
 
 const clock = (time) => new Date(time).toISOString().slice(11, 19);
 

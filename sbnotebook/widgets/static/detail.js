@@ -3,10 +3,9 @@
  */
 
 import { copyText } from "./clipboard.js";
-import { figure, oneStop, pressable, roving } from "./drawing.js";
+import { figure, made, oneStop, pressable, roving } from "./drawing.js";
 import { keepValues } from "./facets.js";
 import { focusedElement } from "./focused.js";
-import { made } from "./header.js";
 
 const LOADING_DELAY = 150; // milliseconds; faster answers need no note
 const MOST_COPIED = 5_000_000; // bytes that a clipboard takes without trouble
@@ -260,18 +259,11 @@ class Detail {
   }
 }
 
-/**
- * Draw the detail pane; gives the function that ends it.
- * @param {Store} store
- * @param {HTMLElement} element
- * @param {{facets: string[]|null}} options
- */
-export function detailView(store, element, options) {
-  const detail = new Detail(store, options.facets === null || options.facets.length > 0);
-  const listen = new AbortController();
+/** Draw the detail pane, until a signal. */
+export function detailView(store, element, hasFacets, signal) {
+  const detail = new Detail(store, hasFacets);
   const follow = () => detail.open(store.focused ?? null);
-  for (const type of ["focus", "rows"]) store.addEventListener(type, follow, { signal: listen.signal });
+  store.on("focus rows", follow, signal);
   element.append(detail.element);
   follow();
-  return () => listen.abort();
 }

@@ -1,12 +1,45 @@
 /**
- * What the views around the table have in common: when they draw, how they count, and how keys move through a list.
+ * What all views have in common: elements, when they draw, how they count, and how keys move through a list.
  */
 
 import { focusedElement } from "./focused.js";
-import { made } from "./header.js";
 import { inSlices } from "./slices.js";
 
+const PAUSE = 150; // milliseconds
 const figures = new Intl.NumberFormat("en");
+
+/**
+ * An element with properties and children; text is always text.
+ * @param {string} tag
+ * @param {object} properties of the element; `class`, `role`, `aria-…` and `data-…` are attributes
+ * @param {...(Node|string)} children
+ */
+export function made(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name in element && !name.includes("-")) element[name] = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** An element of a drawing, with its attributes. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+/** A function that runs another when it was not called for a while. */
+export function later(delay, action) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(action, delay);
+  };
+}
 
 /** A number as people write it. */
 export function figure(number) {
@@ -27,19 +60,17 @@ export function pressable(text, action, properties = {}) {
 
 /**
  * A function that has something drawn soon: once, however often it is asked for, and with a pause between two times.
- * Its `stop` ends it.
  * @param {() => Generator} draw gives the steps of drawing, which are carried out in slices
- * @param {number} pause in milliseconds
+ * @param {AbortSignal} signal ends it
  */
-export function drawnSoon(draw, pause = 150) {
+export function drawnSoon(draw, signal) {
   let timer;
   let isAsked = false;
   let last = -Infinity;
-  const end = new AbortController();
   const begin = async () => {
     isAsked = false;
     try {
-      await inSlices(draw(), end.signal);
+      await inSlices(draw(), signal);
     } finally {
       last = performance.now();
       timer = undefined;
@@ -48,12 +79,9 @@ export function drawnSoon(draw, pause = 150) {
   };
   const ask = () => {
     isAsked = true; // also during drawing: then it is drawn again
-    if (!end.signal.aborted) timer ??= setTimeout(begin, Math.max(0, last + pause - performance.now()));
+    if (!signal.aborted) timer ??= setTimeout(begin, Math.max(0, last + PAUSE - performance.now()));
   };
-  ask.stop = () => {
-    end.abort();
-    clearTimeout(timer);
-  };
+  signal.addEventListener("abort", () => clearTimeout(timer));
   return ask;
 }
 

@@ -1,5 +1,6 @@
 // Entities as a tree with their counts. Names come from the service: they are shown as text and never as markup.
 
+import { made, pressable } from "./drawing.js";
 import { focusedElement } from "./focused.js";
 
 const TREE_COLUMNS = [
@@ -7,14 +8,6 @@ const TREE_COLUMNS = [
   ["scheduled", "Later", "scheduled messages, which become active later"],
   ["dead", "Dead", "messages in the dead-letter queue"],
 ];
-
-/** An element with classes and text. */
-function make(tag, className, text) {
-  const element = document.createElement(tag);
-  if (className) element.className = className;
-  if (text !== undefined) element.textContent = text;
-  return element;
-}
 
 /** A number in at most five characters. */
 function compact(number) {
@@ -73,7 +66,6 @@ class TreeView {
   constructor(model, element) {
     this.model = model;
     this.focused = model.get("chosen");
-    this.root = make("div", "sbn-tree");
     this.build();
     element.append(this.root);
     this.draw();
@@ -81,37 +73,24 @@ class TreeView {
   }
 
   build() {
-    const bar = make("div", "sbn-tree-bar");
-    this.filter = make("input", "sbn-tree-filter");
-    Object.assign(this.filter, { type: "search", placeholder: "Filter entities" });
-    this.filter.setAttribute("aria-label", "Filter entities by name");
+    const search = { type: "search", placeholder: "Filter entities", "aria-label": "Filter entities by name" };
+    this.filter = made("input", { class: "sbn-tree-filter", ...search });
     this.filter.addEventListener("input", () => this.draw());
     this.filter.addEventListener("keydown", (event) => {
       event.stopPropagation(); // else the notebook takes it for a command
       if (event.key === "ArrowDown") this.focus(0);
     });
-    this.button = make("button", "sbn-tree-refresh", "Refresh");
-    this.button.type = "button";
-    this.button.addEventListener("click", () => this.model.send({ kind: "refresh" }));
-    bar.append(this.filter, this.button);
-    const head = make("div", "sbn-tree-row sbn-tree-head");
-    head.setAttribute("aria-hidden", "true");
-    head.append(make("span", "sbn-tree-name", "Entity"));
-    for (const [, title, words] of TREE_COLUMNS) {
-      const cell = make("span", "sbn-tree-count", title);
-      cell.title = words;
-      head.append(cell);
-    }
-    this.list = make("div", "sbn-tree-list");
-    this.list.setAttribute("role", "tree");
-    this.list.setAttribute("aria-label", "Queues, topics and subscriptions");
+    this.button = pressable("Refresh", () => this.model.send({ kind: "refresh" }), { class: "sbn-tree-refresh" });
+    const bar = made("div", { class: "sbn-tree-bar" }, this.filter, this.button);
+    const titles = TREE_COLUMNS.map(([, name, title]) => made("span", { class: "sbn-tree-count", title }, name));
+    const name = made("span", { class: "sbn-tree-name" }, "Entity");
+    const head = made("div", { class: "sbn-tree-row sbn-tree-head", "aria-hidden": "true" }, name, ...titles);
+    this.list = made("div", { class: "sbn-tree-list", role: "tree", "aria-label": "Queues, topics and subscriptions" });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.list.addEventListener("click", (event) => this.click(event));
-    this.foot = make("div", "sbn-tree-foot");
-    this.foot.setAttribute("role", "status");
-    this.problem = make("div", "sbn-tree-problem");
-    this.problem.setAttribute("role", "alert");
-    this.root.append(bar, head, this.list, this.foot, this.problem);
+    this.foot = made("div", { class: "sbn-tree-foot", role: "status" });
+    this.problem = made("div", { class: "sbn-tree-problem", role: "alert" });
+    this.root = made("div", { class: "sbn-tree" }, bar, head, this.list, this.foot, this.problem);
   }
 
   draw() {
@@ -121,7 +100,7 @@ class TreeView {
     if (!this.nodes.some((node) => node.row.path === this.focused)) this.focused = this.nodes[0]?.row.path;
     this.items = this.nodes.map((node) => this.item(node));
     this.list.replaceChildren(...this.items);
-    if (!this.items.length) this.list.append(make("div", "sbn-tree-empty", this.emptyWords(sought)));
+    if (!this.items.length) this.list.append(made("div", { class: "sbn-tree-empty" }, this.emptyWords(sought)));
     if (hadFocus) this.focus(this.place(), { preventScroll: true }); // the user may have scrolled elsewhere
   }
 
@@ -132,30 +111,33 @@ class TreeView {
 
   item({ row, level, parent, open }) {
     const chosen = row.path === this.model.get("chosen");
-    const item = make("div", `sbn-tree-row${chosen ? " sbn-chosen" : ""}`);
-    item.setAttribute("role", "treeitem");
-    item.setAttribute("aria-level", level);
-    item.setAttribute("aria-selected", chosen);
-    if (parent) item.setAttribute("aria-expanded", open);
-    item.tabIndex = row.path === this.focused ? 0 : -1;
-    const name = make("span", "sbn-tree-name");
+    const twist = made("span", { class: "sbn-tree-twist" }, parent ? (open ? "▾" : "▸") : "");
+    const name = made("span", { class: "sbn-tree-name", title: row.path }, twist, made("span", {}, row.name));
     name.style.paddingInlineStart = `${(level - 1) * 14}px`;
-    name.title = row.path;
-    name.append(make("span", "sbn-tree-twist", parent ? (open ? "▾" : "▸") : ""), make("span", "", row.name));
-    if (level === 1) name.append(make("span", "sbn-tree-kind", row.kind));
-    item.append(name);
+    if (level === 1) name.append(made("span", { class: "sbn-tree-kind" }, row.kind));
     const said = [row.name, row.kind];
     // A sub-queue has one count, and its name the room of the others.
     const columns = row.kind === "sub-queue" ? TREE_COLUMNS.slice(-1) : TREE_COLUMNS;
-    for (const [key, title] of columns) {
+    const cells = columns.map(([key, title]) => {
       const count = row[key];
-      const cell = make("span", `sbn-tree-count sbn-${key}${count ? "" : " sbn-zero"}`, count == null ? "" : compact(count));
-      if (count != null) cell.title = count.toLocaleString("en-US");
       if (count) said.push(`${count} ${title.toLowerCase()}`);
-      item.append(cell);
-    }
-    item.setAttribute("aria-label", said.join(", "));
-    return item;
+      const shown = count == null ? {} : { title: count.toLocaleString("en-US") };
+      return made("span", { class: `sbn-tree-count sbn-${key}${count ? "" : " sbn-zero"}`, ...shown }, count == null ? "" : compact(count));
+    });
+    return made(
+      "div",
+      {
+        class: `sbn-tree-row${chosen ? " sbn-chosen" : ""}`,
+        role: "treeitem",
+        "aria-level": level,
+        "aria-selected": chosen,
+        ...(parent ? { "aria-expanded": open } : {}),
+        "aria-label": said.join(", "),
+        tabIndex: row.path === this.focused ? 0 : -1,
+      },
+      name,
+      ...cells,
+    );
   }
 
   say() {

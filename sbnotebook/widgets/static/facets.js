@@ -3,9 +3,8 @@
  */
 
 import { cellValue, shownText } from "./columns.js";
-import { arrange, drawnSoon, figure, oneStop, pressable, roving, sortAsBefore } from "./drawing.js";
+import { arrange, drawnSoon, figure, made, oneStop, pressable, roving, sortAsBefore } from "./drawing.js";
 import { focusedElement } from "./focused.js";
-import { made } from "./header.js";
 
 const USUAL_FACETS = [
   "outcome",
@@ -209,19 +208,11 @@ class FacetBox {
   }
 }
 
-/**
- * Draw facets; gives the function that ends them.
- * @param {Store} store
- * @param {HTMLElement} element
- * @param {{facets: string[]|null}} options
- */
-export function facetsView(store, element, options) {
-  const listen = new AbortController();
+/** Draw facets, until a signal. */
+export function facetsView(store, element, options, signal) {
   const boxes = new Map();
-  const clear = pressable("Clear all", () => {
-    for (const { facet } of boxes.values()) store.setFilter(facet.id, null);
-  });
-  clear.className = "sbn-quiet";
+  const clearAll = () => boxes.forEach(({ facet }) => store.setFilter(facet.id, null));
+  const clear = pressable("Clear all", clearAll, { class: "sbn-quiet" });
   const head = made("div", { class: "sbn-facets-head" }, made("strong", {}, "Filter by"), clear);
   const list = made("div", { class: "sbn-facets-list" });
   const panel = made("div", { class: "sbn-facets", role: "region", "aria-label": "Filter by value" }, head, list);
@@ -250,16 +241,11 @@ export function facetsView(store, element, options) {
     if (worth.length && !panel.isConnected) element.append(panel);
     else if (!worth.length) panel.remove();
   };
-  const soon = drawnSoon(draw);
-  const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
-  on("rows", ({ detail: { kind, first = kind === "replaced" ? 0 : Infinity, column } }) => {
+  const soon = drawnSoon(draw, signal);
+  const forget = ({ detail: { kind, first = kind === "replaced" ? 0 : Infinity, column } }) => {
     for (const { facet } of boxes.values()) facet.forget(kind === "patched" && column === facet.name ? 0 : first);
-    soon();
-  });
-  for (const type of ["columns", "passed"]) on(type, soon);
-  soon();
-  return () => {
-    listen.abort();
-    soon.stop();
   };
+  store.on("rows", forget, signal);
+  store.on("rows columns passed", soon, signal);
+  soon();
 }

@@ -2,9 +2,8 @@
  * The buttons and fields of panels. A half-typed text stays while the kernel draws.
  */
 
-import { arrange } from "./drawing.js";
+import { arrange, made } from "./drawing.js";
 import { focusedElement } from "./focused.js";
-import { made } from "./header.js";
 import { drawnIcon } from "./icons.js";
 
 export function drawButton(view, place) {

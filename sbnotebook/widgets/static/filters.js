@@ -11,7 +11,7 @@ import { keepTimes } from "./timeline.js";
 const MAKERS = {
   cause: (store, _, { chosen }) => chooseCauses(store, new Set(chosen)),
   facet: (store, name, { chosen }) => keepValues(store, name, new Set(chosen)),
-  time: (store, _, { range, column }) => keepTimes(store, column, range),
+  time: (store, _, { range }) => keepTimes(store, range),
   text: (store, _, { text }) => store.setFilter("text", () => true, text), // the search finds its rows when it draws
   column(store, name, { text }) {
     const test = filterTest(store.kind(name), text);
@@ -22,8 +22,8 @@ const MAKERS = {
 /** The filters as JSON; those of numbers that JSON cannot hold are left out. */
 export function filtersOf(store) {
   const all = [...store.filters].map(([id, { test, text }]) => {
-    const { chosen = [], range, column } = test;
-    return { id, text, chosen: [...chosen], range, column };
+    const { chosen = [], range } = test;
+    return { id, text, chosen: [...chosen], range };
   });
   return all.filter(({ chosen }) => !chosen.some((value) => typeof value === "bigint"));
 }

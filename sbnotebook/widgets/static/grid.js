@@ -3,8 +3,8 @@
  */
 
 import { leftText } from "./columns.js";
-import { Header, made, shownColumns } from "./header.js";
-import { RowSet } from "./row_set.js";
+import { made } from "./drawing.js";
+import { Header, shownColumns } from "./header.js";
 
 const ROW_HEIGHT = 26; // pixels; the style sheet's --sbn-row
 const HIGHEST = 8_000_000; // pixels, more than which browsers do not scroll
@@ -236,10 +236,10 @@ export class Grid {
   /** Select from where the range began to the cursor, and no longer what it held before. */
   selectRange(previous) {
     const { store } = this;
-    const anchor = this.anchor ?? { place: previous, before: new RowSet(store.selection) };
+    const anchor = this.anchor ?? { place: previous, before: new Set(store.selection) };
     const { place, before } = anchor;
     const range = store.shown.subarray(Math.min(place, this.cursor), Math.max(place, this.cursor) + 1);
-    store.selection = new RowSet(before);
+    store.selection = new Set(before);
     store.select(range);
     this.anchor = anchor; // which the news of the selection has ended
   }

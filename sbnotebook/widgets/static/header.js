@@ -3,7 +3,7 @@
  */
 
 import { cellValue, filterHelp, filterTest } from "./columns.js";
-import { arrange } from "./drawing.js";
+import { arrange, later, made } from "./drawing.js";
 
 const FILTER_DELAY = 150; // milliseconds from the last key to the filter
 const WIDTHS = [48, 900]; // pixels
@@ -16,22 +16,6 @@ const WIDEST = 300;
 const COUNTDOWN = "time left";
 const OF_CAUSES = ["dead_letter_reason", "dead_letter_error_description", "subject"];
 const constants = new WeakMap(); // names of columns with one value, by the rows that are shown
-
-/**
- * An element with properties and children; text is always text.
- * @param {string} tag
- * @param {object} properties of the element; `class`, `role`, `aria-…` and `data-…` are attributes
- * @param {...(Node|string)} children
- */
-export function made(tag, properties = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(properties)) {
-    if (name in element && !name.includes("-")) element[name] = value;
-    else element.setAttribute(name === "className" ? "class" : name, value);
-  }
-  element.append(...children);
-  return element;
-}
 
 /** The columns that are shown, with the widths of those that have none yet; `element` has the font. */
 export function shownColumns(store, element) {
@@ -184,11 +168,7 @@ export class Header {
     const label = `Filter ${title}: ${filterHelp(kind)}`;
     const input = made("input", { type: "search", title: label, "aria-label": label, spellcheck: false, "data-column": name });
     input.value = this.store.filters.get(`column:${name}`)?.text ?? "";
-    let timer;
-    input.addEventListener("input", () => {
-      clearTimeout(timer);
-      timer = setTimeout(() => this.apply(input, column), FILTER_DELAY);
-    });
+    input.addEventListener("input", later(FILTER_DELAY, () => this.apply(input, column)));
     return made("div", { role: "gridcell" }, input);
   }
 

@@ -1,6 +1,7 @@
 // Icons of buttons, as lines of SVG, which need no font.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { svg } from "./drawing.js";
+
 const SIZE = 16;
 const LOCK = "M4 7.5h8v5.5h-8z";
 const LOOP = "M13 8a5 5 0 1 1-1.6-3.7L13 6M13 2.5V6H9.5";
@@ -36,11 +37,6 @@ const PATHS = {
 /** The icon with a name, as lines in the colour of the text; null where there is none. */
 export function drawnIcon(name) {
   if (!Object.hasOwn(PATHS, name)) return null;
-  const icon = document.createElementNS(SVG, "svg");
   const properties = { viewBox: `0 0 ${SIZE} ${SIZE}`, width: SIZE, height: SIZE, class: "sbn-icon", "aria-hidden": "true" };
-  for (const [property, value] of Object.entries(properties)) icon.setAttribute(property, value);
-  const line = document.createElementNS(SVG, "path");
-  line.setAttribute("d", PATHS[name]);
-  icon.append(line);
-  return icon;
+  return svg("svg", properties, svg("path", { d: PATHS[name] }));
 }

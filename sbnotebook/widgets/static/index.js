@@ -6,13 +6,12 @@ import { inflated, Transport } from "./transport.js";
 import { Store } from "./store.js";
 import { keepKeys } from "./focused.js";
 import { Grid } from "./grid.js";
-import { made } from "./header.js";
+import { later, made } from "./drawing.js";
 import { Toolbar } from "./toolbar.js";
 import { causesView } from "./causes.js";
 import { detailView } from "./detail.js";
 import { facetsView } from "./facets.js";
 import { filtersOf, refilter } from "./filters.js";
-import { later } from "./search.js";
 import { inSlices } from "./slices.js";
 import { timelineView } from "./timeline.js";
 
@@ -102,11 +101,9 @@ function connect(model) {
   const transport = new Transport(model, handle, (error) => store.tell("failed", `What the kernel sent cannot be shown: ${error}`));
   store.turn = 0; // how many selections the kernel has told
   store.addEventListener("selection", ({ detail }) => detail.own && tellSelection(store, transport));
-  for (const type of ["selection", "shown", "rows"]) {
-    store.addEventListener(type, () => {
-      if (store.state === "ready" && store.toldHidden !== store.hiddenSelected) tellSelection(store, transport);
-    });
-  }
+  store.on("selection shown rows", () => {
+    if (store.state === "ready" && store.toldHidden !== store.hiddenSelected) tellSelection(store, transport);
+  });
   const keep = later(KEEP_DELAY, () => {
     try {
       if (store.state === "ready") transport.send("filters", { filters: filtersOf(store) });
@@ -139,8 +136,9 @@ function tableView(store, element, options) {
     toolbar.draw();
     grid.drawSoon();
   };
-  const listen = new AbortController();
-  const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
+  const end = new AbortController();
+  const { signal } = end;
+  const on = (types, action) => store.on(types, action, signal);
   on("filter", () => !store.filters.size && grid.header.forgetFilters());
   on("shown", ({ detail }) => {
     if (detail.isOther) return grid.reset();
@@ -153,16 +151,17 @@ function tableView(store, element, options) {
     if (detail.kind === "replaced") grid.forgetRow();
   });
   on("failed", (event) => toolbar.fail(event.detail));
-  for (const type of ["rows", "shown", "selection", "columns", "focus"]) on(type, draw);
+  on("rows shown selection columns focus", draw);
   const drawBehind = () => setTimeout(() => store.isBehind && draw()); // most rows are found before
-  for (const type of ["filter", "sort"]) on(type, drawBehind);
+  on("filter sort", drawBehind);
   draw();
-  const disposers = [() => listen.abort(), () => grid.dispose()];
-  if (options.facets === null || options.facets.length) disposers.push(facetsView(store, side, options));
-  if (options.timeline) disposers.push(timelineView(store, timeline, options));
-  if (options.causes) disposers.push(causesView(store, causes, options));
-  disposers.push(detailView(store, detail, options));
-  return () => disposers.forEach((dispose) => dispose());
+  const hasFacets = options.facets === null || options.facets.length > 0;
+  if (hasFacets) facetsView(store, side, options, signal);
+  if (options.timeline) timelineView(store, timeline, signal);
+  if (options.causes) causesView(store, causes, options, signal);
+  detailView(store, detail, hasFacets, signal);
+  signal.addEventListener("abort", () => grid.dispose());
+  return () => end.abort();
 }
 
 export default () => {

@@ -2,19 +2,10 @@
  * The search over all columns. The rows have only the beginnings of long texts, so the kernel is asked for the rest.
  */
 
+import { later, made } from "./drawing.js";
 import { focusedElement } from "./focused.js";
-import { made } from "./header.js";
 
 const SEARCH_DELAY = 120; // milliseconds from the last key to the search
-
-/** A function that runs another when it was not called for a while. */
-export function later(delay, action) {
-  let timer;
-  return () => {
-    clearTimeout(timer);
-    timer = setTimeout(action, delay);
-  };
-}
 
 /** The input in which words are typed; rows with all of them are shown. */
 export class Search {

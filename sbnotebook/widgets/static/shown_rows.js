@@ -35,6 +35,11 @@ export class ShownRows extends EventTarget {
     this.dispatchEvent(new CustomEvent(type, { detail }));
   }
 
+  /** Call a function with the events of some types, until a signal. */
+  on(types, action, signal) {
+    for (const type of types.split(" ")) this.addEventListener(type, action, { signal });
+  }
+
   /**
    * Show only rows that pass a test, beside the other filters.
    * @param {string} id of the filter

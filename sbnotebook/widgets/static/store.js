@@ -6,7 +6,6 @@
  */
 
 import { cellValue, decoded, shownText } from "./columns.js";
-import { RowSet } from "./row_set.js";
 import { ShownRows, wider } from "./shown_rows.js";
 
 /** Columns searched only while visible: many rows share their values, so hidden matches would surprise. */
@@ -48,7 +47,7 @@ export class Store extends ShownRows {
     this.removed = new Uint8Array(0);
     this.removedCount = 0;
     this.texts = [];
-    this.selection = new RowSet();
+    this.selection = new Set();
     this.focused = null;
     this.grow(total);
     this.showNothing();
@@ -254,7 +253,7 @@ export class Store extends ShownRows {
 
   /** Take a selection that the kernel gave. */
   adopt(rows) {
-    this.selection = new RowSet(rows);
+    this.selection = new Set(rows);
     this.tell("selection");
   }
 

@@ -4,9 +4,8 @@
  */
 
 import { timeText } from "./columns.js";
-import { counted, drawnSoon, figure, oneStop, pressable, roving } from "./drawing.js";
+import { counted, drawnSoon, figure, made, oneStop, pressable, roving, svg } from "./drawing.js";
 import { focusedElement } from "./focused.js";
-import { made } from "./header.js";
 import { each } from "./slices.js";
 
 const SECOND = 1000;
@@ -30,15 +29,14 @@ const TICK_WIDTH = 120; // pixels
 const BAR_HEIGHT = 100; // of the drawing, for any size on the page
 const LEAST_HEIGHT = 3;
 const NO_BAR = 255;
-const SVG = "http://www.w3.org/2000/svg";
 const TIME_FILTER = "time";
+const TIMES = "enqueued_time"; // the column
 
 /** Show the rows of a range of times only; all rows where there is none. */
-export function keepTimes(store, column, range) {
-  const cells = () => store.column(column);
-  const test = (row) => cells()[row] >= range[0] && cells()[row] < range[1];
-  Object.assign(test, { range, column });
-  store.setFilter(TIME_FILTER, range && test);
+export function keepTimes(store, range) {
+  const time = (row) => store.column(TIMES)[row];
+  const test = (row) => time(row) >= range[0] && time(row) < range[1];
+  store.setFilter(TIME_FILTER, range && Object.assign(test, { range }));
 }
 
 /** The bars that a range of times is cut into: where the first begins, how wide each is, and how many they are. */
@@ -65,23 +63,16 @@ export function tickTexts(starts, step) {
   });
 }
 
-function drawn(tag, properties) {
-  const element = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(properties)) element.setAttribute(name, value);
-  return element;
-}
-
 class Timeline {
-  constructor(store, column) {
+  constructor(store) {
     this.store = store;
-    this.column = column;
     this.isStale = true;
     this.said = made("span", { class: "sbn-timeline-said", role: "status" });
     this.clear = pressable("Clear", () => this.choose(null), { class: "sbn-quiet", "aria-label": "Clear the range of times" });
     this.most = made("span", { class: "sbn-timeline-most" });
     const head = made("div", { class: "sbn-timeline-head" }, made("strong", {}, "Enqueued (UTC)"), this.most, this.said, this.clear);
-    this.plot = drawn("svg", { preserveAspectRatio: "none", role: "group" });
-    this.plot.setAttribute("aria-label", "Messages over time. Arrow keys move, Shift takes several bars, Enter filters, Escape clears.");
+    const label = "Messages over time. Arrow keys move, Shift takes several bars, Enter filters, Escape clears.";
+    this.plot = svg("svg", { preserveAspectRatio: "none", role: "group", "aria-label": label });
     this.axis = made("div", { class: "sbn-timeline-axis", "aria-hidden": "true" });
     this.element = made("div", { class: "sbn-timeline-view" }, head, this.plot, this.axis);
     roving(this.plot, ".sbn-bin", ["ArrowLeft", "ArrowRight"]);
@@ -95,7 +86,7 @@ class Timeline {
   }
 
   choose(range) {
-    keepTimes(this.store, this.column, range);
+    keepTimes(this.store, range);
   }
 
   chooseBars(one, other) {
@@ -108,7 +99,7 @@ class Timeline {
     if (!this.isStale) return;
     this.isStale = false;
     const { store } = this;
-    const cells = store.column(this.column);
+    const cells = store.column(TIMES);
     const { total } = store;
     const isThere = (row) => !store.isRemoved(row) && cells[row] >= -Infinity;
     let [first, last] = [Infinity, -Infinity];
@@ -167,12 +158,11 @@ class Timeline {
   }
 
   bin(index) {
-    const group = drawn("g", { class: "sbn-bin", role: "button", tabindex: -1, "data-bar": index });
     const whole = { x: index, y: 0, width: 1, height: BAR_HEIGHT, class: "sbn-bin-room" };
     const bar = { x: index + 0.08, width: 0.84 };
-    const [room, all, passing] = [whole, { ...bar, class: "sbn-bin-all" }, { ...bar, class: "sbn-bin-passing" }].map((one) => drawn("rect", one));
-    const title = drawn("title", {});
-    group.append(room, all, passing, title);
+    const [room, all, passing] = [whole, { ...bar, class: "sbn-bin-all" }, { ...bar, class: "sbn-bin-passing" }].map((one) => svg("rect", one));
+    const title = svg("title");
+    const group = svg("g", { class: "sbn-bin", role: "button", tabindex: -1, "data-bar": index }, room, all, passing, title);
     return { group, all, passing, title };
   }
 
@@ -261,30 +251,17 @@ class Timeline {
   }
 }
 
-/**
- * Draw the timeline; gives the function that ends it.
- * @param {Store} store
- * @param {HTMLElement} element
- * @param {{timeColumn: string|undefined}} options
- */
-export function timelineView(store, element, options) {
-  const timeline = new Timeline(store, options.timeColumn ?? "enqueued_time");
-  const listen = new AbortController();
-  const soon = drawnSoon(() => timeline.draw());
-  const on = (type, action) => store.addEventListener(type, action, { signal: listen.signal });
-  on("rows", ({ detail }) => {
-    timeline.isStale ||= detail.kind !== "patched" || detail.column === timeline.column;
-    soon();
-  });
-  on("passed", soon);
+/** Draw the timeline, until a signal. */
+export function timelineView(store, element, signal) {
+  const timeline = new Timeline(store);
+  const soon = drawnSoon(() => timeline.draw(), signal);
+  const forget = ({ detail: { kind, column } }) => (timeline.isStale ||= kind !== "patched" || column === TIMES);
+  store.on("rows", forget, signal);
+  store.on("rows passed", soon, signal);
   element.append(timeline.element);
   timeline.element.hidden = true;
   const size = new ResizeObserver(soon);
   size.observe(element);
+  signal.addEventListener("abort", () => size.disconnect());
   soon();
-  return () => {
-    listen.abort();
-    size.disconnect();
-    soon.stop();
-  };
 }

@@ -2,22 +2,21 @@
  * The line above the table: search, selection, columns, and how many rows are shown and selected.
  */
 
+import { figure, later, made, pressable } from "./drawing.js";
 import { focusedElement } from "./focused.js";
-import { made } from "./header.js";
-import { later, Search } from "./search.js";
+import { Search } from "./search.js";
 
 const SAID_DELAY = 400;
-const count = new Intl.NumberFormat("en");
 
 /** How many rows are shown and selected, in words. */
 export function countsText(store) {
   if (store.state === "waiting") return "waiting for the kernel";
   const [shown, all] = [store.shown.length, store.rowCount];
-  const parts = [shown === all ? `${count.format(all)} shown` : `${count.format(shown)} of ${count.format(all)} shown`];
+  const parts = [shown === all ? `${figure(all)} shown` : `${figure(shown)} of ${figure(all)} shown`];
   if (store.selection.size) {
     const hidden = store.hiddenSelected;
-    const of = hidden ? ` (${count.format(hidden)} hidden by the filter)` : "";
-    parts.push(`${count.format(store.selection.size)} selected${of}`);
+    const of = hidden ? ` (${figure(hidden)} hidden by the filter)` : "";
+    parts.push(`${figure(store.selection.size)} selected${of}`);
   }
   if (store.state === "loading") parts.push("loading…");
   else if (store.isBehind) parts.push("updating…");
@@ -34,11 +33,11 @@ export class Toolbar {
     this.store = store;
     this.header = header;
     this.search = new Search(store);
-    this.all = this.button("Select shown", () => store.select(store.shown));
-    this.none = this.button("Clear selection", () => store.clearSelection());
-    this.reset = this.button("Clear filters", () => store.clearFilters());
-    this.filters = this.button("Column filters", () => this.toggle(this.filters, (on) => header.toggleFilters(on)));
-    this.chooser = this.button("Columns", () => this.toggle(this.chooser, (on) => this.choose(on)));
+    this.all = pressable("Select shown", () => store.select(store.shown));
+    this.none = pressable("Clear selection", () => store.clearSelection());
+    this.reset = pressable("Clear filters", () => store.clearFilters());
+    this.filters = pressable("Column filters", () => this.toggle(this.filters, (on) => header.toggleFilters(on)));
+    this.chooser = pressable("Columns", () => this.toggle(this.chooser, (on) => this.choose(on)));
     this.menu = made("div", { class: "sbn-menu", role: "group", "aria-label": "Columns that are shown", hidden: true });
     this.menu.addEventListener("keydown", (event) => event.key === "Escape" && this.closeMenu());
     this.counts = made("span", { class: "sbn-counts" });
@@ -52,19 +51,13 @@ export class Toolbar {
     this.say = later(SAID_DELAY, () => (this.said.textContent = this.counts.textContent));
   }
 
-  button(text, action) {
-    const button = made("button", { type: "button" }, text);
-    button.addEventListener("click", action);
-    return button;
-  }
-
   /** Bring counts and buttons up to date. */
   draw() {
     const { store } = this;
     this.search.draw();
     this.counts.textContent = [countsText(store), store.searching].filter(Boolean).join(", ");
     this.say(); // a screen reader hears it when it no longer changes
-    this.all.textContent = `Select ${count.format(store.shown.length)} shown`;
+    this.all.textContent = `Select ${figure(store.shown.length)} shown`;
     this.all.disabled = !store.shown.length;
     this.none.disabled = !store.selection.size;
     this.reset.hidden = !store.filters.size;
