@@ -36,7 +36,7 @@ from sbnotebook.widgets.plan_text import (
 from sbnotebook.widgets.plan_trial import PlanTrial, ramp_blocks, rehearsal_blocks
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.renderers.terminal import text_of
-from sbnotebook.widgets.table.rows import MessageRows
+from sbnotebook.widgets.table.message_table import MessageTable
 
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Rehearsal
@@ -65,22 +65,9 @@ class _Stage(Enum):
 
 
 class ActionPanel(Panel):
-    """Shows a plan, carries it out when that is confirmed, and says how each message ended.
+    """Shows a plan, carries it out when that is confirmed, and says how each message ended."""
 
-    The table's column ``outcome`` shows the outcomes as they happen. In the end the rows of those
-    that have left their entity are removed.
-
-    Args:
-        namespace: where plans are carried out.
-        table: whose rows the messages are, None for none.
-        is_editing: whether the user may name functions of the notebook, which run here.
-
-    Example:
-        >>> panel = ActionPanel(namespace)  # doctest: +SKIP
-        >>> panel.propose(lambda: namespace.entity("orders/$dlq").purge(show_progress=False))  # doctest: +SKIP
-    """
-
-    def __init__(self, namespace: Namespace, *, table: MessageRows | None = None, is_editing: bool = True) -> None:
+    def __init__(self, namespace: Namespace, *, table: MessageTable | None = None, is_editing: bool = True) -> None:
         super().__init__()
         self._namespace = namespace
         self._table = table
@@ -99,14 +86,13 @@ class ActionPanel(Panel):
         self._carried_out: tuple[Block, ...] = ()
         self.record: list[Block] = []
         """All plans that were carried out, and their reports, in words; without the rows of messages."""
-        self._on_report = Callbacks(lambda why: self._add(Text(why, "error")))
+        self.on_report = Callbacks(lambda why: self._add(Text(why, "error")))
         self._trial = PlanTrial(self._rehearse, self._offer_code, is_naming=is_editing)
         self._code = PlanCode()
         self._to = Entry("Send back to", as_it_is, hint="a queue or topic")
         self._enter(_Stage.IDLE, _IDLE)
 
     def blocks(self) -> list[Block]:
-        """Return the words of the plan or the report, and its buttons."""
         words = Column(self._words, look="words", forward=self._forward, key="words")
         return [Column([words, *self._controls()], look="actions", key="actions")]
 
@@ -143,22 +129,15 @@ class ActionPanel(Panel):
         )
         return lambda why: self._take_back(turn, why)
 
-    def on_report(self, callback: Callable[[Report], object]) -> Callable[[], None]:
-        """Call a function with the report of each plan that was carried out; gives a function that ends it."""
-        return self._on_report.add(callback)
-
     @property
     def is_open(self) -> bool:
-        """Tell whether there is a plan or a report."""
         return self._stage is not _Stage.IDLE
 
     @property
     def busy(self) -> bool:
-        """Tell whether a plan is being made or carried out."""
         return not self._quiet.is_set()
 
     def wait(self, seconds: float = 60.0) -> bool:
-        """Wait until nothing is being made or carried out, for scripts and terminals; tells whether that is so."""
         return self._quiet.wait(seconds)
 
     def cancel(self) -> None:
@@ -180,7 +159,6 @@ class ActionPanel(Panel):
         return self._report
 
     def close(self) -> None:
-        """Remove it from the screen, and stop the plan in progress."""
         with self._lock:
             self._turn += 1
             self._end_rehearsal()
@@ -209,14 +187,12 @@ class ActionPanel(Panel):
                 self._enter(_Stage.PROPOSED, *blocks)
 
     def _offer_code(self) -> None:
-        """Offer the plan as code, with the ramp that is chosen now."""
         with self._lock, suppress(SbNotebookError):
             if self._plan is not None:
                 target = "emulator" if self._namespace.is_emulator else self._namespace.host
                 self._code.offer(self._chosen(self._plan), target=target, rate=self._limits.rate)
 
     def _chosen(self, plan: Plan) -> Plan:
-        """Return a plan with the ramp that is chosen."""
         ramp = self._trial.ramp
         return plan if ramp is None else plan.with_ramp(**asdict(ramp))
 
@@ -237,7 +213,6 @@ class ActionPanel(Panel):
                 self._enter(stage, *_heading(title), Text(why, "error"))
 
     def _dismissed(self) -> None:
-        """Forget the plan, and go back to the report before it."""
         with self._lock:
             if self._stage in (_Stage.MAKING, _Stage.PROPOSED):
                 self._turn += 1
@@ -350,7 +325,7 @@ class ActionPanel(Panel):
             self.record += [*self._carried_out, *self._reported]
             self._forward += 1
             self._enter(_Stage.ENDED, *self._reported)
-        self._on_report(ended.report)
+        self.on_report.tell(ended.report)
         self.redraw()
 
     def _selecting(self, report: Report) -> Iterable[Button]:
@@ -401,7 +376,6 @@ class ActionPanel(Panel):
         return self._plan is not None and len(self._plan) > 0 and not self._namespace.read_only
 
     def _controls(self) -> list[Block]:
-        """Return the buttons of the stage."""
         not_now = Button("Not now", self._dismissed, "Forget the plan: nothing is done")
         match self._stage:
             case _Stage.MAKING:

@@ -20,8 +20,6 @@ _CLEAN_UP: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TriageRequest:
-    """A triage that the user asked for, and its options."""
-
     entity: str
     target: str | None = None
     write: bool | None = None
@@ -29,7 +27,6 @@ class TriageRequest:
     folder: str = "."
 
     def namespace(self) -> Namespace:
-        """Return the namespace of the target."""
         found = resolve(self.target)
         if self.write is not None:
             found.connection.read_only = not self.write
@@ -41,7 +38,6 @@ class TriageRequest:
 
     @classmethod
     def kept(cls) -> Self:
-        """Return the request from the environment."""
         return cls(**json.loads(os.environ[VARIABLE]))
 
 

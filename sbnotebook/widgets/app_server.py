@@ -119,8 +119,6 @@ class _Channels(VoilaKernelWebsocketHandler):
 
 
 class _App(Voila):
-    """Voilà for one page."""
-
     is_opened: bool = True
     """Whether a browser is opened."""
     home: Path
@@ -159,7 +157,6 @@ class _App(Voila):
 
 
 def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> None:
-    """Serve the panel until it is interrupted."""
     with wanted.namespace() as namespace:  # report errors here, and not in the page
         namespace.entity(wanted.entity).peek(1, show_progress=False)
     wanted.keep()

@@ -39,22 +39,13 @@ _answered: Final[WeakSet[widgets.Widget]] = WeakSet()
 
 
 class Callbacks:
-    """Functions to call, each until it is taken away again. One that fails keeps no other from being called.
-
-    Example:
-        >>> callbacks = Callbacks(failed=print)
-        >>> end = callbacks.add(lambda name: print("hello", name))
-        >>> callbacks("orders")
-        hello orders
-        >>> end()
-        >>> callbacks("orders")
-    """
+    """Functions to call, each until it is taken away again. One that fails keeps no other from being called."""
 
     def __init__(self, failed: Callable[[str], object]) -> None:
         self._failed = failed
         self._functions: list[Callable[..., object]] = []
 
-    def add(self, function: Callable[..., object]) -> Callable[[], None]:
+    def __call__(self, function: Callable[..., object]) -> Callable[[], None]:
         """Call a function from now on, until the function that is returned is called."""
         self._functions.append(function)
 
@@ -64,8 +55,7 @@ class Callbacks:
 
         return end
 
-    def __call__(self, *details: object) -> None:
-        """Call all."""
+    def tell(self, *details: object) -> None:
         for function in tuple(self._functions):
             try:
                 function(*details)
@@ -77,12 +67,7 @@ T = TypeVar("T")
 
 
 def start(work: Callable[[], T], *, done: Callable[[T], object], failed: Callable[[str], object]) -> threading.Thread:
-    """Do work in a thread of its own.
-
-    Example:
-        >>> start(lambda: 6 * 7, done=print, failed=print).join()
-        42
-    """
+    """Do work in a thread of its own."""
 
     def run() -> None:
         try:
@@ -138,7 +123,6 @@ def _send_to(subshell: Future[str | None], widget: widgets.Widget) -> None:
 
 
 def _kernel() -> Any:
-    """Return the kernel of this process, None for none."""
     kernelbase = sys.modules.get("ipykernel.kernelbase")
     return kernelbase.Kernel.instance() if kernelbase and kernelbase.Kernel.initialized() else None
 

@@ -263,7 +263,6 @@ def _shown(value: object) -> object:
 
 
 def is_change(value: object) -> bool:
-    """Tell whether the value of a table is a change, and not a text or a number."""
     return isinstance(value, list)
 
 

@@ -62,7 +62,6 @@ class Browser(Panel):
             self._opened(self.tree.chosen)
 
     def blocks(self) -> list[Block]:
-        """Return the entities, the messages of the one that is chosen, and the form for a message."""
         chosen = self.tree.chosen
         is_topic = bool(chosen) and self._is_topic(EntityAddress.parse(chosen))
         send = [Button(_CLOSE if self._is_sending else _OPEN, self._switch_form, _SEND, icon="envelope", key="send")]
@@ -150,7 +149,6 @@ class DeadLetterView(Panel):
         """The queues in the table; None where there is none."""
 
     def blocks(self) -> list[Block]:
-        """Return the button, and the table."""
         is_looking = self._thread is not None and self._thread.is_alive()
         name = _SHOW if self.letters is None else _HIDE
         switch = Button(name, self._switch, _LETTERS, icon="list", is_enabled=not is_looking, key="switch")
@@ -160,7 +158,6 @@ class DeadLetterView(Panel):
         return [Column([Row([switch, *status]), *problem, *found], key="dead-letters")]
 
     def wait(self, seconds: float = 60.0) -> bool:
-        """Wait until a look has ended; tells whether that is so."""
         if self._thread is not None:
             self._thread.join(seconds)
         return self._thread is None or not self._thread.is_alive()

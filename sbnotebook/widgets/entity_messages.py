@@ -43,8 +43,6 @@ _ONWARD: Final = "Load the messages after the last one shown"
 
 
 class View(StrEnum):
-    """Which messages of an entity are seen."""
-
     ALL = "All"
     ACTIVE = "Active"
     SCHEDULED = "Scheduled"
@@ -54,123 +52,6 @@ class View(StrEnum):
 
 
 _STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
-
-
-class PeekBar:
-    """Chooses messages of an entity: by state, session, expression, and where to begin."""
-
-    def __init__(self, changed: Callable[[], object], onward: Callable[[], object], stop: Callable[[], object]) -> None:
-        self._changed, self._onward, self._stop = changed, onward, stop
-        self._ids: list[str] = []
-        self._counts: Mapping[str, int] = {}
-        self._counted_all = self._is_busy = self._follows = False
-        self.status = self.problem = ""
-        self.session: str | None = None
-        """The chosen session, None for none."""
-        self.views = choice_entry("Which messages are shown", [View.ALL.value], "toggles")
-        self.options = [View.ALL.value]
-        """The views that the entity has."""
-        self.where = Entry("Where", as_it_is, hint=_WHERE, size="wide")
-        self.first = Entry("From #", as_it_is, "1", size="short")
-        self.count = number_entry("At most", _DEFAULT_COUNT, _MOST)
-        self.find = Entry("Find", as_it_is, hint="Find in sessions")
-        watch([self.views], self._switched)
-        watch([self.where], changed)
-
-    def blocks(self) -> list[Block]:
-        """Return the controls."""
-        buttons = [
-            Button("Peek", self._changed, "Look at messages; none is locked or changed", "primary"),
-            Button("Load more", self._onward, _ONWARD, is_enabled=not self._is_busy and self._follows),
-            *([Button("Stop", self._stop, "Look no further")] if self._is_busy else []),
-        ]
-        return [
-            self.views.block(options=self.options),
-            *self._session_fields(),
-            self.where.block(),
-            *([Text(self.problem, "error", key="problem")] if self.problem else []),
-            Row([self.first.block(), self.count.block(), *buttons], key="peek"),
-            *([Text(self.status, "quiet", key="status")] if self.status else []),
-        ]
-
-    def _session_fields(self) -> list[Block]:
-        if self.view is not View.SESSIONS or not self._ids:
-            return []
-        names = self.sessions
-        chosen = next((name for name, session in names.items() if session == self.session), "")
-
-        def choose(name: str) -> None:
-            self.session = names[name]
-            self._changed()
-
-        listed = Field("Session", chosen, choose, "list", list(names), size="wide")
-        return [*(self.find.blocks() if len(self._ids) > _FEW_SESSIONS else []), listed]
-
-    @property
-    def sessions(self) -> dict[str, str]:
-        """Return the sessions that the search finds, by their names in the list; the chosen one stays."""
-        words = self.find.value.lower()
-        found = [each for each in self._ids if words in each.lower() or each == self.session][:_LISTED_SESSIONS]
-        named: dict[str, str] = {}
-        for each in found:
-            name = self._name_of(each)
-            named[name if name not in named else f"{name} ({len(named) + 1:,})"] = each
-        return named
-
-    @property
-    def view(self) -> View:
-        """Return which messages are shown."""
-        return View(self.views.value)
-
-    def read(self) -> PeekRequest:
-        """Return which messages to peek at."""
-        first = self.first.value.strip() or "1"
-        if not first.isdecimal():
-            raise ConfigurationError("From # is a sequence number, such as 1.")
-        session = self.session if self.view is View.SESSIONS else None
-        return PeekRequest(self.count.read(), int(first), _STATES.get(self.view), self.where.read() or None, session)
-
-    def show_views(self, address: EntityAddress) -> None:
-        """Offer the views that an entity has, and show all of its messages."""
-        views = list(View)
-        if address.subscription is not None:
-            views.remove(View.SCHEDULED)  # which are in the topic
-        if address.sub_queue is not None:
-            views = [View.ALL, View.ACTIVE, View.DEFERRED]
-        self.options = [view.value for view in views]
-        watch([self.views], lambda: None)
-        self.views.value, self.first.value = View.ALL.value, "1"
-        watch([self.views], self._switched)
-        self.show_sessions([])
-
-    def show_sessions(self, ids: Sequence[str]) -> None:
-        """Offer these sessions, of which none is chosen."""
-        self._ids = sorted(ids, key=_by_number)
-        self._counts, self._counted_all, self.session = {}, False, None
-        self.find.value = ""
-        if self.view is View.SESSIONS:
-            self.say(_NO_SESSION if ids else "No session has active messages or a state.")
-
-    def count_sessions(self, counts: Mapping[str, int], *, is_end: bool) -> None:
-        """Show how many messages each session has."""
-        self._counts, self._counted_all = counts, is_end
-
-    def _name_of(self, session: str) -> str:
-        name = visible(session if len(session) <= _MAX_SESSION else f"{session[:_MAX_SESSION]}…") or "(empty)"
-        count = self._counts.get(session, 0)
-        if not count and not self._counted_all:
-            return name
-        least = "" if self._counted_all else "at least "
-        return f"{name} · {least}{count:,} {'message' if count == 1 else 'messages'}"
-
-    def say(self, words: str, problem: str = "", *, is_busy: bool = False, follows: bool = False) -> None:
-        """Say how far looking is."""
-        self.status, self.problem = words, problem
-        self._is_busy, self._follows = is_busy, follows
-
-    def _switched(self) -> None:
-        self.session = None
-        self._changed()
 
 
 _ORPHANS: Final = "(not in this journal: deferred by another program, or before the journal was lost)"
@@ -187,7 +68,6 @@ class _Question:
     stop: threading.Event = field(default_factory=threading.Event)
 
     def is_same(self, view: View, ask: PeekRequest) -> bool:
-        """Tell whether it asks for the same."""
         return (view, ask) == (self.view, self.ask)
 
 
@@ -205,59 +85,81 @@ class EntityMessages(Panel):
         self._thread: threading.Thread | None = None
         self.table = table
         self._plain = PlainTable(table, self.redraw)
-        self.bar = PeekBar(self.peek, self.peek_onward, self.stop)
-        self._hint = ""
+        self._ids: list[str] = []
+        self._counts: Mapping[str, int] = {}
+        self._counted_all = self._is_busy = self._follows = False
+        self.status = self.problem = self._hint = ""
+        self.session: str | None = None
+        """The chosen session, None for none."""
+        self.views = choice_entry("Which messages are shown", [View.ALL.value], "toggles")
+        self._views = [View.ALL.value]
+        self.where = Entry("Where", as_it_is, hint=_WHERE, size="wide")
+        self.first = Entry("From #", as_it_is, "1", size="short")
+        self.count = number_entry("At most", _DEFAULT_COUNT, _MOST)
+        self.find = Entry("Find", as_it_is, hint="Find in sessions")
+        watch([self.views], self._switched)
+        watch([self.where], self.peek)
         self.selection: SelectionBar | None = None
         """The actions on selected messages; None where there are none."""
 
     def blocks(self) -> list[Block]:
-        """Return the controls, the messages, and the actions on them."""
         actions = self.selection.blocks() if self.selection is not None else []
         table = Grid(self.table, self._plain.blocks)
-        return [*self.bar.blocks(), table, Text(self._hint, "quiet", key="hint"), *actions]
+        buttons = [
+            Button("Peek", self.peek, "Look at messages; none is locked or changed", "primary"),
+            Button("Load more", self.peek_onward, _ONWARD, is_enabled=not self._is_busy and self._follows),
+            *([Button("Stop", self.stop, "Look no further")] if self._is_busy else []),
+        ]
+        return [
+            self.views.block(options=self._views),
+            *self._session_fields(),
+            self.where.block(),
+            *([Text(self.problem, "error", key="problem")] if self.problem else []),
+            Row([self.first.block(), self.count.block(), *buttons], key="peek"),
+            *([Text(self.status, "quiet", key="status")] if self.status else []),
+            table,
+            Text(self._hint, "quiet", key="hint"),
+            *actions,
+        ]
 
     def look_into(self, entity: Entity) -> None:
-        """Show an entity's messages, the first ones at first."""
         with self._lock:
             self.stop()
             self._entity = entity
             triage = f'Triage(namespace, "{entity.address}")' if is_in_marimo() else f"%sb_triage {entity.address}"
             self._hint = f"Looking changes nothing. To repair, move or remove messages: {triage}"
             self.table.show(Messages())
-            self.bar.show_views(entity.address)
-            self._begin(self.bar.read())
+            self._show_views(entity.address)
+            self._begin(self._read())
 
     def peek(self) -> None:
         """Look at the messages that are asked for, in the background, in place of those that are shown."""
         with self._lock:
             if self._entity is None:
                 return
-            if self.bar.view is View.DEAD_LETTERS:
+            if self.view is View.DEAD_LETTERS:
                 self._go(self._entity.address.dead_letter)
                 return
             try:
-                ask = self.bar.read()
+                ask = self._read()
             except SbNotebookError as error:
-                self.bar.say(self.bar.status, background.sentence(error))
+                self._say(self.status, background.sentence(error))
                 return
             # To leave the field of the expression for the button asks for the same twice.
-            if not self._is_looking or self._question is None or not self._question.is_same(self.bar.view, ask):
+            if not self._is_looking or self._question is None or not self._question.is_same(self.view, ask):
                 self._begin(ask)
 
     def peek_onward(self) -> None:
-        """Load the messages after the last one that was looked at, and add them to those that are shown."""
         with self._lock:
             if self._question is not None and not self._is_looking:
                 ask = replace(self._question.ask, from_sequence_number=self._looked.next_number)
                 self._begin(ask, is_onward=True)
 
     def stop(self) -> None:
-        """Stop peeking; found messages stay."""
         if self._question is not None:
             self._question.stop.set()
 
     def wait(self, seconds: float = 60.0) -> bool:
-        """Wait until the answer is there, for scripts and terminals; tells whether it is."""
         thread = self._thread
         if thread is not None:
             thread.join(seconds)
@@ -265,16 +167,86 @@ class EntityMessages(Panel):
 
     @property
     def words(self) -> str:
-        """Return the progress of peeking, and its fault."""
-        return "\n".join(filter(None, (self.bar.status, self.bar.problem)))
+        return "\n".join(filter(None, (self.status, self.problem)))
 
     def close(self) -> None:
-        """Take it from the screen; looking ends."""
         with self._lock:
             self.stop()
             self._question = None
         self._offer([])
         super().close()
+
+    # ------------------------------------------------------------ which messages
+
+    def _session_fields(self) -> list[Block]:
+        if self.view is not View.SESSIONS or not self._ids:
+            return []
+        names = self.sessions
+        chosen = next((name for name, session in names.items() if session == self.session), "")
+
+        def choose(name: str) -> None:
+            self.session = names[name]
+            self.peek()
+
+        listed = Field("Session", chosen, choose, "list", list(names), size="wide")
+        return [*(self.find.blocks() if len(self._ids) > _FEW_SESSIONS else []), listed]
+
+    @property
+    def sessions(self) -> dict[str, str]:
+        """Return the sessions that the search finds, by their names in the list; the chosen one stays."""
+        words = self.find.value.lower()
+        found = [each for each in self._ids if words in each.lower() or each == self.session][:_LISTED_SESSIONS]
+        named: dict[str, str] = {}
+        for each in found:
+            name = self._name_of(each)
+            named[name if name not in named else f"{name} ({len(named) + 1:,})"] = each
+        return named
+
+    @property
+    def view(self) -> View:
+        return View(self.views.value)
+
+    def _read(self) -> PeekRequest:
+        first = self.first.value.strip() or "1"
+        if not first.isdecimal():
+            raise ConfigurationError("From # is a sequence number, such as 1.")
+        session = self.session if self.view is View.SESSIONS else None
+        return PeekRequest(self.count.read(), int(first), _STATES.get(self.view), self.where.read() or None, session)
+
+    def _show_views(self, address: EntityAddress) -> None:
+        views = list(View)
+        if address.subscription is not None:
+            views.remove(View.SCHEDULED)  # which are in the topic
+        if address.sub_queue is not None:
+            views = [View.ALL, View.ACTIVE, View.DEFERRED]
+        self._views = [view.value for view in views]
+        watch([self.views], lambda: None)
+        self.views.value, self.first.value = View.ALL.value, "1"
+        watch([self.views], self._switched)
+        self._show_sessions([])
+
+    def _show_sessions(self, ids: Sequence[str]) -> None:
+        self._ids = sorted(ids, key=_by_number)
+        self._counts, self._counted_all, self.session = {}, False, None
+        self.find.value = ""
+        if self.view is View.SESSIONS:
+            self._say(_NO_SESSION if ids else "No session has active messages or a state.")
+
+    def _name_of(self, session: str) -> str:
+        name = visible(session if len(session) <= _MAX_SESSION else f"{session[:_MAX_SESSION]}…") or "(empty)"
+        count = self._counts.get(session, 0)
+        if not count and not self._counted_all:
+            return name
+        least = "" if self._counted_all else "at least "
+        return f"{name} · {least}{count:,} {'message' if count == 1 else 'messages'}"
+
+    def _say(self, words: str, problem: str = "", *, is_busy: bool = False, follows: bool = False) -> None:
+        self.status, self.problem = words, problem
+        self._is_busy, self._follows = is_busy, follows
+
+    def _switched(self) -> None:
+        self.session = None
+        self.peek()
 
     # ------------------------------------------------------------ questions and answers
 
@@ -287,8 +259,8 @@ class EntityMessages(Panel):
         if entity is None:
             return
         self.stop()  # earlier requests are no longer needed
-        question = self._question = _Question(entity, self.bar.view, ask, is_onward)
-        self.bar.say("Looking…", is_busy=True)
+        question = self._question = _Question(entity, self.view, ask, is_onward)
+        self._say("Looking…", is_busy=True)
         if not is_onward:
             self._offer([])
         answer = self._answer_to(question)
@@ -316,7 +288,7 @@ class EntityMessages(Panel):
         def advance(looked: PeekProgress) -> None:
             with self._lock:
                 if question is self._question:
-                    self.bar.say(f"Looking: {_found(looked)}…", is_busy=True)
+                    self._say(f"Looking: {_found(looked)}…", is_busy=True)
                     self.redraw()
 
         looked = peek_in_steps(question.entity, question.ask, part, advance=advance, stop=question.stop)
@@ -326,7 +298,7 @@ class EntityMessages(Panel):
             self._looked = looked
             if not looked.found and not question.is_onward:
                 self.table.show(Messages())
-            self.bar.say(_words(looked, self.table.count), follows=not looked.is_end)
+            self._say(_words(looked, self.table.count), follows=not looked.is_end)
             if question.view is View.SCHEDULED and self.table.count:
                 self._offer(scheduled_actions(question.entity))
 
@@ -340,7 +312,7 @@ class EntityMessages(Panel):
                 return
             of_whom = ["orphan" if message.sequence_number in numbers else "in the journal" for message in wanted]
             self.table.show(wanted, {"deferred": of_whom})
-            self.bar.say(_deferred_words(found, len(wanted)))
+            self._say(_deferred_words(found, len(wanted)))
             self._offer(deferred_actions(question.entity, found) if found else [])
 
     def _see_sessions(self, question: _Question) -> None:
@@ -349,7 +321,7 @@ class EntityMessages(Panel):
             if question is not self._question:
                 return
             self.table.show(Messages())
-            self.bar.show_sessions(found)
+            self._show_sessions(found)
         if found:
             self._count_sessions(question)
 
@@ -363,7 +335,7 @@ class EntityMessages(Panel):
         def show(looked: PeekProgress) -> None:
             with self._lock:
                 if question is self._question:
-                    self.bar.say(f"{_NO_SESSION} Counting: {_found(looked)}…", is_busy=True)
+                    self._say(f"{_NO_SESSION} Counting: {_found(looked)}…", is_busy=True)
                     self.redraw()
 
         ask = PeekRequest(_COUNTED)
@@ -371,17 +343,16 @@ class EntityMessages(Panel):
         with self._lock:
             if question is self._question:
                 # Only now: a list that changes under the pointer could lose a click.
-                self.bar.count_sessions(counts, is_end=looked.is_end)
+                self._counts, self._counted_all = counts, looked.is_end
                 some = "" if looked.is_end else f" The counts are of the first {looked.looked_at:,} messages."
-                self.bar.say(f"{_NO_SESSION}{some}")
+                self._say(f"{_NO_SESSION}{some}")
 
     def _failed(self, question: _Question, why: str) -> None:
         with self._lock:
             if question is self._question:
-                self.bar.say("", why, follows=False)
+                self._say("", why, follows=False)
 
     def _offer(self, actions: list[Action]) -> None:
-        """Offer actions on selected messages."""
         old, self.selection = self.selection, None
         if old is not None:
             old.close()

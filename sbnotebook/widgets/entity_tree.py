@@ -32,17 +32,9 @@ _HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "tran
 
 
 class EntityTree(anywidget.AnyWidget):
-    """Queues, topics and subscriptions with their counts, and their sub-queues below them.
+    """Queues, topics and subscriptions with their counts, and their sub-queues below them."""
 
-    The counts are asked for when it is made, on Refresh, and every 30 seconds while they are visible: all queues
-    and topics, and the subscriptions of the topics that are open.
-
-    Example:
-        >>> tree = EntityTree(namespace)  # doctest: +SKIP
-        >>> tree.on_choose(lambda address: print(address))  # doctest: +SKIP
-    """
-
-    _esm = module("focused.js", "entity_tree.js")
+    _esm = module("slices.js", "focused.js", "drawing.js", "entity_tree.js")
     _css = style("look.css", "entity_tree.css")
 
     rows = traitlets.List(traitlets.Dict()).tag(sync=True)
@@ -83,8 +75,6 @@ class EntityTree(anywidget.AnyWidget):
         background.start(lambda: self._namespace.entities(topics=topics), done=done, failed=self._end)
 
     def on_choose(self, callback: Callable[[str], object]) -> Callable[[], None]:
-        """Call a function with the address that is chosen, each time; gives a function that ends it."""
-
         def changed(change: Any) -> None:
             if change["new"]:
                 callback(change["new"])
@@ -98,7 +88,6 @@ class EntityTree(anywidget.AnyWidget):
         return end
 
     def wait(self, seconds: float = 30.0) -> bool:
-        """Wait until the first counts are there or have failed; tells whether that is so."""
         return self._loaded.wait(seconds)
 
     def blocks(self) -> list[Block]:
@@ -171,7 +160,6 @@ def _row_of(counts: EntityCounts) -> dict[str, object]:
 
 
 def _lines_of(counts: EntityCounts) -> Iterator[tuple[str, str]]:
-    """Yield the address and the words of an entity, and of its sub-queues."""
     path, level = str(counts.address), 1 if counts.address.subscription else 0
     name = counts.address.subscription or counts.address.name
     yield path, _line(level, name, (counts.active, "active"), (counts.scheduled, "later"))

@@ -27,16 +27,7 @@ class FormPart(Protocol):
 
 
 class Entry(Generic[T]):
-    """A field with its value.
-
-    Example:
-        >>> entry = Entry("At most", whole_number, "3")
-        >>> entry.read()
-        3
-        >>> entry.value = "many"
-        >>> entry.problem
-        'Write a whole number from 1, or nothing.'
-    """
+    """A field with its value."""
 
     def __init__(self, name: str, read: Callable[[Any], T], value: Value = "", **options: Any) -> None:
         self._name = name
@@ -48,7 +39,6 @@ class Entry(Generic[T]):
 
     @property
     def value(self) -> Any:
-        """Return the value as it was written."""
         return self._value
 
     @value.setter
@@ -67,7 +57,6 @@ class Entry(Generic[T]):
         return ""
 
     def read(self) -> T:
-        """Return the input."""
         self._is_checked = True
         return self._read(self._given)
 
@@ -76,11 +65,9 @@ class Entry(Generic[T]):
         return self._value.strip() if isinstance(self._value, str) else self._value
 
     def blocks(self) -> list[Field]:
-        """Return the field."""
         return [self.block()]
 
     def block(self, **options: Any) -> Field:
-        """Return the field, with other options."""
         return Field(self._name, self._value, self._write, problem=self.problem, **self._options | options)
 
     def _write(self, value: Value) -> None:
@@ -93,7 +80,6 @@ def number_entry(name: str, value: int, most: int, **options: Any) -> Entry[int]
 
 
 def check_entry(name: str, *, value: bool = False, tooltip: str = "") -> Entry[bool]:
-    """Return an entry for yes or no."""
     return Entry(name, bool, value, type="check", tooltip=tooltip)
 
 
@@ -103,18 +89,12 @@ def choice_entry(name: str, options: Sequence[str], type: Literal["choice", "tog
 
 
 def watch(parts: Iterable[FormPart], changed: Callable[[], object]) -> None:
-    """Call a function whenever something is written in parts of a form."""
     for part in parts:
         part.on_change = changed
 
 
 def problems_of(parts: Iterable[object]) -> set[str]:
-    """Return the faults that entries show now.
-
-    Example:
-        >>> sorted(problems_of([Entry("Rate", number, "many")]))
-        ['Write a number above 0, such as 20 or 0.5, or nothing.']
-    """
+    """Return the faults that entries show now."""
     return {each.problem for each in parts if isinstance(each, Entry) and each.problem}
 
 
@@ -122,23 +102,15 @@ def problems_of(parts: Iterable[object]) -> set[str]:
 
 
 def as_it_is(value: str) -> str:
-    """Return the text."""
     return value
 
 
 def optional(read: Callable[[str], T]) -> Callable[[str], T | None]:
-    """Return a reader that gives None for an empty text.
-
-    Example:
-        >>> optional(queue_or_topic)("") is None
-        True
-    """
+    """Return a reader that gives None for an empty text."""
     return lambda value: read(value) if value else None
 
 
 def required(problem: str) -> Callable[[str], str]:
-    """Return a reader that refuses an empty text."""
-
     def read(value: str) -> str:
         if not value:
             raise DecisionError(problem)
@@ -148,7 +120,6 @@ def required(problem: str) -> Callable[[str], str]:
 
 
 def queue_or_topic(value: str) -> EntityAddress:
-    """Return the address of a queue or topic."""
     address = EntityAddress.parse(value)
     if address != address.sends_to:
         raise DecisionError(f"A message cannot be sent to {address}: name a queue or a topic.")
@@ -156,12 +127,7 @@ def queue_or_topic(value: str) -> EntityAddress:
 
 
 def whole_number(value: str) -> int | None:
-    """Return a whole number from 1; None for an empty text.
-
-    Example:
-        >>> whole_number("12"), whole_number("")
-        (12, None)
-    """
+    """Return a whole number from 1; None for an empty text."""
     if not value:
         return None
     if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS and int(value)):
@@ -170,12 +136,7 @@ def whole_number(value: str) -> int | None:
 
 
 def number(value: str) -> float | None:
-    """Return a number above 0; None for an empty text.
-
-    Example:
-        >>> number("0.5"), number("")
-        (0.5, None)
-    """
+    """Return a number above 0; None for an empty text."""
     if not value:
         return None
     try:

@@ -26,12 +26,7 @@ _TICK: Final = 0.5
 
 @cache
 def module(*names: str) -> str:
-    """Join files of JavaScript to one ES module.
-
-    Example:
-        >>> "import" in module("transport.js")
-        False
-    """
+    """Join files of JavaScript to one ES module."""
     parts = (_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in names)
     script = "\n".join(parts)
     return _as_address(script) if is_in_marimo() else script
@@ -39,12 +34,7 @@ def module(*names: str) -> str:
 
 @cache
 def style(*names: str) -> str:
-    """Join files of CSS.
-
-    Example:
-        >>> "sbn-table" in style("message_table.css")
-        True
-    """
+    """Join files of CSS."""
     return "\n".join(map(_read, names))
 
 
@@ -65,19 +55,11 @@ def thread_class() -> type[threading.Thread]:
 
 
 def _as_address(script: str) -> str:
-    """Return a script as a ``data:`` address.
-
-    marimo serves other scripts as files of the cell that runs, and so refuses widgets that a click makes.
-
-    Example:
-        >>> _as_address("1")
-        'data:text/javascript;base64,MQ=='
-    """
+    """Return a script as a ``data:`` address."""
     return f"data:text/javascript;base64,{base64.b64encode(script.encode()).decode()}"
 
 
 def panel_of(widget: object) -> object:
-    """Return a panel as an element of marimo."""
     return _marimo().ui.anywidget(widget)
 
 
@@ -86,16 +68,7 @@ def _marimo() -> Any:
 
 
 class Patience:
-    """Calls a function after a time in which an answer could have been taken.
-
-    What the browser sends waits while the kernel runs a cell, so only the time counts in which the kernel's event loop
-    comes round: it ticks, and a tick that comes late is not counted. Where no loop runs, as in a script, nothing is
-    ever called.
-
-    Example:
-        >>> waiting = Patience(15.0, lambda: print("no answer"))
-        >>> waiting.stop()  # as soon as an answer comes
-    """
+    """Calls a function after a time in which an answer could have been taken."""
 
     def __init__(self, seconds: float, over: Callable[[], object]) -> None:
         self._over = over
@@ -109,7 +82,6 @@ class Patience:
         self._wait()
 
     def stop(self) -> None:
-        """Call nothing any more."""
         self._is_stopped = True
 
     def _wait(self) -> None:

@@ -25,77 +25,12 @@ from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable
-from sbnotebook.widgets.table.rows import MessageKey, keys_of
+from sbnotebook.widgets.table.rows import keys_of
 
 HELD: Final = "held"
 LOST: Final = "lost"
 ENDED: Final = "no longer held"
 _AT_RISK: Final = {LockEventKind.FAILING: "renewing fails", LockEventKind.LATE: "may be lost"}
-
-
-class LockFollower:
-    """Follows the locks of a batch."""
-
-    def __init__(self, batch: LockedBatch) -> None:
-        self._batch = batch
-        self._entity = str(batch.address)
-        self._messages: dict[int, LockedMessage] = {}
-        self._cells: dict[int, tuple[str, datetime | None]] = {}
-
-    def look(self) -> tuple[list[LockedMessage], dict[MessageKey, dict[str, object]]]:
-        """Return the messages that were locked since the last look, also once more, and the changed cells of others."""
-        new: list[LockedMessage] = []
-        for message in self._batch.messages:
-            known = self._messages.get(message.sequence_number)
-            if known is None or known.lock_token != message.lock_token:
-                new.append(message)
-                self._messages[message.sequence_number] = message
-        before, self._cells = self._cells, self._cells_now()
-        fresh = {message.sequence_number for message in new}
-        changed: dict[MessageKey, dict[str, object]] = {
-            (self._entity, number): {"lock": lock, "locked_until": end}
-            for number, (lock, end) in self._cells.items()
-            if number not in fresh and before.get(number) != (lock, end)
-        }
-        return new, changed
-
-    def cells(self, messages: list[LockedMessage]) -> dict[str, list[object]]:
-        """Return the columns of these messages, as they were at the last look."""
-        seen = [self._cells[message.sequence_number] for message in messages]
-        return {"lock": [lock for lock, _ in seen], "locked_until": [end for _, end in seen]}
-
-    def locked(self, numbers: list[int]) -> list[LockedMessage]:
-        """Return the messages with these numbers, each with its last lock, which may have ended."""
-        return [self._messages[number] for number in numbers if number in self._messages]
-
-    def numbers(self, *states: str) -> list[int]:
-        """Return the sequence numbers of the messages whose locks are in one of these states."""
-        return [number for number, (lock, _) in self._cells.items() if lock in states]
-
-    def rows(self) -> list[tuple[LockedMessage, str, datetime | None]]:
-        """Return all messages, the states of their locks, and when these end."""
-        return [(self._messages[number], lock, end) for number, (lock, end) in self._cells.items()]
-
-    def forget(self, numbers: list[int]) -> None:
-        """Forget messages that are no longer held."""
-        for number in numbers:
-            self._messages.pop(number, None)
-            self._cells.pop(number, None)
-
-    def _cells_now(self) -> dict[int, tuple[str, datetime | None]]:
-        ends, lost, status = self._batch.lock_ends, set(self._batch.lost), self._batch.status
-        risk = _AT_RISK.get(status.kind, HELD)
-        at_risk = set(status.sequence_numbers)
-        cells: dict[int, tuple[str, datetime | None]] = {}
-        for number in self._messages:
-            end = ends.get(number)
-            if end is not None:
-                cells[number] = (risk if number in at_risk or not at_risk else HELD, end)
-            else:
-                cells[number] = (LOST if number in lost else ENDED, None)
-        return cells
-
-
 _COLUMNS: Final = (
     "lock",
     "locked_until",
@@ -138,7 +73,9 @@ class LockBoard(Panel):
         self._namespace = namespace
         self.batch = batch
         """The messages that are held."""
-        self._locks = LockFollower(batch)
+        self._messages: dict[int, LockedMessage] = {}
+        self._locks: dict[int, tuple[str, datetime | None]] = {}
+        """The state of each lock, and when it ends, as they were at the last look."""
         self._lock = threading.RLock()
         self._is_locking = False
         self._said = ""
@@ -159,10 +96,9 @@ class LockBoard(Panel):
         thread_class()(target=self._follow, name="sbnotebook lock board", daemon=True).start()
 
     def blocks(self) -> list[Block]:
-        """Return the state of the batch, its messages, and the actions on them."""
         place = f"on {self._namespace.host}{' (the emulator)' if self._namespace.is_emulator else ''}"
         trouble = self._trouble_words()
-        rows = [Grid(self.table, self._plain.blocks), *self.bar.blocks()] if self._locks.rows() else []
+        rows = [Grid(self.table, self._plain.blocks), *self.bar.blocks()] if self._messages else []
         return [
             Row([Title(f"Held in {self.batch.address}"), Text(place, "quiet")], key="head"),
             Text(self._words(), is_strong=True, key="state"),
@@ -183,7 +119,7 @@ class LockBoard(Panel):
             Button("Renew", self._renew_longer, renew, icon="refresh", is_enabled=usable),
             Button("Release all", self._release_all, _RELEASE, icon="unlock", is_enabled=bool(self.batch.messages)),
         ]
-        if self._locks.numbers(LOST, ENDED):
+        if self._numbers(LOST, ENDED):
             away = "Take these rows out of the table"
             found.append(Button("Remove rows of messages that are not held", self._put_ended_away, away))
         return found
@@ -207,15 +143,40 @@ class LockBoard(Panel):
         with self._lock:
             if self._closed.is_set():
                 return
-            new, changed = self._locks.look()
+            new = [each for each in self.batch.messages if self._is_new(each)]
+            self._messages |= {message.sequence_number: message for message in new}
+            before, self._locks = self._locks, self._locks_now()
             if new:
                 self.table.remove(keys_of(new))  # the rows of those that are locked once more
                 # The first rows say which columns there are, and in which order.
                 add = self.table.append if self.table.count else self.table.show
-                add(new, self._locks.cells(new))
-            if changed:
-                self.table.patch(changed)
+                seen = [self._locks[message.sequence_number] for message in new]
+                add(new, {"lock": [lock for lock, _ in seen], "locked_until": [end for _, end in seen]})
+            fresh = {message.sequence_number for message in new}
+            self.table.patch({
+                (str(self.batch.address), number): {"lock": lock, "locked_until": end}
+                for number, (lock, end) in self._locks.items()
+                if number not in fresh and before.get(number) != (lock, end)
+            })  # fmt: skip
         self.redraw()
+
+    def _is_new(self, message: LockedMessage) -> bool:
+        known = self._messages.get(message.sequence_number)
+        return known is None or known.lock_token != message.lock_token
+
+    def _locks_now(self) -> dict[int, tuple[str, datetime | None]]:
+        ends, lost, status = self.batch.lock_ends, set(self.batch.lost), self.batch.status
+        risk, at_risk = _AT_RISK.get(status.kind, HELD), set(status.sequence_numbers)
+        locks: dict[int, tuple[str, datetime | None]] = {}
+        for number in self._messages:
+            if (end := ends.get(number)) is None:
+                locks[number] = (LOST if number in lost else ENDED, None)
+            else:
+                locks[number] = (risk if number in at_risk or not at_risk else HELD, end)
+        return locks
+
+    def _numbers(self, *states: str) -> list[int]:
+        return [number for number, (lock, _) in self._locks.items() if lock in states]
 
     @property
     def _is_lost(self) -> bool:
@@ -237,8 +198,7 @@ class LockBoard(Panel):
         return f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {still} from now."
 
     def _trouble_words(self) -> str:
-        """Return the faults of the locks; none if all is well."""
-        lost, status = self._locks.numbers(LOST), self.batch.status
+        lost, status = self._numbers(LOST), self.batch.status
         parts: list[str] = []
         if lost:
             are = "1 lock is" if len(lost) == 1 else f"{len(lost):,} locks are"
@@ -254,7 +214,8 @@ class LockBoard(Panel):
     def _plan(self, decision: Decision, messages: Messages) -> Plan:
         """Return a plan for selected messages; those with lost locks are part of it, and of its report."""
         with self._lock:
-            chosen = self._locks.locked([number for _, number in keys_of(messages)])
+            # Each with its last lock, which may have ended.
+            chosen = [self._messages[number] for _, number in keys_of(messages) if number in self._messages]
         held = {message.lock_token for message in self.batch.messages}
         if not any(message.lock_token in held for message in chosen):
             raise DecisionError("None of the selected messages is held any more: select others, or lock them again.")
@@ -294,18 +255,19 @@ class LockBoard(Panel):
         self.in_background(lambda: self.batch.extend(renew_for), done=done, failed=self._say)
 
     def _reported(self, report: Report) -> None:
-        """Remove the rows of released and deferred messages."""
         self.refresh()
         with self._lock:
             settled = {each.sequence_number for each in report if each.ok}
-            self._put_away_rows([number for number in self._locks.numbers(ENDED) if number in settled])
+            self._put_away_rows([number for number in self._numbers(ENDED) if number in settled])
 
     def _put_ended_away(self) -> None:
         with self._lock:
-            self._put_away_rows(self._locks.numbers(LOST, ENDED))
+            self._put_away_rows(self._numbers(LOST, ENDED))
 
     def _put_away_rows(self, numbers: list[int]) -> None:
-        self._locks.forget(numbers)
+        for number in numbers:
+            self._messages.pop(number, None)
+            self._locks.pop(number, None)
         self.table.remove([(str(self.batch.address), number) for number in numbers])
         self.redraw()
 
@@ -329,8 +291,8 @@ class LockBoard(Panel):
     def __repr__(self) -> str:
         with self._lock:
             rows = [
-                (message.sequence_number, lock, _left(end), message.subject, message.message_id, _beginning(message))
-                for message, lock, end in self._locks.rows()
+                (number, lock, _left(end), message.subject, message.message_id, _beginning(message))
+                for message, (number, (lock, end)) in zip(self._messages.values(), self._locks.items(), strict=True)
             ]
             words = [self._words(), self._trouble_words()]
         title = f"Held in {self.batch.address} on {self._namespace.host}: {' '.join(filter(None, words))}"

@@ -83,7 +83,6 @@ class Monitor(Panel):
         super().__init__()
 
     def blocks(self) -> Sequence[Block]:
-        """Return the controls, and a card for each entity."""
         every = Field(
             "every (s)", self._every, self._set_every, "number", limits=(0.1, 3_600), is_whole=False, size="short"
         )
@@ -187,7 +186,6 @@ class Monitor(Panel):
         self._wake()
 
     def seen(self, page: str, how: str) -> None:
-        """Take samples while a page shows it."""
         if how == "gone":
             self._pages.pop(page, None)
         else:
@@ -231,12 +229,7 @@ class Monitor(Panel):
 
 
 def pause_after(every: float, took: float, failures: int) -> float:
-    """Return the seconds to the next sample: more if Service Bus is slow, and more with each failure.
-
-    Example:
-        >>> pause_after(5, 0.1, 0), pause_after(5, 3, 0), pause_after(5, 0.1, 2), pause_after(5, 0.1, 20)
-        (5, 15, 20.0, 300.0)
-    """
+    """Return the seconds to the next sample: more if Service Bus is slow, and more with each failure."""
     if failures:
         return max(every, min(every * 2.0 ** min(failures, 30), _LONGEST_PAUSE))
     return max(every, _SHARE * took)

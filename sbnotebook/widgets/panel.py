@@ -92,7 +92,6 @@ class Panel:
 
     @property
     def shown_blocks(self) -> list[Block]:
-        """Return the blocks, and the fault of the last click below them."""
         return [*self.blocks(), *([Text(self._fault, "error", key="fault")] if self._fault else [])]
 
     @property
@@ -111,7 +110,6 @@ class Panel:
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether plain ipywidgets are shown."""
         return self._front is not None and self._front.is_plain
 
     def use_plain(self, plain: bool = True) -> None:
@@ -120,7 +118,6 @@ class Panel:
         shown.use_plain(plain)
 
     def close(self) -> None:
-        """Take it from the screen."""
         front, self._front = self._front, None
         if front is not None:
             front.close()
@@ -159,7 +156,6 @@ class PanelWidget(ipywidgets.VBox):
         self._patience: Patience | None = None
 
     def begin(self) -> None:
-        """Show the panel, and wait for a browser to say that it can."""
         self.panel.use_plain(self._is_always_plain)
         background.answer_at_once(self)
         if not self._is_always_plain and not is_in_marimo():
@@ -169,11 +165,9 @@ class PanelWidget(ipywidgets.VBox):
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether plain ipywidgets are shown."""
         return self._plain is not None
 
     def use_plain(self, plain: bool) -> None:
-        """Show plain ipywidgets, or the view."""
         if plain and self._plain is None:
             self._plain = PlainView(self.panel.act)
         elif not plain and self._plain is not None:
@@ -206,7 +200,6 @@ class PanelWidget(ipywidgets.VBox):
             self.panel.use_plain(False)
 
     def close(self) -> None:
-        """Take it from the screen."""
         if self._patience is not None:
             self._patience.stop()
         if self._plain is not None:

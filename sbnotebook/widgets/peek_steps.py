@@ -17,8 +17,6 @@ _LARGEST_STEP: Final = 8_000
 
 @dataclass(frozen=True, slots=True)
 class PeekRequest:
-    """Which messages are wanted."""
-
     count: int = _FIRST_STEP
     from_sequence_number: int = 1
     state: str | None = None
@@ -27,14 +25,11 @@ class PeekRequest:
 
     @property
     def takes_all(self) -> bool:
-        """Tell whether each message is wanted."""
         return self.state is None and self.where is None
 
 
 @dataclass(frozen=True, slots=True)
 class PeekProgress:
-    """The messages that were peeked at until now."""
-
     found: int = 0
     looked_at: int = 0
     next_number: int = 1
@@ -49,7 +44,6 @@ def peek_in_steps(
     advance: Callable[[PeekProgress], object] = lambda _: None,
     stop: Event | None = None,
 ) -> PeekProgress:
-    """Peek until as many messages as wanted are found, or the end is reached."""
     Messages().where(ask.where)  # a wrong expression fails before anything is peeked at
     unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)
     looked, step = PeekProgress(next_number=ask.from_sequence_number), _FIRST_STEP

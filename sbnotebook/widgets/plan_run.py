@@ -16,7 +16,8 @@ from sbnotebook.settlement import Limits
 from sbnotebook.widgets import background
 from sbnotebook.widgets.plan_text import REMOVING
 from sbnotebook.widgets.pretty import cell
-from sbnotebook.widgets.table.rows import MessageKey, MessageRows
+from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.rows import MessageKey
 
 _TICK: Final = 0.1
 """Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
@@ -31,8 +32,6 @@ _OUTCOME: Final = "outcome"
 
 @dataclass(frozen=True, slots=True)
 class PlanEnd:
-    """The end of a plan that was carried out."""
-
     report: Report
     problem: str | None = None
     table_problem: str | None = None
@@ -40,38 +39,26 @@ class PlanEnd:
 
 @dataclass(slots=True)
 class Speed:
-    """The messages finished each second, over the last five seconds.
-
-    Example:
-        >>> speed = Speed()
-        >>> for second in range(4):
-        ...     speed.note(float(second), 20 * second)
-        >>> speed.a_second, speed.seconds_for(100)
-        (20.0, 5.0)
-    """
+    """The messages finished each second, over the last five seconds."""
 
     _samples: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
 
     def note(self, now: float, done: int) -> None:
-        """So many are finished now."""
         self._samples.append((now, done))
         while now - self._samples[0][0] > _WINDOW:
             self._samples.popleft()
 
     def forget(self) -> None:
-        """Begin anew, after a pause."""
         self._samples.clear()
 
     @property
     def a_second(self) -> float | None:
-        """Return the messages finished each second; None while unknown."""
         if not self._samples:
             return None
         (begin, first), (end, last) = self._samples[0], self._samples[-1]
         return (last - first) / (end - begin) if end - begin >= _SOONEST else None
 
     def seconds_for(self, count: int) -> float | None:
-        """Return how many seconds so many messages will take; None while unknown."""
         rate = self.a_second
         return count / rate if rate else None
 
@@ -83,7 +70,7 @@ class PlanRun:
         self,
         plan: Plan,
         *,
-        table: MessageRows | None,
+        table: MessageTable | None,
         ticked: Callable[[PlanRun], object],
         ended: Callable[[PlanEnd], object],
         limits: Limits,
@@ -130,7 +117,6 @@ class PlanRun:
     # ------------------------------------------------------------ the table
 
     def _mark(self, outcomes: Iterable[Outcome]) -> None:
-        """Write new outcomes into their rows."""
         if self._table is None:
             return
         texts = {key_of(outcome): _text_of(outcome) for outcome in outcomes if outcome.sequence_number is not None}
@@ -161,7 +147,6 @@ def removed_by(report: Report) -> list[MessageKey]:
 
 
 def key_of(outcome: Outcome) -> MessageKey:
-    """Return the key of the message that an outcome is about."""
     return str(outcome.entity), outcome.sequence_number or 0
 
 
@@ -175,7 +160,6 @@ def _words(status: OutcomeStatus, why: str) -> str:
 
 
 def status_of(work: PlanRun) -> str:
-    """Return how far a plan is, in a line of text."""
     told = sum(work.counts.values())
     # Messages to send are in no entity yet, and have no outcomes by number.
     done = told if work.plan.messages else work.running.done

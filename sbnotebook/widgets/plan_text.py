@@ -86,12 +86,10 @@ _MEANING: Final = {
 
 
 def can_undo(report: Report, namespace: Namespace) -> bool:
-    """Tell whether what a report tells of can be sent back."""
     return namespace.archive is not None and any(each.ok and each.verb in _ARCHIVED for each in report)
 
 
 def can_resume(report: Report) -> bool:
-    """Tell whether resuming may finish what a report leaves open."""
     open_ends = {OutcomeStatus.UNCONFIRMED, OutcomeStatus.LOCK_LOST}
     return any(each.verb == Resubmit.verb and each.status in open_ends for each in report.failures)
 
@@ -108,7 +106,6 @@ def plan_blocks(
     title: str = "",
     rate: float | None = None,
 ) -> list[Block]:
-    """Describe the plan in words and numbers, with its first messages and what an edit changes in them."""
     sentence = f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"
     blocks: list[Block] = [*([Title(title, is_small=True)] if title else []), Text(sentence, is_strong=True)]
     if rate is not None:
@@ -133,7 +130,6 @@ def plan_blocks(
 
 
 def _of_return(verb: str, namespace: Namespace) -> list[Block]:
-    """Say whether it can be undone."""
     if verb not in _ARCHIVED:
         return []
     if namespace.archive is None:
@@ -176,7 +172,6 @@ def _short(value: object) -> object:
 
 
 def changes_table(changes: Sequence[EditChange], caption: str = "") -> Block:
-    """Return what an edit changes, as removed and added lines."""
     rows: list[list[object]] = []
     room = _MAX_CHANGES
     for change in changes:
@@ -190,7 +185,6 @@ def changes_table(changes: Sequence[EditChange], caption: str = "") -> Block:
 
 
 def _lines(before: str, after: str) -> list[tuple[str, str]]:
-    """Marked lines: those that go, those that come, and a few of those that stay around them."""
     old, new = _laid_out(before), _laid_out(after)
     if max(len(old), len(new)) == 1 or old == new:  # only spaces that the layout does not have
         return [("-", cell(before)), ("+", cell(after))]
@@ -211,7 +205,6 @@ def _laid_out(text: str) -> list[str]:
 
 
 def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> list[Block]:
-    """Say how many messages ended in which way, what remains, and what to do about it."""
     tone = "good" if report.ok else "warning"
     verb = plan.verb.capitalize()
     if cancelled and not report:
@@ -230,7 +223,6 @@ def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> lis
 
 
 def _done(plan: Plan, report: Report) -> str:
-    """Say how many messages ended as they should, and where."""
     done, total = report.settled, len(report)
     count = _counted(total, "message") if done == total else f"{done:,} of {_counted(total, 'message')}"
     place = f" of {plan.entity}"
@@ -305,7 +297,6 @@ def _failures(groups: Sequence[FailureGroup]) -> Block:
 
 
 def _first(group: FailureGroup, name: str) -> str:
-    """Return the first sequence numbers or message IDs of a group."""
     found = [cell(getattr(each, name), _MAX_CELL) for each in group.outcomes[:_MAX_NAMED]]
     return ", ".join(found) + (", …" if len(group.outcomes) > _MAX_NAMED else "")
 
@@ -315,8 +306,6 @@ def _counted(count: int, what: str) -> str:
 
 
 class PlanCode:
-    """Copies a plan as a cell or as Python, for a runbook, and shows the text."""
-
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._copies = 0
@@ -324,13 +313,11 @@ class PlanCode:
         """The code that is shown."""
 
     def offer(self, plan: Plan, *, target: str | None, rate: float | None) -> None:
-        """Offer the code of a plan; nothing for a plan without code."""
         self._texts, self.shown = {}, ""
         with suppress(DecisionError):
             self._texts = {"cell": plan.as_cell(rate=rate), "Python": plan.as_python(target=target, rate=rate)}
 
     def blocks(self) -> list[Block]:
-        """Return a button for each form of the code, and the one that was chosen."""
         if not self._texts:
             return []
         names = {kind: f"Copy the plan as {'a cell' if kind == 'cell' else kind}, and show it" for kind in self._texts}

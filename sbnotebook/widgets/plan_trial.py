@@ -31,14 +31,7 @@ _MOST_NAME: Final = 60
 
 
 class PlanTrial:
-    """Asks whether growing batches go first, and offers to rehearse.
-
-    Example:
-        >>> trial = PlanTrial(lambda: None, lambda: None)
-        >>> trial.wants_ramp.value = True
-        >>> trial.ramp
-        Ramp(batches=(10,), watch=datetime.timedelta(seconds=600), stop_at=0.0)
-    """
+    """Asks whether growing batches go first, and offers to rehearse."""
 
     def __init__(
         self, rehearse: Callable[[], object], changed: Callable[[], object], *, is_naming: bool = True
@@ -83,13 +76,11 @@ class PlanTrial:
 
     @property
     def ramp(self) -> Ramp | None:
-        """Return the chosen ramp; None for none."""
         if not self.wants_ramp.value:
             return None
         return ramp_of(self.batches.read(), self.watch.read(), self.stop_at.read())
 
     def named_consumer(self) -> Consumer | None:
-        """Return the function or the command that the user named; None for none."""
         self._problem = ""
         name = self.consumer.read() if self._is_naming else ""
         if not name:
@@ -110,7 +101,6 @@ def _share(text: str) -> float:
 
 
 def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
-    """Describe a rehearsal: how many messages ended in which way and why, and each of the first ones."""
     from sbnotebook.client.rehearsal import RehearsalResult
 
     counts = ", ".join(f"{count:,} {result}" for result, count in rehearsal.counts.items())

@@ -43,22 +43,13 @@ _XML_PART: Final = re.compile(
 
 
 class Layout(NamedTuple):
-    """A text that is laid out."""
-
     text: str
     is_cut: bool = False
     fault: str = ""
 
 
 def visible(text: str) -> str:
-    r"""Make every character visible: control characters by their names, others by their numbers.
-
-    Line ends and tabs stay; a carriage return before a line end is left out.
-
-    Example:
-        >>> visible("a\x1b[31m\u202eb\r\n")
-        'a⟨ESC⟩[31m⟨U+202E⟩b\n'
-    """
+    """Make every character visible: control characters by their names, others by their numbers."""
     text = text.replace("\r\n", "\n")
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -66,12 +57,7 @@ def visible(text: str) -> str:
 
 
 def cell(value: object, most: int = _MAX_CELL) -> str:
-    r"""Return a value as a text of visible characters, cut at a length.
-
-    Example:
-        >>> cell("red\u202eder"), cell(None), cell("long" * 200)[-18:]
-        ('red⟨U+202E⟩der', '', '… (800 characters)')
-    """
+    """Return a value as a text of visible characters, cut at a length."""
     if value is None:
         return ""
     if isinstance(value, datetime):
@@ -86,12 +72,7 @@ def weight(text: str) -> int:
 
 
 def cut(text: str, most: int) -> tuple[str, bool]:
-    """Return the beginning of a text that fits in so many bytes of a message, and whether the rest is missing.
-
-    Example:
-        >>> cut("abcdef", 5)
-        ('abc', True)
-    """
+    """Return the beginning of a text that fits in so many bytes of a message, and whether the rest is missing."""
     head = text[:most]
     if len(head) == len(text) and weight(text) <= most:
         return text, False
@@ -99,33 +80,12 @@ def cut(text: str, most: int) -> tuple[str, bool]:
 
 
 def hex_lines(data: bytes) -> str:
-    r"""Lay out bytes in lines of their offset, their values and their characters.
-
-    Example:
-        >>> print(hex_lines(b"Hello\x00 world, again"))
-        00000000  48 65 6c 6c 6f 00 20 77  6f 72 6c 64 2c 20 61 67  |Hello. world, ag|
-        00000010  61 69 6e                                          |ain|
-    """
+    """Lay out bytes in lines of their offset, their values and their characters."""
     return "\n".join(_hex_line(start, data[start : start + _HEX_ROW]) for start in range(0, len(data), _HEX_ROW))
 
 
 def json_layout(text: str, most: int) -> Layout:
-    r"""Lay out JSON with a line for each value, and letters in place of their escapes.
-
-    Example:
-        >>> print(json_layout('{"a": [1, 2.50], "b": {}}', 1000).text)
-        {
-          "a": [
-            1,
-            2.50
-          ],
-          "b": {}
-        }
-        >>> json_layout(r'"Jos\u00e9 \u202e"', 1000).text
-        '"José \\u202e"'
-        >>> json_layout('{"a": }', 1000).fault
-        'Expecting value in line 1, column 7'
-    """
+    """Lay out JSON with a line for each value, and letters in place of their escapes."""
     if len(text) <= PARSED_CHARACTERS:
         try:
             # Numbers stay text: one of a million digits would take hours.
@@ -138,12 +98,7 @@ def json_layout(text: str, most: int) -> Layout:
 
 
 def json_places(text: str, most_lines: int) -> list[tuple[int, JsonPath]]:
-    """Return the line of the layout and the path of each text, number, boolean and null.
-
-    Example:
-        >>> json_places('{"a": [1, 2.50], "b": {}, "c": null}', 100)
-        [(2, ('a', 0)), (3, ('a', 1)), (6, ('c',))]
-    """
+    """Return the line of the layout and the path of each text, number, boolean and null."""
     places: list[tuple[int, JsonPath]] = []
     path: list[str | int] = []
     line, before = 0, ""
@@ -183,15 +138,7 @@ def _string_of(token: str) -> str:
 
 
 def xml_layout(text: str, most: int) -> Layout:
-    """XML with a line for each element. Nothing is resolved: no entity, no address.
-
-    Example:
-        >>> print(xml_layout("<order id='1'><carrier>UA</carrier><note/></order>", 1000).text)
-        <order id='1'>
-          <carrier>UA</carrier>
-          <note/>
-        </order>
-    """
+    """XML with a line for each element. Nothing is resolved: no entity, no address."""
     try:
         return _laid_out(_xml_pieces, text, most)
     except _NotWellFormedError as error:

@@ -23,7 +23,7 @@ from sbnotebook.widgets.blocks import Block, Table, Text
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.renderers.page import html_of
-from sbnotebook.widgets.table.rows import MessageRows
+from sbnotebook.widgets.table.message_table import MessageTable
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_CAUSES: Final = 50
@@ -37,14 +37,7 @@ _NO_KERNEL: Final = (
 
 
 class Record:
-    """The static summary of a panel.
-
-    Example:
-        >>> record = Record()
-        >>> record.show([Text("2 messages <b>")])
-        >>> "<p>2 messages &lt;b&gt;</p>" in record.as_html()
-        True
-    """
+    """The static summary of a panel."""
 
     def __init__(self) -> None:
         self._id = uuid.uuid4().hex
@@ -66,7 +59,6 @@ class Record:
         return f'<div class="sbn-record-{self._id} mathjax_ignore tex2jax_ignore">{style}{self._html}</div>'
 
     def display_below(self, panel: Panel) -> None:
-        """Display a panel, and the record below it."""
         if "ipykernel" not in sys.modules:
             raise NotImplementedError
         panel.widget.add_class(self.owner)
@@ -77,15 +69,11 @@ class Record:
             self._publish(is_update=False)
 
     def join(self, panel: Panel) -> None:
-        """Become a part of a panel, for front ends whose pages keep widgets and no later outputs, such as marimo.
-
-        The panel shows it in pages without a kernel only: see ``static/blocks.js``.
-        """
+        """Become a part of a panel, for front ends whose pages keep widgets and no later outputs, such as marimo."""
         self._panel = panel
         self._is_displayed = True
 
     def show(self, blocks: Sequence[Block]) -> None:
-        """Replace the record, wherever it is displayed; any thread may."""
         shown = _html(blocks)
         with self._lock:
             if shown != self._html:
@@ -113,8 +101,7 @@ def _html(blocks: Sequence[Block]) -> str:
     return "".join(parts)
 
 
-def causes_block(messages: MessageRows) -> Table | None:
-    """Return a table of the causes, with the number of messages that are left, the first and last time, and notes."""
+def causes_block(messages: MessageTable) -> Table | None:
     with messages.lock:
         rows, found, notes, resubmits = messages.rows, messages.causes, messages.notes, messages.resubmits.copy()
         removed = rows.removed.copy()

@@ -13,7 +13,8 @@ from sbnotebook.widgets.blocks import Block, Button, Column, Form, Row, Text
 from sbnotebook.widgets.fields import FORM_CHANGED, problems_of, watch
 from sbnotebook.widgets.forms.message_actions import Action, ActionForm
 from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.table.rows import MessageKey, MessageRows
+from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.rows import MessageKey
 
 _NONE: Final = "No message is selected. Tick rows, or select all that are shown."
 _WAITING: Final = (
@@ -26,9 +27,7 @@ _CLOSED: Final = "The form of this plan was closed, so the plan was put away: sh
 
 
 class SelectionBar(Panel):
-    """Shows how many messages are selected, and opens the forms of actions."""
-
-    def __init__(self, table: MessageRows, actions: Sequence[Action], panel: ActionPanel) -> None:
+    def __init__(self, table: MessageTable, actions: Sequence[Action], panel: ActionPanel) -> None:
         super().__init__()
         self._table = table
         self._panel = panel
@@ -43,7 +42,6 @@ class SelectionBar(Panel):
         self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._carried_out()))
 
     def blocks(self) -> list[Block]:
-        """Return the bar, and the form that is open."""
         is_selected = bool(self._table.selection)
         buttons = [
             Button(each.name, partial(self._open, each), each.tooltip, icon=each.icon) for each in self.actions.values()
@@ -69,7 +67,6 @@ class SelectionBar(Panel):
 
     @property
     def count(self) -> str:
-        """Return how many messages are selected, in words."""
         count, hidden = len(self._table.selection), self._table.hidden
         if not count:
             return _NONE
@@ -78,7 +75,6 @@ class SelectionBar(Panel):
 
     @property
     def words(self) -> str:
-        """Return how many messages are selected, and the last message of the bar."""
         return " ".join(filter(None, (self.count, self._said)))
 
     def update(self) -> None:
@@ -88,20 +84,17 @@ class SelectionBar(Panel):
         self.redraw()
 
     def begin(self, name: str) -> None:
-        """Show the form of the action with this name, for the selected messages; another form is closed."""
         if name in self.actions:
             self._open(self.actions[name])
             self.redraw()
 
     def close(self) -> None:
-        """Take it away, with a plan that is not confirmed; the selection is not watched any more."""
         for end in self._ends:
             end()
         self._close_form()
         super().close()
 
     def _open(self, action: Action) -> None:
-        """Show the form of an action, in place of the one that is open."""
         self._close_form()
         self._said = ""
         form = action.form()

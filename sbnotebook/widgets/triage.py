@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Final
@@ -14,7 +14,7 @@ import pyarrow as pa
 from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import EntityAddress, Report, Resubmit, SubQueue
+from sbnotebook.model import Report, Resubmit, SubQueue
 from sbnotebook.settlement import EntityCounts, ResubmitEntry, Resubmitted
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Grid, Notice, Progress, Row, Text, Title
@@ -37,105 +37,6 @@ _REFRESH: Final = "Peek at all messages again; the selection stays"
 _ONWARD: Final = "Load the messages after the last one shown"
 _FINISH: Final = "Shows what became of each of them, and what would be done; nothing is done yet"
 _STOP: Final = "Peek no further; the messages that are here stay"
-
-
-class TriageHeader:
-    """Says how far peeking is, and when it was done."""
-
-    def __init__(self, redraw: Callable[[], object]) -> None:
-        self._redraw = redraw
-        self._about = 0
-        self._done = 0.0
-        self._peeked_at = ""
-        self._count = self._problem = ""
-        self.is_loading = False
-
-    def blocks(self, buttons: Sequence[Button]) -> list[Block]:
-        """Return its words, with buttons beside them."""
-        bar = [Progress(self._done)] if self.is_loading and self._about else []
-        problem = [Text(self._problem, "error", key="peek-problem")] if self._problem else []
-        return [Row([Text(self._count, key="count"), *bar, *buttons], key="peeking"), *problem]
-
-    def begin(self) -> None:
-        """Show that peeking has begun."""
-        self._problem, self._about, self.is_loading = "", 0, True
-        self.advance(0)
-
-    def expect(self, about: int) -> None:
-        """Say about how many messages there are by the service's count."""
-        self._about = about
-
-    def advance(self, count: int) -> None:
-        """Show how many messages have come until now."""
-        is_known = self._about >= count and self._about > 0
-        self._count = f"Peeking… {count:,} {f'of about {self._about:,} ' if is_known else ''}messages"
-        self._done = min(1.0, count / max(1, self._about))
-        self._redraw()
-
-    def end(self, words: str, *, is_fresh: bool = True) -> None:
-        """Show that peeking has ended."""
-        if is_fresh:
-            self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
-        self.is_loading = False
-        self.say(words)
-
-    def say(self, words: str) -> None:
-        """Show other words for the last peek."""
-        self._count = f"{words}, peeked at {self._peeked_at} UTC" if self._peeked_at else words
-        self._redraw()
-
-    def say_problem(self, sentence: str) -> None:
-        """Show what went wrong; nothing where the sentence is empty."""
-        self._problem = sentence
-        self._redraw()
-
-    @property
-    def words(self) -> str:
-        """Return what the header says, for those who see text only."""
-        return " ".join(filter(None, (self._count, self._problem)))
-
-
-class UnfinishedBanner(Panel):
-    """Says which resubmits of an entity are unfinished, and offers the plan that finishes them."""
-
-    def __init__(
-        self, namespace: Namespace, entity: EntityAddress, propose: Callable[[Callable[[], Plan]], object]
-    ) -> None:
-        super().__init__()
-        self._namespace = namespace
-        self._entity = entity
-        self._propose = propose
-        self._words = ""
-
-    def blocks(self) -> list[Block]:
-        """Return the notice; nothing where all resubmits have ended."""
-        look = Button("Look at the plan", lambda: self._propose(self._plan), _FINISH, "warning", "eye")
-        return [Notice(self._words, [look], key="unfinished")] if self._words else []
-
-    def look(self) -> None:
-        """Ask the journal, in the background."""
-        self.in_background(lambda: self._namespace.unfinished(self._entity), self._show, self._say)
-
-    def _show(self, entries: list[ResubmitEntry]) -> None:
-        count = len({entry.key for entry in entries})
-        self._words = ""
-        if entries and entries[0].changed is not None:
-            self._words = (
-                f"{count:,} {'resubmit' if count == 1 else 'resubmits'} from here, begun on "
-                f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not end: they were interrupted, or still run "
-                "elsewhere. You can finish them, and nothing is sent twice."
-            )
-
-    def _say(self, problem: str) -> None:
-        self._words = f"The journal cannot be read: {problem}"
-
-    def _plan(self) -> Plan:
-        plans = self._namespace.resume(self._entity)
-        if not plans:
-            raise DecisionError("They were finished meanwhile: there is nothing left to do.")
-        return plans[0]
-
-
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -180,50 +81,51 @@ class Triage(Panel):
         self._thread: threading.Thread | None = None
         self._next = 1
         self._gone: list[MessageKey] = []
-        self._is_end = False
+        self._is_end, self._is_loading = False, True
+        self._about = self._looked_at = 0
+        self._peeked_at = self._problem = self._unfinished = ""
         self.record = Record()
-        self._has_peeked = threading.Event()
         address = self._entity.address
         label = f"Messages of {address}"
         self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action=_CAUSE_ACTION)
         self._plain = PlainTable(self.table, self.redraw)
         self.actions = ActionPanel(namespace, table=self.table, is_editing=is_editing)
-        self._header = TriageHeader(self.redraw)
-        self._banner = UnfinishedBanner(namespace, address, self._resume)
         is_archived, place = namespace.archive is not None, (self._entity, namespace.entity(address.entity))
         actions = triage_actions(*place, self.table, is_archived=is_archived, is_editing=is_editing)
         self.bar = SelectionBar(self.table, actions, self.actions)
-        super().__init__(self.actions, self._banner, self.bar)
+        super().__init__(self.actions, self.bar)
         if is_in_marimo():
             self.record.join(self)
             self.table.find_causes()
         self.actions.on_report(self._reported)
-        self.table.on_causes.add(self._write_record)
-        self.table.on_act.add(self.bar.begin)
+        self.table.on_causes(self._write_record)
+        self.table.on_act(self.bar.begin)
         self._end_notes = self.table.on_note(self._write_note)
         self._read_notes()
         self.refresh()
 
     def blocks(self) -> list[Block]:
-        """Return the head, the messages by cause, and the actions on them."""
         address, namespace = self._entity.address, self._namespace
         place = f"on {namespace.host}{' (the emulator)' if namespace.is_emulator else ''}"
-        is_empty = not self._is_looking and self.table.count == 0
+        is_empty = not self._is_loading and self.table.count == 0
         nothing = _NO_LETTERS if address.sub_queue is SubQueue.DEAD_LETTER else _NO_MESSAGES
+        bar = [Progress(min(1.0, self._looked_at / self._about))] if self._is_loading and self._about else []
+        finish = Button("Look at the plan", self._finish, _FINISH, "warning", "eye")
         table = [] if is_empty else [Grid(self.table, self._plain.blocks), *self.bar.blocks()]
         is_acting = not is_empty or self.actions.is_open
         return [
             Row([Title(f"Triage of {address}"), Text(place, "quiet")], key="head"),
             *([Notice(_READ_ONLY, key="read-only")] if namespace.read_only else []),
-            *self._header.blocks(self._peek_buttons()),
-            *self._banner.blocks(),
+            Row([Text(self._count_words, key="count"), *bar, *self._peek_buttons()], key="peeking"),
+            *([Text(self._problem, "error", key="peek-problem")] if self._problem else []),
+            *([Notice(self._unfinished, [finish], key="unfinished")] if self._unfinished else []),
             *([Text(nothing, key="nothing")] if is_empty and self._is_end else []),
             *table,
             *(self.actions.blocks() if is_acting else []),
         ]
 
     def _peek_buttons(self) -> list[Button]:
-        if self._header.is_loading:
+        if self._is_loading:
             return [Button("Stop", self.stop, _STOP, icon="stop")]
         return [
             Button("Refresh", self.refresh, _REFRESH, icon="refresh"),
@@ -234,7 +136,7 @@ class Triage(Panel):
 
     def refresh(self) -> None:
         """Peek at all messages again; the selection stays. Returns at once."""
-        self._banner.look()
+        self._look_for_unfinished()
         if not self.table.count:  # then each part is shown as it comes
             self._look(1, self.table.append)
             return
@@ -247,22 +149,13 @@ class Triage(Panel):
         self._look(1, lambda messages: parts.append(messages.to_arrow()), complete=show)
 
     def peek_onward(self) -> None:
-        """Peek behind the last message shown. Returns at once."""
         self._look(self._next, self.table.append)
 
     def stop(self) -> None:
-        """Stop peeking; the shown messages stay."""
         self._stop.set()
 
     def wait(self, timeout: float = 60.0) -> bool:
-        """Wait until peeking has ended, and the causes for the record are found.
-
-        Args:
-            timeout: seconds.
-
-        Returns:
-            Whether they are.
-        """
+        """Wait until peeking has ended, and the causes for the record are found."""
         deadline = monotonic() + timeout
         if self._thread is not None:
             self._thread.join(timeout)
@@ -275,23 +168,19 @@ class Triage(Panel):
     def _look(
         self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] | None = None
     ) -> None:
-        """Peek in the background.
-
-        Args:
-            first: the sequence number to begin with.
-            part: is called with the messages, part by part.
-            complete: is called when all of it was found, and only then; None where each part counts.
-        """
+        """Peek in the background."""
         with self._lock:
             if self._is_looking:
                 return
             if self.actions.busy:
-                self._header.say_problem(_BUSY)
+                self._problem = _BUSY
+                self.redraw()
                 return
             self._stop = stop = threading.Event()
-            self._has_peeked.clear()
+            self._problem, self._is_loading = "", True
+            self._about = self._looked_at = 0
             self._gone = []
-            self._header.begin()
+            self.redraw()
             ask = PeekRequest(self._limit or sys.maxsize, first)
 
             def work() -> PeekProgress | None:
@@ -304,26 +193,32 @@ class Triage(Panel):
 
             self._thread = self.in_background(work, self._looked, self._failed)
         if first == 1:
-            self.in_background(self._expected, self._header.expect, lambda _: None)
+            self.in_background(self._expected, self._expect, lambda _: None)
 
     def _advance(self, looked: PeekProgress) -> None:
-        self._header.advance(looked.looked_at)
+        self._looked_at = looked.looked_at
+        self.redraw()
 
     def _looked(self, looked: PeekProgress | None) -> None:
         if looked is not None:  # else the earlier messages stay
             self._next, self._is_end = looked.next_number, looked.is_end
-        self._header.end(self._count_messages(), is_fresh=looked is not None)
+            self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
         self._end_look()
 
     def _failed(self, problem: str) -> None:
         self._is_end = False
-        self._header.end(self._count_messages(), is_fresh=False)
-        self._header.say_problem(f"Peeking did not come to its end: {problem}")
+        self._say_problem(f"Peeking did not come to its end: {problem}")
         self._end_look()
 
     def _end_look(self) -> None:
-        self._has_peeked.set()
+        self._is_loading = False
         self._write_record()
+
+    def _say_problem(self, sentence: str) -> None:
+        self._problem = sentence
+
+    def _expect(self, about: int) -> None:
+        self._about = about
 
     def _expected(self) -> int:
         """Return about how many messages there are, by the counts of Service Bus, which some may not ask for."""
@@ -331,16 +226,51 @@ class Triage(Panel):
         (counts,) = self._namespace.counts([address.entity])
         return min(_count_in(counts, address.sub_queue), self._limit or sys.maxsize)
 
-    def _count_messages(self) -> str:
-        """Return how many messages are shown, in words."""
+    @property
+    def _count_words(self) -> str:
+        """Return how far peeking is, or how many messages are shown, and of when."""
+        if self._is_loading:
+            of = f"of about {self._about:,} " if self._about >= self._looked_at and self._about else ""
+            return f"Peeking… {self._looked_at:,} {of}messages"
         count = self.table.count
         more = "" if self._is_end else " (there may be more)"
-        return f"{count:,} {'message' if count == 1 else 'messages'}{more}"
+        when = f", peeked at {self._peeked_at} UTC" if self._peeked_at else ""
+        return f"{count:,} {'message' if count == 1 else 'messages'}{more}{when}"
+
+    @property
+    def _words(self) -> str:
+        return " ".join(filter(None, (self._count_words, self._problem)))
+
+    # ------------------------------------------------------------ what was interrupted
+
+    def _look_for_unfinished(self) -> None:
+        self.in_background(
+            lambda: self._namespace.unfinished(self._entity.address), self._show_unfinished, self._miss_journal
+        )
+
+    def _show_unfinished(self, entries: list[ResubmitEntry]) -> None:
+        count = len({entry.key for entry in entries})
+        self._unfinished = ""
+        if entries and entries[0].changed is not None:
+            self._unfinished = (
+                f"{count:,} {'resubmit' if count == 1 else 'resubmits'} from here, begun on "
+                f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not end: they were interrupted, or still run "
+                "elsewhere. You can finish them, and nothing is sent twice."
+            )
+
+    def _miss_journal(self, problem: str) -> None:
+        self._unfinished = f"The journal cannot be read: {problem}"
+
+    def _finish(self) -> None:
+        self.actions.propose(self._finishing, title="Finish interrupted resubmits")
+
+    def _finishing(self) -> Plan:
+        plans = self._namespace.resume(self._entity.address)
+        if not plans:
+            raise DecisionError("They were finished meanwhile: there is nothing left to do.")
+        return plans[0]
 
     # ------------------------------------------------------------ acting
-
-    def _resume(self, make: Callable[[], Plan]) -> None:
-        self.actions.propose(make, title="Finish interrupted resubmits")
 
     def _reported(self, report: Report) -> None:
         self._gone += removed_by(report)
@@ -348,9 +278,8 @@ class Triage(Panel):
         if counts := self.table.count_causes(resubmitted):
             self._read_notes(lambda: self._namespace.count_resubmits(self._entity.address, counts))
         self.table.remove(self._gone)  # looking may have shown them again just now
-        self._banner.look()
-        if not self._is_looking:
-            self._header.say(self._count_messages())
+        self._look_for_unfinished()
+        self.redraw()
         self._write_record()
 
     # ------------------------------------------------------------ notes
@@ -363,12 +292,11 @@ class Triage(Panel):
             change()
             return self._namespace.notes(), self._namespace.counted_resubmits(place)
 
-        self.in_background(work, self._show_notes, self._header.say_problem)
+        self.in_background(work, self._show_notes, self._say_problem)
 
     def _show_notes(self, known: tuple[dict[str, str], dict[str, Resubmitted]]) -> None:
         notes, resubmits = known
-        self.table.set_notes(notes)
-        self.table.set_resubmits(resubmits)
+        self.table.set_notes(notes, resubmits)
         self._write_record()
 
     def _write_note(self, fingerprint: str, note: str) -> None:
@@ -382,10 +310,10 @@ class Triage(Panel):
 
     def _write_record(self) -> None:
         """Bring the record up to date, unless messages are still coming."""
-        if not self._has_peeked.is_set():
+        if self._is_loading:
             return
         place = f"Triage of {self._entity.address} on {self._namespace.host}, {datetime.now(UTC):%Y-%m-%d}"
-        blocks: list[Block] = [Title(place), Text(self._header.words)]
+        blocks: list[Block] = [Title(place), Text(self._words)]
         if self.table.count and (causes := causes_block(self.table)):
             blocks.append(causes)
         self.record.show([*blocks, *self.actions.record])
@@ -407,8 +335,7 @@ class Triage(Panel):
         if self.table.count:
             lines.append(
                 f"Continue with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; "
-                "both show "
-                "a plan first."
+                "both show a plan first."
             )
         return "\n".join(lines)
 
@@ -416,7 +343,7 @@ class Triage(Panel):
         return "\n".join([*self._lines(), *([self.bar.words] if self.table.count else []), repr(self.actions)])
 
     def _lines(self) -> list[str]:
-        lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._header.words}"]
+        lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._words}"]
         messages = self.table.messages
         return [*lines, messages.groups().as_text()] if messages else lines
 

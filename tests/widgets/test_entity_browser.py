@@ -64,7 +64,7 @@ def test_browser_shows_all_dead_letters_and_hides_them(namespace: Namespace, que
 
 def test_looking_by_state_expression_and_page(namespace: Namespace, queue: str) -> None:
     browser = Browser(namespace, queue)
-    bar = browser.messages.bar
+    bar = browser.messages
     assert browser.wait()
     assert ids(browser) == ["m1", "m2", "m3", "m4", "m5", "m6", "later"]
     assert "That is the end" in bar.status
@@ -112,7 +112,7 @@ def test_browser_cancels_scheduled_and_settles_deferred(namespace: Namespace, qu
     assert len(namespace.entity(queue).scheduled()) == 0
 
     assert see(browser, "Deferred") == ["m1"]
-    assert "1 of 1 deferred message" in browser.messages.bar.status
+    assert "1 of 1 deferred message" in browser.messages.status
     browser.table.select([("browsed", browser.table.messages[0].sequence_number)])
     act(browser, "Complete…")
     confirm(browser, "Complete 1 message of browsed")
@@ -142,7 +142,7 @@ def test_what_somebody_else_has_deferred_is_an_orphan(
         batch.defer().raise_for_failures()
     browser = Browser(namespace, queue)
     assert see(browser, "Deferred") == ["m1", "m2"]
-    assert "2 of 2 deferred messages; 1 of them is an orphan" in browser.messages.bar.status
+    assert "2 of 2 deferred messages; 1 of them is an orphan" in browser.messages.status
     write(browser, "Where", "message_id = 'm2'")
     assert browser.wait()
     assert ids(browser) == ["m2"]
@@ -175,7 +175,7 @@ def test_sessions_are_counted_sorted_and_found(namespace: Namespace, monkeypatch
     carts = ["cart-10", "cart-10", "cart-9", *(f"other-{n}" for n in range(5)), "\u202e"]
     namespace.entity("carts").send(Message(session_id=each) for each in carts).raise_for_failures()
     browser = Browser(namespace, "carts")
-    bar = browser.messages.bar
+    bar = browser.messages
     assert see(browser, "Sessions") == []
     assert sessions_of(browser)[:3] == ["cart-9 · 1 message", "cart-10 · 2 messages", "other-0 · 1 message"]
     assert sessions_of(browser)[-1] == "⟨U+202E⟩ · 1 message"
@@ -192,7 +192,7 @@ def test_sessions_are_counted_sorted_and_found(namespace: Namespace, monkeypatch
     browser = Browser(namespace, "carts")
     see(browser, "Sessions")
     assert "cart-10 · at least 2 messages" in sessions_of(browser)
-    assert browser.messages.bar.status.endswith("The counts are of the first 3 messages.")
+    assert browser.messages.status.endswith("The counts are of the first 3 messages.")
     browser.close()
     namespace.delete_queue("carts")
 
@@ -212,7 +212,7 @@ def test_topics_entities_that_are_not_there_and_no_entity(namespace: Namespace) 
     at_first.close()
     browser.choose("nowhere")
     assert browser.wait()
-    assert "nowhere" in browser.messages.bar.problem
+    assert "nowhere" in browser.messages.problem
     with pytest.raises(InvalidEntityAddressError):
         browser.choose("//")
     browser.close()

@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from sbnotebook import EntityAddress, PeekedMessage
+from sbnotebook.settlement import Resubmitted
 from sbnotebook.widgets.blocks import Table, Text, Title
 from sbnotebook.widgets.record import Record, causes_block
-from sbnotebook.widgets.table.rows import MessageRows
+from sbnotebook.widgets.table.message_table import MessageTable
 from tests.widgets.conftest import until
 
 SECRET = "Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=c2VjcmV0"
@@ -48,7 +49,7 @@ def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
         properties: dict[str, Any] = {"DeadLetterReason": reason, "ResubmitCount": resubmits}
         return PeekedMessage(entity=ENTITY, sequence_number=number, application_properties=properties)
 
-    model = MessageRows([dead(1, "A"), dead(2, "B", 1), dead(3, "B", 3), dead(4, "B"), dead(5, "C")], causes=True)
+    model = MessageTable([dead(1, "A"), dead(2, "B", 1), dead(3, "B", 3), dead(4, "B"), dead(5, "C")], causes=True)
     assert causes_block(model) is None
     model.find_causes()
     until(lambda: causes_block(model))
@@ -60,7 +61,7 @@ def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
     noon = datetime(2026, 11, 20, 12, tzinfo=UTC)
     (cause, count) = model.count_causes([("o/$dlq", 3), ("o/$dlq", 99), ("o/$dlq", 4)]).popitem()
     assert count == 2
-    model.set_resubmits({cause: (noon, 3)})
+    model.set_notes({}, {cause: Resubmitted(noon, 3)})
     block = causes_block(model)
     assert block.columns == ["count", "reason", "resubmitted", "came back"]
     assert block.rows == [[2, "B", "3, 2026-11-20 12:00:00Z", 1], [1, "A", "", ""]]
@@ -72,11 +73,11 @@ from datetime import UTC, datetime
 from sbnotebook import PeekedMessage
 from sbnotebook.widgets.blocks import Table, Text, Title
 from sbnotebook.widgets.record import causes_block
-from sbnotebook.widgets.table.rows import MessageRows
+from sbnotebook.widgets.table.message_table import MessageTable
 
 times = [datetime(2026, 11, day, tzinfo=UTC) for day in (20, 22, 21)]
 letters = [PeekedMessage(entity="o/$dlq", sequence_number=time.day, enqueued_time=time) for time in times]
-model = MessageRows(letters, causes=True)
+model = MessageTable(letters, causes=True)
 model.find_causes()
 model.wait_for_causes(10)
 print(causes_block(model).rows, "pandas" in sys.modules)

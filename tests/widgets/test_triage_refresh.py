@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Any, Self
 
 from sbnotebook.client import Namespace
 from sbnotebook.model import Complete
@@ -43,4 +44,35 @@ def test_what_is_removed_while_it_looks_is_not_shown_again(
     assert triage.wait()
     assert [message.sequence_number for message in triage.table.messages] == [5, 6]
     until(lambda: "2 messages, peeked at" in repr(triage))
+    triage.close()
+
+
+class Clock(datetime):
+    """Stands still at an hour that tests set."""
+
+    stands_at = 8
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> Self:
+        assert tz is UTC
+        return cls(2026, 11, 21, cls.stands_at, tzinfo=tz)
+
+
+def test_what_could_not_be_peeked_at_again_is_as_old_as_it_was(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled_client_queue(namespace, "as-old", 3)
+    monkeypatch.setattr(module, "datetime", Clock)
+    triage = Triage(namespace, "as-old")
+    assert triage.wait()
+    assert "3 messages, peeked at 08:00:00 UTC" in repr(triage)
+    monkeypatch.setattr(Clock, "stands_at", 9)
+    with monkeypatch.context() as broken:
+        broken.setattr(module, "peek_in_steps", lambda *_, **__: 1 / 0)
+        triage.refresh()
+        assert triage.wait()
+    assert "3 messages (there may be more), peeked at 08:00:00 UTC Peeking did not come to its end" in repr(triage)
+    triage.refresh()
+    assert triage.wait()
+    assert "3 messages, peeked at 09:00:00 UTC" in repr(triage)
     triage.close()

@@ -36,22 +36,18 @@ _HINT: Final = (
 
 
 class StepRow:
-    """One change: of what, its name, and its value."""
-
     def __init__(self) -> None:
         self.kind = choice_entry("Change", [str(kind) for kind in StepKind])
         self.name, self.value = Entry("Name", as_it_is), Entry("Value", as_it_is)
 
     @property
     def step(self) -> EditStep:
-        """Return the change as it was written."""
         kind = StepKind(self.kind.value)
         # Spaces at the ends of a text to find or to set are meant.
         name = self.name.value if kind is StepKind.REPLACE else self.name.value.strip()
         return EditStep(kind, name, self.value.value)
 
     def block(self, remove: Callable[[], object]) -> Row:
-        """Return the fields that the kind of change needs, and a button that leaves it out."""
         kind = StepKind(self.kind.value)
         wanted = ((self.name, kind.name_of), (self.value, kind.value_of))
         fields = [entry.block(hint=hint) for entry, hint in wanted if hint]
@@ -59,19 +55,7 @@ class StepRow:
 
 
 class EditForm(Panel):
-    """Asks how messages are changed, and shows what that changes in each of them.
-
-    Code that is typed is run on a click of *Try it* only, in a thread of its own.
-
-    Example:
-        >>> form = EditForm(lambda: [])
-        >>> form.edit is None
-        True
-        >>> row = form.add_step()
-        >>> row.kind.value, row.value.value = StepKind.SUBJECT, "repaired"
-        >>> form.edit is None
-        False
-    """
+    """Asks how messages are changed, and shows what that changes in each of them."""
 
     def __init__(
         self,
@@ -98,7 +82,6 @@ class EditForm(Panel):
         watch([self.gets_json], self._refresh)
 
     def blocks(self) -> list[Block]:
-        """Return the changes or the function, and the last preview."""
         if self.way.value == _FIELDS:
             changes = [step.block(partial(self._remove, step)) for step in self.steps]
             add = Button("Add a change", self.add_step, "One more thing to change", icon="plus")
@@ -137,7 +120,6 @@ class EditForm(Panel):
         return edit_json(function) if self.gets_json.value else function
 
     def add_step(self) -> StepRow:
-        """Add a change, to be filled in."""
         made = StepRow()
         watch([made.kind, made.name, made.value], self._refresh)
         self.steps = (*self.steps, made)

@@ -46,7 +46,6 @@ def _takes_one(value: object) -> bool:
 
 
 def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
-    """Return a function that the notebook has defined."""
     if not callable(names.get(name)):
         raise DecisionError(f"The notebook has no function {name!r} any more: run the cell that defines it.")
     refuse_coroutine_function(names[name], "An edit")
@@ -54,16 +53,7 @@ def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
 
 
 def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
-    r"""Run code that the user typed, and return the function that it defines: ``edit``, or the last one.
-
-    Example:
-        >>> edit = edit_of_source("def edit(message):\n    return message.with_changes(subject='UA')", {})
-        >>> edit(Message()).subject
-        'UA'
-        >>> edit = edit_of_source("@edit_json\ndef edit(order):\n    order['carrier'] = 'UA'", {})
-        >>> edit(Message(body=b"{}")).body
-        b'{"carrier": "UA"}'
-    """
+    """Run code that the user typed, and return the function that it defines: ``edit``, or the last one."""
     here: dict[str, Any] = {"edit_json": edit_json, **names}
     try:
         exec(compile(source, _FILE, "exec"), here)  # noqa: S102 (their own code, on their own click)
@@ -91,8 +81,6 @@ def _where(error: BaseException) -> str:
 
 
 class StepKind(StrEnum):
-    """The kinds of changes."""
-
     SET_PROPERTY = "Set property"
     REMOVE_PROPERTY = "Remove property"
     SUBJECT = "Set subject"
@@ -137,21 +125,13 @@ _VALUES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EditStep:
-    """One change.
-
-    Example:
-        >>> from sbnotebook import PeekedMessage
-        >>> message = PeekedMessage(entity="orders", sequence_number=7, body=b'{"carrier": "??"}')
-        >>> EditStep(StepKind.SET_JSON, "$.carrier", "UA").edit()(message).body
-        b'{"carrier": "UA"}'
-    """
+    """One change."""
 
     kind: StepKind
     name: str = ""
     value: str = ""
 
     def edit(self) -> Edit:
-        """Return the edit that makes this change."""
         if self.kind.name_of and not self.name:
             raise DecisionError(f"{self.kind}: the {self.kind.name_of} is missing.")
         match self.kind:
@@ -173,7 +153,6 @@ class EditStep:
 
 
 def edit_of_steps(steps: Sequence[EditStep]) -> Edit:
-    """Return an edit that takes these steps, one after the other."""
     edits: list[Callable[[Any], Message]] = [step.edit() for step in steps]
 
     def edit(message: ReceivedMessage) -> Message:

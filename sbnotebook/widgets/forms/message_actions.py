@@ -43,7 +43,8 @@ from sbnotebook.widgets.fields import (
 )
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.table.rows import MessageRows, keys_of
+from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.rows import keys_of
 
 _KEPT: Final = "They are kept in the archive on this machine first, so that this can be undone."
 _LOST: Final = "There is no archive, so this cannot be undone."
@@ -71,10 +72,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class ActionForm:
-    """The form of an action, with a button: for a plan, or for a task that changes nothing in the namespace.
-
-    ``plan`` or ``task`` reads the fields; a form with neither only shows something.
-    """
+    """The form of an action, with a button: for a plan, or for a task that changes nothing in the namespace."""
 
     title: str
     words: str
@@ -87,8 +85,6 @@ class ActionForm:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done with messages."""
-
     name: str
     tooltip: str
     form: Callable[[], ActionForm]
@@ -103,9 +99,8 @@ Planner = Callable[[Decision, Messages], Plan]
 
 
 def triage_actions(
-    entity: Entity, whole: Entity, table: MessageRows, *, is_archived: bool, is_editing: bool = True
+    entity: Entity, whole: Entity, table: MessageTable, *, is_archived: bool, is_editing: bool = True
 ) -> list[Action]:
-    """Return the actions on messages that were peeked at."""
     complete = (
         "The messages are done with: they are removed from here, and nothing is sent. "
         f"{_KEPT if is_archived else _LOST}"
@@ -146,7 +141,6 @@ def triage_actions(
 
 
 def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
-    """Return the actions on messages that are locked."""
     abandon = (
         "The messages are delivered again, with a delivery count one higher: when it is too high, they are "
         "dead-lettered. Until the delay is over they are held here, with their locks renewed."
@@ -176,14 +170,12 @@ def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
 
 
 def scheduled_actions(entity: Entity) -> list[Action]:
-    """Return the actions on messages that become active later."""
     words = "The messages never become active: they are removed. Where there is an archive, this can be undone."
     cancel = partial(_plain_form, "Cancel scheduled messages", words, entity.cancel_scheduled)
     return [Action("Cancel…", "Remove them before they become active", cancel, icon="trash")]
 
 
 def deferred_actions(entity: Entity, deferred: DeferredMessages) -> list[Action]:
-    """Return the actions on deferred messages."""
     complete = "The messages are done with: they are removed."
     resubmit = "Sends clones of the messages to their own entity, and completes the originals."
 
@@ -220,7 +212,6 @@ def _defer(form: Callable[[], ActionForm]) -> Action:
 
 
 def _plain_form(title: str, words: str, make: Callable[[Messages], Plan]) -> ActionForm:
-    """Return a form that asks for nothing but a confirmation."""
     return ActionForm(title, words, plan=lambda: Proposal(make))
 
 
@@ -287,15 +278,7 @@ def _picking(entity: Entity) -> tuple[Planner, FormPart]:
 
 
 class ResubmitForm:
-    """Asks how to resubmit messages: where to, how much later, how often at most, and how fast.
-
-    Example:
-        >>> form = ResubmitForm(EntityAddress.parse("orders/$dlq"))
-        >>> form.delay.value = "5m"
-        >>> decision, limits = form.read()
-        >>> decision.delay, decision.max_resubmits
-        (datetime.timedelta(seconds=300), 'auto')
-    """
+    """Asks how to resubmit messages: where to, how much later, how often at most, and how fast."""
 
     def __init__(self, address: EntityAddress) -> None:
         whom = ", whose subscriptions get them by their rules" if address.subscription else ""
@@ -307,12 +290,10 @@ class ResubmitForm:
         self.fields = (self.to, self.delay, self.cap, self.rate, self.in_flight)
 
     def read(self) -> tuple[Resubmit, Limits]:
-        """Return the decision, and the limits for carrying it out."""
         decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read() or DEFAULT_LIMIT)
         return decision, Limits(self.in_flight.read() or AUTO, self.rate.read())
 
     def proposal(self, entity: Entity, edit: Edit | None = None) -> Proposal:
-        """Return the proposal to resubmit messages as the fields say."""
         decision, limits = self.read()
 
         def make(messages: Messages) -> Plan:
@@ -324,13 +305,11 @@ class ResubmitForm:
 
 
 def resubmit_form(entity: Entity) -> ActionForm:
-    """Return a form that sends the selected messages again."""
     options = ResubmitForm(entity.address)
     return ActionForm("Resubmit", _resubmit_words(entity.address), options.fields, partial(options.proposal, entity))
 
 
 def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> ActionForm:
-    """Return a form that changes the selected messages, and sends them again."""
     changes, options = EditForm(selected), ResubmitForm(entity.address)
     changes.add_step()
 
@@ -354,7 +333,6 @@ def _resubmit_words(address: EntityAddress) -> str:
 
 
 def _export_form(entity: Entity) -> ActionForm:
-    """Return a form that writes the selected messages to a file."""
     name = str(entity.address).replace("/$", "-").replace("/", "-")
     path = Entry("File", as_it_is, hint="a path that ends with .parquet, .jsonl or .csv", value=f"{name}.parquet")
     overwrite = check_entry("replace it if it exists")
@@ -377,13 +355,11 @@ def _export_form(entity: Entity) -> ActionForm:
 
 
 def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ActionForm:
-    """Return a form that shows what differs between the selected messages."""
     words = "Fields, properties and values in JSON bodies that differ; places, ids and times are left out."
     return ActionForm("Compare", words, (comparison(selected, entity, whole),))
 
 
 def comparison(selected: Messages, entity: Entity, whole: Entity) -> Finding:
-    """Return a part that shows the differences between the selected messages."""
     return Finding("Comparing …", lambda: _blocks(_compared(selected, entity, whole)))
 
 
@@ -397,7 +373,6 @@ class Finding(Panel):
         self.thread = self.in_background(find, done=self._show, failed=lambda why: self._show([Text(why, "error")]))
 
     def blocks(self) -> list[Block]:
-        """Return the text that waits, or the finding."""
         return self._found
 
     def _show(self, found: list[Block]) -> None:
@@ -425,8 +400,7 @@ def _blocks(found: MessageDifference) -> list[Block]:
     return [Text(f"{found.summary}{more}"), Table(found.headers, rows)]
 
 
-def _select_form(table: MessageRows) -> ActionForm:
-    """Return a form that selects messages by an expression."""
+def _select_form(table: MessageTable) -> ActionForm:
     where = Entry(
         "Where",
         required("Write an expression, such as delivery_count > 3."),

@@ -47,8 +47,6 @@ _MAX_BODY: Final = 100_000
 
 
 class _Property:
-    """One application property: its name, type and value."""
-
     def __init__(self, name: str = "", kind: str = "string", value: str = "") -> None:
         label = next(label for label, known in _TYPES if known == kind)
         self.name = Entry("Property", as_it_is, name, hint="name", size="short")
@@ -57,16 +55,11 @@ class _Property:
 
     @property
     def entries(self) -> tuple[Entry[str], ...]:
-        """Return its fields."""
         return (self.name, self.kind, self.value)
 
 
 class SendForm(Panel):
-    """Asks for a message, and has a plan shown that sends it.
-
-    Example:
-        >>> form = SendForm(namespace, ActionPanel(namespace), "orders")  # doctest: +SKIP
-    """
+    """Asks for a message, and has a plan shown that sends it."""
 
     def __init__(self, namespace: Namespace, panel: ActionPanel, to: str = "") -> None:
         super().__init__()
@@ -86,7 +79,6 @@ class SendForm(Panel):
         watch(entries, self._changed)
 
     def blocks(self) -> list[Block]:
-        """Return the form."""
         subject, message_id, session_id, correlation_id = self.texts.values()
         times = {_NOW: [], _AFTER: self.delay.blocks(), _AT: self.at.blocks()}
         add = Button("Add a property", self.add_property, "One more application property", icon="plus")
@@ -112,7 +104,6 @@ class SendForm(Panel):
     # ------------------------------------------------------------ content
 
     def add_property(self, name: str = "", kind: str = "string", value: str = "") -> None:
-        """Add an application property to the form."""
         item = _Property(name, kind, value)
         watch(item.entries, self._changed)
         self.properties = (*self.properties, item)
@@ -153,7 +144,6 @@ class SendForm(Panel):
             raise DecisionError(f"The form sends a plain text, and its body is {form}: resubmit it with an edit.")
 
     def message(self) -> Message:
-        """Return the message in the form."""
         texts: dict[str, Any] = {name: field.value or None for name, field in self.texts.items()}
         body, content_type = self.body.value, self.content_type.value.strip() or None
         if content_type is None and body.lstrip()[:1] in ("{", "[") and _is_json(body):
@@ -190,7 +180,6 @@ class SendForm(Panel):
     # ------------------------------------------------------------ the plan
 
     def submit(self) -> None:
-        """Show the plan that sends the message, or the faults of the form."""
         self.body_problem = ""
         # Read all fields before the first error ends it, so that each field shows its fault.
         to, message, when = _read(self.to.read), self._read_message(), _read(self._when)

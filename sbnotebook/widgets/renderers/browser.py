@@ -16,13 +16,8 @@ import traitlets
 from sbnotebook.widgets.blocks import Block, Node, nodes_of
 from sbnotebook.widgets.front_end import module, style
 
-SCRIPTS: Final = tuple(
-    f"{name}.js"
-    for name in (
-        *("columns", "header", "slices", "focused", "drawing", "icons", "clipboard", "focus"),
-        *("chart", "fields", "blocks"),
-    )
-)
+_MODULES: Final = ("slices", "focused", "drawing", "icons", "clipboard", "focus", "chart", "fields", "blocks")
+SCRIPTS: Final = tuple(f"{name}.js" for name in _MODULES)
 STYLES: Final = ("look.css", "blocks.css")
 _LONG: Final = 20
 """Values of a list from which only a new end is sent."""
@@ -59,11 +54,9 @@ class BrowserView(anywidget.AnyWidget):
         super().open()
 
     def whole(self) -> dict[str, object]:
-        """Return all that a page needs."""
         return {"turn": self._turn, "nodes": self._nodes}
 
     def draw(self, blocks: Sequence[Block]) -> None:
-        """Draw these blocks in the place of those before."""
         found = nodes_of(blocks)
         nodes = {place: node for place, (_, node) in found.items()}
         with self._sending:
@@ -90,12 +83,7 @@ class BrowserView(anywidget.AnyWidget):
 
 
 def difference(before: dict[str, Node], now: dict[str, Node]) -> dict[str, Any]:
-    """Return what a page that has these nodes lacks: new ones as a whole, and the changed values of others.
-
-    Example:
-        >>> difference({"a": {"kind": "text", "text": "1"}}, {"a": {"kind": "text", "text": "2"}})
-        {'nodes': {'a': {'text': '2'}}, 'gone': []}
-    """
+    """Return what a page that has these nodes lacks: new ones as a whole, and the changed values of others."""
     nodes = {
         place: node if place not in before else _changed(before[place], node)
         for place, node in now.items()

@@ -24,13 +24,7 @@ _TAGS: Final = {"-": "del", "+": "ins"}
 
 
 def html_of(blocks: Sequence[Block]) -> str:
-    """Return blocks as HTML, without buttons and without secrets.
-
-    Example:
-        >>> from sbnotebook.widgets.blocks import Text, Title
-        >>> html_of([Title("Orders"), Text("2 messages <b>")])
-        '<h4>Orders</h4><p>2 messages &lt;b&gt;</p>'
-    """
+    """Return blocks as HTML, without buttons and without secrets."""
     return "".join(node_html(node) for _, node in nodes_of(blocks, is_plain=True).values())
 
 

@@ -41,7 +41,6 @@ class PlainView(widgets.VBox):
         self._is_drawing = False
 
     def draw(self, blocks: Sequence[Block]) -> None:
-        """Draw these blocks in the place of those before."""
         found = nodes_of(blocks, is_plain=True)
         self._blocks = {place: block for place, (block, _) in found.items()}
         self._is_drawing = True
@@ -108,7 +107,6 @@ class PlainView(widgets.VBox):
             self._act(block, value)
 
     def close(self) -> None:
-        """Take it from the screen."""
         for place, part in self._parts.items():
             if place:
                 close_all(part)
@@ -118,8 +116,6 @@ class PlainView(widgets.VBox):
 
 
 class _Said(widgets.VBox):
-    """A box with words above its parts."""
-
     def __init__(self) -> None:
         super().__init__([_html()])
 

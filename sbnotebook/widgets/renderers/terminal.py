@@ -11,13 +11,7 @@ from sbnotebook.widgets.pretty import cell
 
 
 def text_of(blocks: Sequence[Block]) -> str:
-    r"""Return blocks as lines of text.
-
-    Example:
-        >>> from sbnotebook.widgets.blocks import Row, Text, Title
-        >>> text_of([Title("Orders"), Row([Text("2 messages"), Text("1 is lost", "error")])])
-        'Orders\n2 messages\n1 is lost'
-    """
+    """Return blocks as lines of text."""
     return "\n".join(line for _, node in nodes_of(blocks, is_plain=True).values() for line in _lines(node))
 
 
@@ -56,7 +50,6 @@ def _change_lines(row: Sequence[Any]) -> Iterable[str]:
 
 
 def field_text(node: Node) -> str:
-    """Return the value of a field as a text of visible characters."""
     value = node["value"]
     if node["type"] in CHOICES:
         return node["options"][value] if value >= 0 else ""
@@ -64,7 +57,6 @@ def field_text(node: Node) -> str:
 
 
 def chart_words(node: Node) -> Iterable[str]:
-    """Yield a sentence for each line of a chart."""
     for number, name in enumerate(node["names"]):
         known = [value for value in node[f"line{number}"] if value is not None]
         yield f"{name}: {known[-1]:,g} now, {min(known):,g} to {max(known):,g}" if known else f"{name}: not known yet"

@@ -21,12 +21,7 @@ _CONSTANTS: Final = {None: "null", True: "true", False: "false"}
 
 
 def checked_path(path: object) -> JsonPath:
-    """Return a path that a browser sent.
-
-    Example:
-        >>> checked_path(["legs", 0, "to"])
-        ('legs', 0, 'to')
-    """
+    """Return a path that a browser sent."""
     parts: list[Any] = cast("list[Any]", path) if isinstance(path, list) else []
     if not 0 < len(parts) <= _LONGEST_PATH or any(type(part) not in (str, int) for part in parts):
         raise ValueError("This is not a path in a JSON body.")
@@ -36,23 +31,13 @@ def checked_path(path: object) -> JsonPath:
 
 
 def path_name(path: JsonPath) -> str:
-    """Return the name of the column for a path.
-
-    Example:
-        >>> path_name(("legs", 0, "to")), path_name(("the end",))
-        ('body_json.legs[0].to', 'body_json["the end"]')
-    """
+    """Return the name of the column for a path."""
     parts = (f".{part}" if _PLAIN_NAME.fullmatch(str(part)) else f"[{json.dumps(part)}]" for part in path)
     return BODY + "".join(parts)
 
 
 def body_values(texts: Iterable[str | None], path: JsonPath) -> list[str | None]:
-    """Return the value at a path in each body as text, None where there is none; of objects and lists only their kind.
-
-    Example:
-        >>> body_values(['{"to": ["Oslo", 1.50]}', "no JSON", None], ("to", 1))
-        ['1.50', None, None]
-    """
+    """Return the value at a path in each body as text, None where there is none; of objects and lists their kind."""
     return [_value_at(text, path) for text in texts]
 
 

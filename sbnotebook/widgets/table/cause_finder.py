@@ -23,8 +23,6 @@ _LONGEST: Final = 300
 
 
 class Causes(NamedTuple):
-    """The causes of messages."""
-
     fingerprints: list[str]
     every: list[dict[str, str]]
 
@@ -34,17 +32,10 @@ class Causes(NamedTuple):
         return self.every[:MOST]
 
     def named(self, fingerprints: Collection[str]) -> list[dict[str, str]]:
-        """Return the causes with these fingerprints, at most 200."""
         return [cause for cause in self.every if cause["fingerprint"] in fingerprints][:MOST]
 
     def having(self, words: str) -> list[dict[str, str]]:
-        """Return the causes whose texts have all of these words, in any case, the largest first.
-
-        Example:
-            >>> causes = Causes(["a"], [{"fingerprint": "a", "reason": "Late", "cause": "Flight <n> is late"}])
-            >>> len(causes.having("flight LATE")), causes.having("early")
-            (1, [])
-        """
+        """Return the causes whose texts have all of these words, in any case, the largest first."""
         sought = words.lower().split()
 
         def has_all(cause: dict[str, str]) -> bool:
@@ -68,7 +59,6 @@ class CauseFinder:
         self._tally = Tally()
 
     def find(self, turn: int, table: pa.Table) -> None:
-        """Examine new messages. Returns at once."""
         with self._lock:
             self._wanted = (turn, table)
             if self._is_busy:
@@ -77,7 +67,6 @@ class CauseFinder:
             self._thread = background.start(self._look, done=lambda _: None, failed=self._fail)
 
     def wait(self, timeout: float) -> bool:
-        """Wait until all messages are examined, or for so many seconds; tells whether they are."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)
@@ -104,8 +93,6 @@ class CauseFinder:
 
 
 class Tally:
-    """The causes of messages that are added part by part."""
-
     def __init__(self) -> None:
         self.fingerprints: list[str] = []
         self._counts: Counter[str] = Counter()
@@ -113,7 +100,6 @@ class Tally:
         self._read = CauseReader()
 
     def add(self, table: Any) -> None:
-        """Add messages behind those that are here."""
         # By place: two entities may have messages with the same sequence number.
         places = array_of_numbers(np.arange(len(table), dtype=np.int64))
         number = table.schema.get_field_index("sequence_number")
@@ -127,7 +113,6 @@ class Tally:
         self.fingerprints += added
 
     def causes(self) -> Causes:
-        """Return all causes found until now."""
         every = [self._told[fingerprint] for fingerprint, _ in self._counts.most_common()]
         return Causes(list(self.fingerprints), every)
 

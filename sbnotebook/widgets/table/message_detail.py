@@ -54,14 +54,7 @@ Decoded = tuple[str | None, str | None]
 
 
 def detail_of(message: ReceivedMessage, decoded: Decoded | None = None) -> dict[str, Any]:
-    """Return what the pane shows of a message: less than a megabyte of JSON, every character of it visible.
-
-    Example:
-        >>> from sbnotebook import PeekedMessage
-        >>> detail = detail_of(PeekedMessage(entity="orders", sequence_number=7, body=b'{"carrier": "UA"}'))
-        >>> detail["title"], detail["about"], detail["views"][0]["name"]
-        ('Message 7 of orders', '17 bytes', 'JSON')
-    """
+    """Return what the pane shows of a message: less than a megabyte of JSON, every character of it visible."""
     text, error = (message.body_text, None) if decoded is None else decoded
     views, notes = _views(message, text)
     notes += [visible(f"A decoder could not read the body: {_short(error)}.")] if error else []
@@ -83,13 +76,7 @@ def detail_of(message: ReceivedMessage, decoded: Decoded | None = None) -> dict[
 
 
 def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False, decoded: Decoded | None = None) -> bytes:
-    """Return a piece of a body as it is, at most :data:`PART` bytes; fewer at its end.
-
-    Example:
-        >>> from sbnotebook import PeekedMessage
-        >>> body_part(PeekedMessage(entity="orders", sequence_number=7, body=b"abc"), 1)
-        b'bc'
-    """
+    """Return a piece of a body as it is, at most :data:`PART` bytes; fewer at its end."""
     text = message.body_text if decoded is None else decoded[0]
     whole = (text or "").encode(errors="replace") if as_text else message.body
     return whole[offset : offset + PART]
@@ -136,7 +123,6 @@ def _fault(message: ReceivedMessage) -> str:
 
 
 def _layout(text: str, content_type: str) -> tuple[str, Layout]:
-    """Return what the body seems to be, and its layout."""
     begin = text[:1_000].lstrip("\ufeff \t\r\n")[:1]
     if begin and (begin in "{[" or "json" in content_type):
         return "JSON", json_layout(text.lstrip("\ufeff"), _MAX_LAYOUT)

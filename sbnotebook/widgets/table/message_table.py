@@ -6,7 +6,9 @@ other side. The browser sends its selection before any click that follows it, so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -16,30 +18,37 @@ import numpy as np
 import pyarrow as pa
 import traitlets
 
+from sbnotebook.analysis import frames, tables
 from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.settlement import Resubmitted
 from sbnotebook.widgets import background
-from sbnotebook.widgets.background import answer_at_once
+from sbnotebook.widgets.background import Callbacks, answer_at_once
 from sbnotebook.widgets.front_end import module, style
-from sbnotebook.widgets.table.body_values import checked_path
-from sbnotebook.widgets.table.cause_finder import MOST
+from sbnotebook.widgets.pretty import JsonPath
+from sbnotebook.widgets.table.body_values import body_values, checked_path, path_name
+from sbnotebook.widgets.table.cause_finder import MOST, CauseFinder, Causes
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
-from sbnotebook.widgets.table.rows import MessageRows, long_texts, matches
+from sbnotebook.widgets.table.rows import MessageKey, Rows, long_texts, matches
 
-_VIEWS: Final = ("clipboard", "drawing", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
-_BASE: Final = ("transport", "columns", "slices", "row_set", "sorting", "shown_rows", "store", "focused")
+_VIEWS: Final = ("clipboard", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
+_BASE: Final = ("transport", "columns", "slices", "sorting", "shown_rows", "store", "focused", "drawing")
 _SCRIPTS: Final = (*_BASE, "header", "grid", "search", "toolbar", *_VIEWS, "index")
 _STYLES: Final = ("look", "message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
 _MAX_FILTERS: Final = 50_000
+_MOST_BODY_COLUMNS: Final = 20
 _CAUSE: Final = TableColumn("cause", "text", hidden=True)
+_NOTHING: Final[Mapping[str, Sequence[object]]] = {}
+_NO_CAUSES: Final = Causes([], [])
+_NO_RESUBMITS: Final[Mapping[str, Resubmitted]] = {}
 
 
-class MessageTable(MessageRows, anywidget.AnyWidget):
+class MessageTable(anywidget.AnyWidget):
     """Messages as a table in the browser.
 
     Args:
@@ -76,41 +85,202 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
         label: str = "Messages",
         cause_action: str = "",
     ) -> None:
-        MessageRows.__init__(self, messages, columns=columns, causes=causes)
+        self.lock = threading.RLock()
+        self.columns = columns
+        self.with_causes = causes
+        self.rows = Rows(_table_of(messages))
+        self.load = 1
+        """Counts how often all rows were replaced."""
+        self.selection: tuple[int, ...] = ()
+        """The selected row numbers, in ascending order."""
+        self._hidden = 0
+        self.causes = _NO_CAUSES
+        self.notes: dict[str, str] = {}
+        self.resubmits: dict[str, Resubmitted] = {}
+        self._body_columns: dict[str, JsonPath] = {}
+        self.on_change, self.on_causes, self.on_act, self.on_note, self._on_selection = (
+            Callbacks(self.say_problem) for _ in range(5)
+        )
+        self._finder = CauseFinder(self._take_causes, self.say_problem)
+        self._is_finding = False
         self._columns: list[TableColumn] = []
         self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
         self._causes_sent = 0
         self._has_long = False
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
-        anywidget.AnyWidget.__init__(
-            self,
-            options={
-                "label": label,
-                "facets": None if facets is None else list(facets),
-                "timeline": timeline,
-                "causes": causes,
-                "countdown": countdown,
-                "cause_action": cause_action,
-            },
+        looks = {"label": label, "timeline": timeline, "causes": causes, "countdown": countdown}
+        super().__init__(
+            options=looks | {"facets": facets if facets is None else [*facets], "cause_action": cause_action}
         )
         answer_at_once(self)
-        self.rows_shown()
+        self._show_rows()
 
     def open(self) -> None:
         """Open the comm to the browser, which may answer on another thread before the constructor ends."""
         self.on_msg(self._receive)
         super().open()
 
-    # ------------------------------------------------------------ changes of the rows
+    # ------------------------------------------------------------ the rows
 
-    def rows_shown(self) -> None:
-        """Send other rows."""
+    def show(
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
+    ) -> None:
+        """Replace all rows. Selection, filters and sorting stay, the selection by key."""
+        rows = self._with_body_columns(_table_of(messages), extra)
+        with self.lock:
+            keys = self.selected_keys
+            self.rows, self.load, self.causes = rows, self.load + 1, _NO_CAUSES
+            self.selection = tuple(sorted(rows.present(keys))) if keys else ()
+            self._show_rows()
+            self.on_change.tell()
+        self._find_causes()
+        if len(self.selection) != len(keys):
+            self._on_selection.tell()
+
+    def append(
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
+    ) -> None:
+        """Add rows at the end. Messages that are already in the table are left out."""
+        with self.lock:
+            first = len(self.rows)
+            self.rows = self.rows.extended(self._with_body_columns(_table_of(messages), extra))
+            self._add_rows(first)
+        self._find_causes()
+
+    def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
+        """Change cells. A column with a new name is added."""
+        with self.lock:
+            self._send_cells(self.rows.patch(values))
+            self.on_change.tell()
+
+    def remove(self, keys: Iterable[MessageKey]) -> None:
+        """Remove rows, also from the selection."""
+        with self.lock:
+            numbers = self.rows.present(keys)
+            self.rows.removed[numbers] = True
+            before = len(self.selection)
+            self.selection = tuple(number for number in self.selection if not self.rows.removed[number])
+            self._emit("remove", buffers=[_packed_numbers(numbers)])
+            self.on_change.tell()
+        if len(self.selection) != before:
+            self._on_selection.tell()
+
+    @property
+    def messages(self) -> Messages:
+        """Return all messages, in the order in which they came."""
+        return self.rows.messages()
+
+    @property
+    def count(self) -> int:
+        """Return how many messages there are, without those that were removed."""
+        return len(self.rows) - int(self.rows.removed.sum())
+
+    def add_body_column(self, path: JsonPath) -> str:
+        """Add a column with the value at a path in each JSON body, also in those that come later."""
+        name = path_name(path)
+        while name not in self._body_columns:
+            rows = self.rows
+            values = _values_at(rows.table, path)  # which may take seconds
+            with self.lock:
+                if len(self._body_columns) >= _MOST_BODY_COLUMNS:
+                    raise ValueError(f"The table has {_MOST_BODY_COLUMNS} such columns already: run the cell again.")
+                if rows is not self.rows:
+                    continue
+                self._body_columns[name] = path
+                rows.extra[name] = values
+                self._add_rows(len(rows))
+        return name
+
+    def _with_body_columns(self, table: pa.Table, extra: Mapping[str, Sequence[object]]) -> Rows:
+        rows = Rows(table, extra)
+        for name, path in self._body_columns.items():
+            rows.extra[name] = _values_at(table, path)
+        return rows
+
+    # ------------------------------------------------------------ the selection
+
+    def select(self, keys: Iterable[MessageKey]) -> None:
+        """Select these messages and no others."""
+        with self.lock:
+            numbers = self.rows.present(keys)
+        self.select_rows(numbers, self._hidden)
+
+    def select_rows(self, numbers: Iterable[int], hidden: int) -> None:
+        """Select these rows and no others, of which a filter hides so many."""
+        with self.lock:
+            self.selection, self._hidden = tuple(sorted(numbers)), hidden
+            self._send_selection()
+            self.on_change.tell()
+        self._on_selection.tell()
+
+    @property
+    def selected_keys(self) -> tuple[MessageKey, ...]:
+        """Return the keys of the selected messages."""
+        with self.lock:
+            return tuple(self.rows.keys[number] for number in self.selection)
+
+    @property
+    def selected(self) -> Messages:
+        """Return the selected messages, with all columns."""
+        with self.lock:
+            return self.rows.messages(self.selection)
+
+    @property
+    def hidden(self) -> int:
+        """Return how many of the selected messages a filter hides, in the view that was used last."""
+        return self._hidden
+
+    def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Call a function whenever the selection changes."""
+        return self._on_selection(callback)
+
+    # ------------------------------------------------------------ causes and notes
+
+    def find_causes(self) -> None:
+        """Group the messages by cause, these and all that follow, in the background; only where causes are shown."""
+        self._is_finding = self.with_causes
+        self._find_causes()
+
+    def wait_for_causes(self, timeout: float) -> bool:
+        return self._finder.wait(timeout)
+
+    def count_causes(self, keys: Iterable[MessageKey]) -> Counter[str]:
+        """Count messages by the fingerprint of their cause, without those whose cause is not known."""
+        with self.lock:
+            places = (self.rows.numbers.get(key) for key in keys)
+            found = self.causes.fingerprints
+            return Counter(found[place] for place in places if place is not None and place < len(found))
+
+    def set_notes(self, notes: Mapping[str, str], resubmits: Mapping[str, Resubmitted] = _NO_RESUBMITS) -> None:
+        self.notes, self.resubmits = dict(notes), dict(resubmits)
+        self._send_notes()
+        self.on_change.tell()
+
+    def _find_causes(self) -> None:
+        if self._is_finding and len(self.rows):
+            self._finder.find(self.load, self.rows.table)
+
+    def _take_causes(self, load: int, causes: Causes) -> None:
+        with self.lock:
+            if load != self.load:
+                return  # the rows were replaced meanwhile, and their causes come, too
+            self.causes = causes
+            self._show_causes()
+            self.on_change.tell()
+        self.on_causes.tell()
+
+    # ------------------------------------------------------------ to the browser
+
+    def __repr__(self) -> str:
+        return tables.messages_text(self.messages)
+
+    def _show_rows(self) -> None:
         self._hidden = self._causes_sent = 0
         rows = self.rows
         self._columns = table_columns(rows.table, rows.extra, self.columns)
         self._send_rows()
 
-    def rows_added(self, first: int) -> None:
+    def _add_rows(self, first: int) -> None:
         """Send the rows from number ``first`` on, and all rows of the columns that are new."""
         rows = self.rows
         known = {column.name: column for column in self._columns}
@@ -123,13 +293,9 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
         if self._pages:
             self._has_long = self._has_long or bool(long_texts(rows.table.slice(first)))
             self._emit("end", has_long=self._has_long)
+        self.on_change.tell()
 
-    def rows_removed(self, numbers: Sequence[int]) -> None:
-        """Tell the browser which rows go."""
-        self._emit("remove", buffers=[_packed_numbers(numbers)])
-
-    def cells_changed(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
-        """Send changed cells, to one page or to all."""
+    def _send_cells(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
         kinds = {column.name: column for column in self._columns}
         for name, cells in changes.items():
             column, values = patch_column(name, list(cells.values()), kinds.get(name))
@@ -140,18 +306,15 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
                 part = slice(start, start + _PATCH)
                 self._emit("patch", page, [_packed_numbers(rows[part])], column=column.message, values=values[part])
 
-    def selection_changed(self, page: str | None = None, but: str | None = None) -> None:
-        """Send the selection to one page, or to all but one.
-
-        A selection that a page sends before it has received this one is out of date: the count tells.
-        """
+    def _send_selection(self, page: str | None = None, but: str | None = None) -> None:
+        """Send the selection to one page, or to all but one."""
         for each in self._pages:
             self._pages[each] += each == page or (page is None and each != but)
         chosen = np.zeros(len(self.rows), dtype=bool)
         chosen[list(self.selection)] = True
         self._emit("select", page, [np.packbits(chosen, bitorder="little").tobytes()], but=but)
 
-    def causes_found(self) -> None:
+    def _show_causes(self) -> None:
         """Send the causes, and the cause of each message that had none before, in a hidden column."""
         self._columns = [column for column in self._columns if column.name != _CAUSE.name] + [_CAUSE]
         self._send_columns()
@@ -159,21 +322,16 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
         self._causes_sent = len(self.causes.fingerprints)
         self._send_causes()
 
-    def notes_changed(self) -> None:
-        """Send the notes, and the number of resubmitted messages of each cause."""
+    def _send_notes(self) -> None:
         notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in self.notes.items()}
         resubmits = self.resubmits.items()
         sent = {cause: [round(when.timestamp() * 1_000), count] for cause, (when, count) in resubmits}
         self._emit("notes", notes=notes, resubmits=sent)
 
     def say_problem(self, sentence: str) -> None:
-        """Show an error in the browser."""
         self._emit("failed", text=sentence)
 
-    # ------------------------------------------------------------ to the browser
-
     def _send_rows(self, page: str | None = None) -> None:
-        """Send everything, to one page or to all."""
         if not self._pages:
             return  # before a page asks, do not look for long texts
         rows = self.rows
@@ -181,9 +339,9 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
         self._emit("begin", page, total=len(rows), columns=columns)
         self._send_packets(self._columns, 0, page)
         # The changes since the rows arrived. With the rows, the page takes a column away that only they had values in.
-        self.cells_changed(rows.patched, page)
+        self._send_cells(rows.patched, page)
         self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(rows.removed))])
-        self.selection_changed(page)
+        self._send_selection(page)
         self._has_long = bool(rows.long_texts)
         self._emit("end", page, has_long=self._has_long)
         if self.causes.told:
@@ -193,7 +351,7 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
         self._emit("columns", total=len(self.rows), columns=[column.message for column in self._columns])
 
     def _send_packets(self, columns: Sequence[TableColumn], first: int, page: str | None = None) -> None:
-        if not self._pages:
+        if not self._pages or not columns:
             return
         table = self._table_from(first)
         known = [column for column in columns if column.name in table.column_names]  # others have changed cells only
@@ -202,7 +360,6 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
             self._emit("rows", page, first=start, count=count, parts=packet.parts, buffers=[packet.data])
 
     def _table_from(self, first: int) -> pa.Table:
-        """Return the rows from a number on, with their causes if these are shown."""
         table: Any = self.rows.with_extra().slice(first)
         if _CAUSE not in self._columns:
             return table
@@ -213,7 +370,7 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
 
     def _send_causes(self) -> None:
         self._emit("causes", causes=self.causes.told)
-        self.notes_changed()
+        self._send_notes()
 
     def _emit(self, kind: str, page: str | None = None, buffers: Sequence[bytes] = (), **content: object) -> None:
         """Send a message if a browser shows the table. A page that comes later is sent everything."""
@@ -259,12 +416,11 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
             self.selection = tuple(np.flatnonzero(flags.astype(bool) & ~self.rows.removed).tolist())
             self._hidden = int(content["hidden"])
             if len(self._pages) > 1:
-                self.selection_changed(but=page)
-        self.on_change()
-        self._on_selection()
+                self._send_selection(but=page)
+        self.on_change.tell()
+        self._on_selection.tell()
 
     def _answer(self, content: Mapping[str, Any]) -> None:
-        """Answer a question of a page, or tell it why there is no answer."""
         page, number = str(content["page"]), content["id"]
         name, asked = str(content["name"]), content["data"]
 
@@ -279,16 +435,24 @@ class MessageTable(MessageRows, anywidget.AnyWidget):
             return
         try:
             if name == "note":
-                self.write_note(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
+                self.on_note.tell(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
             elif name == "act":
-                self.on_act(str(asked["action"]))
+                self.on_act.tell(str(asked["action"]))
             done(({}, []) if name in {"note", "act"} else answer(self, name, asked))
         except Exception as error:  # noqa: BLE001
             failed(background.sentence(error))
 
 
-def answer(table: MessageRows, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
-    """Answer a question about the rows."""
+def _values_at(table: pa.Table, path: JsonPath) -> Any:
+    bodies: Any = table.column("body_text").to_pylist()
+    return pa.array(body_values(bodies, path), pa.string())
+
+
+def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
+    return messages.to_arrow() if isinstance(messages, Messages) else frames.to_arrow(messages)
+
+
+def answer(table: MessageTable, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
     rows = table.rows
     if name == "body_column":
         return {"name": table.add_body_column(checked_path(data["path"]))}, []

@@ -18,8 +18,9 @@ from sbnotebook.model.body import json_letters
 from sbnotebook.widgets.blocks import Block, Button, Code, Field, Row, Text
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.table.message_detail import Decoded, detail_of
+from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.row_packing import table_columns, texts_of, title_of
-from sbnotebook.widgets.table.rows import MessageKey, MessageRows
+from sbnotebook.widgets.table.rows import MessageKey
 
 _PAGE: Final = 20
 _MOST_COLUMNS: Final = 8
@@ -34,7 +35,7 @@ _LONG_LINE: Final = re.compile(r"[^\n]{500}(?=[^\n])")
 class PlainTable:
     """The rows of a table as blocks. It looks at them from the first time that its blocks are wanted."""
 
-    def __init__(self, table: MessageRows, redraw: Callable[[], object]) -> None:
+    def __init__(self, table: MessageTable, redraw: Callable[[], object]) -> None:
         self._table = table
         self._redraw = redraw
         self._is_used = False
@@ -45,12 +46,11 @@ class PlainTable:
         self._found: tuple[object, list[int]] = (None, [])
 
     def blocks(self) -> list[Block]:
-        """Return the page, with its controls."""
         table = self._table
         with table.lock:
             if not self._is_used:
                 self._is_used = True
-                table.on_change.add(self._redraw)
+                table.on_change(self._redraw)
                 table.find_causes()
             found = self._find()
             self._first = max(0, min(self._first, (len(found) - 1) // _PAGE * _PAGE))
@@ -86,7 +86,7 @@ class PlainTable:
         field = Field("Cause", chosen, choose, "choice", [_ALL, *names], size="wide")
         if not self._cause:
             return [field]
-        note = partial(table.write_note, self._cause)
+        note = partial(table.on_note.tell, self._cause)
         return [field, Field("Note", table.notes.get(self._cause, ""), note, "area", size="wide", key=self._cause)]
 
     def _order(self, columns: Sequence[str]) -> Row:
@@ -195,7 +195,6 @@ def _cause_text(cause: Mapping[str, str], counts: Mapping[str, int]) -> str:
 
 
 def _holding(table: Any, words: str) -> Any:
-    """Return for each row whether one of its texts contains these words."""
     found = np.zeros(len(table), dtype=bool)
     kernels: Any = pc
     for column in table.columns:

@@ -75,14 +75,7 @@ _FIRST_COLUMNS: Final = (
 
 
 def title_of(name: str) -> str:
-    """Return the name that users see of a column, in each table.
-
-    Example:
-        >>> title_of("dead_letter_reason"), title_of("message_id")
-        ('reason', 'message id')
-        >>> title_of("body_json.address.city")
-        'address.city'
-    """
+    """Return the name that users see of a column, in each table."""
     if name.startswith((f"{BODY}.", f"{BODY}[")):
         return name.removeprefix(BODY).removeprefix(".")
     return _TITLES.get(name, name.replace("_", " "))
@@ -90,27 +83,21 @@ def title_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of the table."""
-
     name: str
     kind: str
     hidden: bool = False
 
     @property
     def title(self) -> str:
-        """Return the name that users see."""
         return title_of(self.name) + (" (UTC)" if self.kind == "time" else "")
 
     @property
     def message(self) -> dict[str, object]:
-        """Return the column as the browser takes it."""
         return {"name": self.name, "title": self.title, "kind": self.kind, "hidden": self.hidden}
 
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """Some rows, packed."""
-
     first: int
     count: int
     parts: list[dict[str, object]]
@@ -144,23 +131,13 @@ def packets(table: pa.Table, columns: Sequence[TableColumn], first: int = 0) -> 
 
 
 def cleaned(texts: Any) -> Any:
-    r"""Cut texts at :data:`CUT` characters, with a dot for unprintable characters and a space for line ends.
-
-    Example:
-        >>> cleaned(pa.array(["two\nlines", "\x1b[31mred"])).to_pylist()
-        ['two lines', '·[31mred']
-    """
+    """Cut texts at :data:`CUT` characters, with a dot for unprintable characters and a space for line ends."""
     cut: Any = pc.utf8_slice_codeunits(texts, 0, CUT)
     return pc.replace_substring_regex(pc.replace_substring_regex(cut, _SPACES, " "), _UNPRINTABLE, "·")
 
 
 def texts_of(values: Any) -> Any:
-    """Return values of any kind as texts, maps as ``name=value, name=value``.
-
-    Example:
-        >>> texts_of(pa.array([7, None])).to_pylist()
-        ['7', None]
-    """
+    """Return values of any kind as texts, maps as ``name=value, name=value``."""
     if pa.types.is_map(values.type):
         chunks: Any = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
         return pa.chunked_array([_properties(chunk) for chunk in chunks], pa.string())
@@ -170,12 +147,7 @@ def texts_of(values: Any) -> Any:
 
 
 def shown_texts(name: str, values: Any) -> Any:
-    r"""Return the values of a column as texts, and JSON bodies with letters in place of their escapes.
-
-    Example:
-        >>> shown_texts("body_text", pa.array([r'{"name": "Jos\u00e9"}', None])).to_pylist()
-        ['{"name": "José"}', None]
-    """
+    """Return the values of a column as texts, and JSON bodies with letters in place of their escapes."""
     texts = texts_of(values)
     escaped: Any = pc.match_substring(texts, "\\u") if name == "body_text" else None
     if escaped is None or not pc.any(escaped).as_py():
@@ -187,7 +159,6 @@ def shown_texts(name: str, values: Any) -> Any:
 def patch_column(
     name: str, values: Sequence[object], known: TableColumn | None, *, hidden: bool = False
 ) -> tuple[TableColumn, list[object]]:
-    """Return the column of changed cells, and their values for the browser."""
     column = known or TableColumn(name, _kind_of_values(values), hidden)
     return column, [_json_value(column.kind, value) for value in values]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.pretty import JsonPath, json_layout, json_places
 from sbnotebook.widgets.table.body_values import body_values, checked_path, path_name
-from sbnotebook.widgets.table.rows import MessageRows
+from sbnotebook.widgets.table.message_table import MessageTable
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 DOCUMENTS = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
@@ -64,7 +64,7 @@ def peeked(number: int, code: str) -> PeekedMessage:
 
 
 def test_a_column_of_values_follows_the_messages() -> None:
-    model = MessageRows([peeked(1, "UA"), peeked(2, "DL")])
+    model = MessageTable([peeked(1, "UA"), peeked(2, "DL")])
     name = model.add_body_column(("carrier", "code"))
     assert name == "body_json.carrier.code"
 

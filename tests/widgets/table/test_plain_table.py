@@ -10,8 +10,8 @@ from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.blocks import Block
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable
-from sbnotebook.widgets.table.rows import MessageRows
 from tests.widgets.conftest import click, find, names, write
 
 
@@ -20,7 +20,7 @@ class Plain(Panel):
 
     def __init__(self, messages: list[PeekedMessage], *, causes: bool = False) -> None:
         super().__init__()
-        self.table = MessageRows(messages, causes=causes)
+        self.table = MessageTable(messages, causes=causes)
         self._plain = PlainTable(self.table, self.redraw)
 
     def blocks(self) -> list[Block]:
