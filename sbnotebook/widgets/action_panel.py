@@ -21,7 +21,7 @@ from sbnotebook.settlement import InFlight, Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
 from sbnotebook.widgets.blocks import Block, Button, Column, Menu, Progress, Row, Table, Text, Title
-from sbnotebook.widgets.fields import Entry, as_it_is
+from sbnotebook.widgets.fields import Entry
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.plan_run import PlanEnd, PlanRun, key_of, status_of
 from sbnotebook.widgets.plan_text import (
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 5
 _MAX_AGAIN: Final = 4
+"""Reasons for which the messages can be selected again, each by a button."""
 _CANCEL: Final = "Begin nothing more, and give the rest back"
 _UNDO, _TWICE = "Undo", "Restore the originals (duplicates)"
 """The second sends back originals of a resubmit, whose clones remain."""
-"""Reasons for which the messages can be selected again, each by a button."""
 _WAITING: Final = Text(
     "While a cell runs, Pause and Cancel wait for its end. To have them answered at once, interrupt the cell.", "quiet"
 )
@@ -80,7 +80,8 @@ class ActionPanel(Panel):
         self._work: PlanRun | None = None
         self._is_cancelled = False
         self._rehearsal: Work[Rehearsal] | None = None
-        self._report: Report | None = None
+        self.report: Report | None = None
+        """Of the last plan that was carried out; None when it was put away."""
         self._proposed: tuple[Block, ...] = ()
         self._reported: tuple[Block, ...] = ()
         self._carried_out: tuple[Block, ...] = ()
@@ -89,7 +90,7 @@ class ActionPanel(Panel):
         self.on_report = Callbacks(lambda why: self._add(Text(why, "error")))
         self._trial = PlanTrial(self._rehearse, self._offer_code, is_naming=is_editing)
         self._code = PlanCode()
-        self._to = Entry("Send back to", as_it_is, hint="a queue or topic")
+        self._to = Entry("Send back to", str, hint="a queue or topic")
         self._enter(_Stage.IDLE, _IDLE)
 
     def blocks(self) -> list[Block]:
@@ -153,11 +154,6 @@ class ActionPanel(Panel):
             work.running.cancel()
             self.redraw()
 
-    @property
-    def report(self) -> Report | None:
-        """Return the report of the last plan that was carried out; None when it was put away."""
-        return self._report
-
     def close(self) -> None:
         with self._lock:
             self._turn += 1
@@ -200,33 +196,33 @@ class ActionPanel(Panel):
         with self._lock:
             if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED, _Stage.REHEARSING):
                 self._end_rehearsal()
-                self._turn += 1
-                self._plan = None
-                self._enter(_Stage.ENDED if self._report else _Stage.IDLE, Text(why, "warning"))
+                self._go_back(Text(why, "warning"))
 
     def _fail(self, turn: int, why: str, title: str = "") -> None:
         with self._lock:
             if turn == self._turn:
-                # An earlier report can still be undone.
-                stage = _Stage.ENDED if self._report else _Stage.IDLE
                 self._forward += 1
-                self._enter(stage, *_heading(title), Text(why, "error"))
+                self._go_back(*_heading(title), Text(why, "error"))
 
     def _dismissed(self) -> None:
         with self._lock:
             if self._stage in (_Stage.MAKING, _Stage.PROPOSED):
-                self._turn += 1
-                self._plan = None
-                if self._report:
-                    self._enter(_Stage.ENDED, *self._reported)
-                else:
-                    self._enter(_Stage.IDLE, _IDLE)
+                self._go_back()
 
     def _put_away(self) -> None:
         with self._lock:
             if self._stage is _Stage.ENDED:
-                self._report = None
-                self._enter(_Stage.IDLE, _IDLE)
+                self.report = None
+                self._go_back()
+
+    def _go_back(self, *words: Block) -> None:
+        """Forget the plan, and go back to the report before it, which can still be undone."""
+        self._turn += 1
+        self._plan = None
+        if self.report:
+            self._enter(_Stage.ENDED, *(words or self._reported))
+        else:
+            self._enter(_Stage.IDLE, *(words or [_IDLE]))
 
     # ------------------------------------------------------------ on copies
 
@@ -315,7 +311,7 @@ class ActionPanel(Panel):
             if self._stage is not _Stage.RUNNING:  # it was closed
                 return
             work, self._work = self._work, None
-            self._report = ended.report
+            self.report = ended.report
             problems = [Text(each, "error") for each in (ended.problem, ended.table_problem) if each]
             blocks: list[Block] = []
             if work is not None and (ended.report or not ended.problem):
@@ -341,7 +337,7 @@ class ActionPanel(Panel):
                 yield Button(name, partial(table.select, keys), f"Select the messages that ended as {group.status}")
 
     def _undone(self) -> None:
-        report, to = self._report, self._to.read() or None
+        report, to = self.report, self._to.read() or None
         if report is not None:
             # The button of a report with a resubmit says that it doubles the messages.
             is_twice = _is_resubmit(report)
@@ -351,7 +347,7 @@ class ActionPanel(Panel):
             )
 
     def _resumed(self) -> None:
-        report = self._report
+        report = self.report
         if report:
             self.propose(lambda: self._resuming(report), title="Resume")
 
@@ -388,7 +384,7 @@ class ActionPanel(Panel):
                 return self._progress()
             case _Stage.ENDED:
                 done = Button("Done", self._put_away, "Put the report away")
-                return [Row([*self._offers(self._report or Report()), done, *self._seldom()])]
+                return [Row([*self._offers(self.report or Report()), done, *self._seldom(self.report or Report())])]
             case _Stage.IDLE:
                 return []
 
@@ -425,8 +421,7 @@ class ActionPanel(Panel):
                 yield self._to.block()
         yield from self._selecting(report)
 
-    def _seldom(self) -> list[Block]:
-        report = self._report or Report()
+    def _seldom(self, report: Report) -> list[Block]:
         is_twice = _is_resubmit(report) and can_undo(report, self._namespace)
         return [Menu("More", [Button(_TWICE, self._undone, "Plan to send the originals once more")])] * is_twice
 

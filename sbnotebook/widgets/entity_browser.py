@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from sbnotebook.analysis import tables
@@ -47,15 +46,17 @@ class Browser(Panel):
 
     def __init__(self, namespace: Namespace, entity: str | EntityAddress | None = None) -> None:
         self._namespace = namespace
-        self._problem = ""
+        self._problem = self._letters_problem = ""
         self._is_sending = False
         self.tree = EntityTree(namespace, str(entity or ""))
         self.table = MessageTable(label="Messages", facets=())
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
         self.form = SendForm(namespace, self.actions)
-        self.dead_letters = DeadLetterView(namespace)
-        super().__init__(self.actions, self.messages, self.form, self.dead_letters)
+        self.letters: DeadLetters | None = None
+        """All dead-letter queues, in a table; None where there is none."""
+        self._is_looking = False
+        super().__init__(self.actions, self.messages, self.form)
         self._ends = [self.tree.on_choose(self._opened), self.actions.on_report(lambda _: self.tree.refresh())]
         self.tree.observe(lambda _: self.redraw(), ("as_of", "problem", "chosen"))
         if self.tree.chosen:
@@ -68,7 +69,7 @@ class Browser(Panel):
         if self._is_sending:
             send.append(Button("Copy the selected one", self._fill_form, "Put the selected message into the form"))
         right = [
-            *self.dead_letters.blocks(),
+            self._dead_letters(),
             Title(chosen or _CHOOSE, key="title"),
             *([Text(_TOPIC, "quiet", key="topic")] if is_topic else []),
             *(self.messages.blocks() if chosen and not is_topic else []),
@@ -107,8 +108,31 @@ class Browser(Panel):
         for end in self._ends:
             end()
         super().close()
-        for part in (self.messages, self.form, self.dead_letters, self.actions, self.table, self.tree):
-            part.close()
+        self.table.close()
+        self.tree.close()
+
+    def _dead_letters(self) -> Block:
+        name = _SHOW if self.letters is None else _HIDE
+        is_idle = not self._is_looking
+        switch = Button(name, self._switch_letters, _LETTERS, icon="list", is_enabled=is_idle, key="switch")
+        status = [Text("Looking at all dead-letter queues…", "quiet")] if self._is_looking else []
+        problem = [Text(self._letters_problem, "error")] if self._letters_problem else []
+        found = [] if self.letters is None else [Table(*self.letters.cells(), self.letters.summary)]
+        return Column([Row([switch, *status]), *problem, *found], key="dead-letters")
+
+    def _switch_letters(self) -> None:
+        self._letters_problem = ""
+        if self.letters is None:
+            self._is_looking = True
+            self.in_background(self._namespace.dead_letters, self._show_letters, self._miss_letters)
+        else:
+            self.letters = None
+
+    def _show_letters(self, letters: DeadLetters) -> None:
+        self._is_looking, self.letters = False, letters
+
+    def _miss_letters(self, problem: str) -> None:
+        self._is_looking, self._letters_problem = False, problem
 
     def _is_topic(self, address: EntityAddress) -> bool:
         return any(each.kind == "topic" and each.address == address for each in self.tree.counts)
@@ -135,42 +159,3 @@ class Browser(Panel):
             self.form.fill(selected[0])
         except SbNotebookError as error:
             self._problem = background.sentence(error)
-
-
-class DeadLetterView(Panel):
-    """A button that shows the table of :meth:`sbnotebook.client.Namespace.dead_letters`, and hides it again."""
-
-    def __init__(self, namespace: Namespace) -> None:
-        super().__init__()
-        self._namespace = namespace
-        self._thread: threading.Thread | None = None
-        self._problem = ""
-        self.letters: DeadLetters | None = None
-        """The queues in the table; None where there is none."""
-
-    def blocks(self) -> list[Block]:
-        is_looking = self._thread is not None and self._thread.is_alive()
-        name = _SHOW if self.letters is None else _HIDE
-        switch = Button(name, self._switch, _LETTERS, icon="list", is_enabled=not is_looking, key="switch")
-        status = [Text("Looking at all dead-letter queues…", "quiet")] if is_looking else []
-        found = [] if self.letters is None else [Table(*self.letters.cells(), self.letters.summary)]
-        problem = [Text(self._problem, "error")] if self._problem else []
-        return [Column([Row([switch, *status]), *problem, *found], key="dead-letters")]
-
-    def wait(self, seconds: float = 60.0) -> bool:
-        if self._thread is not None:
-            self._thread.join(seconds)
-        return self._thread is None or not self._thread.is_alive()
-
-    def _switch(self) -> None:
-        self._problem = ""
-        if self.letters is None:
-            self._thread = self.in_background(self._namespace.dead_letters, self._show, self._fail)
-        else:
-            self.letters = None
-
-    def _show(self, letters: DeadLetters) -> None:
-        self._thread, self.letters = None, letters
-
-    def _fail(self, problem: str) -> None:
-        self._thread, self._problem = None, problem

@@ -19,8 +19,8 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Field, Grid, Row, Text
-from sbnotebook.widgets.fields import Entry, as_it_is, choice_entry, number_entry, watch
-from sbnotebook.widgets.forms.message_actions import Action, deferred_actions, scheduled_actions
+from sbnotebook.widgets.fields import Entry, choice_entry, number_entry, watch
+from sbnotebook.widgets.forms.message_actions import Actions, deferred_actions, scheduled_actions
 from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
@@ -93,10 +93,10 @@ class EntityMessages(Panel):
         """The chosen session, None for none."""
         self.views = choice_entry("Which messages are shown", [View.ALL.value], "toggles")
         self._views = [View.ALL.value]
-        self.where = Entry("Where", as_it_is, hint=_WHERE, size="wide")
-        self.first = Entry("From #", as_it_is, "1", size="short")
+        self.where = Entry("Where", str, hint=_WHERE, size="wide")
+        self.first = Entry("From #", str, "1", size="short")
         self.count = number_entry("At most", _DEFAULT_COUNT, _MOST)
-        self.find = Entry("Find", as_it_is, hint="Find in sessions")
+        self.find = Entry("Find", str, hint="Find in sessions")
         watch([self.views], self._switched)
         watch([self.where], self.peek)
         self.selection: SelectionBar | None = None
@@ -173,7 +173,7 @@ class EntityMessages(Panel):
         with self._lock:
             self.stop()
             self._question = None
-        self._offer([])
+        self._offer({})
         super().close()
 
     # ------------------------------------------------------------ which messages
@@ -262,7 +262,7 @@ class EntityMessages(Panel):
         question = self._question = _Question(entity, self.view, ask, is_onward)
         self._say("Looking…", is_busy=True)
         if not is_onward:
-            self._offer([])
+            self._offer({})
         answer = self._answer_to(question)
         self._thread = self.in_background(
             partial(answer, question), done=lambda _: None, failed=partial(self._failed, question)
@@ -313,7 +313,7 @@ class EntityMessages(Panel):
             of_whom = ["orphan" if message.sequence_number in numbers else "in the journal" for message in wanted]
             self.table.show(wanted, {"deferred": of_whom})
             self._say(_deferred_words(found, len(wanted)))
-            self._offer(deferred_actions(question.entity, found) if found else [])
+            self._offer(deferred_actions(question.entity, found) if found else {})
 
     def _see_sessions(self, question: _Question) -> None:
         found = question.entity.sessions()
@@ -352,7 +352,7 @@ class EntityMessages(Panel):
             if question is self._question:
                 self._say("", why, follows=False)
 
-    def _offer(self, actions: list[Action]) -> None:
+    def _offer(self, actions: Actions) -> None:
         old, self.selection = self.selection, None
         if old is not None:
             old.close()

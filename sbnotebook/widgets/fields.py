@@ -85,7 +85,7 @@ def check_entry(name: str, *, value: bool = False, tooltip: str = "") -> Entry[b
 
 def choice_entry(name: str, options: Sequence[str], type: Literal["choice", "toggles"] = "choice") -> Entry[str]:  # noqa: A002
     """Return an entry for one of some options, the first one at first."""
-    return Entry(name, as_it_is, options[0], type=type, options=options)
+    return Entry(name, str, options[0], type=type, options=options)
 
 
 def watch(parts: Iterable[FormPart], changed: Callable[[], object]) -> None:
@@ -99,10 +99,6 @@ def problems_of(parts: Iterable[object]) -> set[str]:
 
 
 # ------------------------------------------------------------ how a text is read
-
-
-def as_it_is(value: str) -> str:
-    return value
 
 
 def optional(read: Callable[[str], T]) -> Callable[[str], T | None]:

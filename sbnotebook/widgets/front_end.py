@@ -29,7 +29,10 @@ def module(*names: str) -> str:
     """Join files of JavaScript to one ES module."""
     parts = (_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in names)
     script = "\n".join(parts)
-    return _as_address(script) if is_in_marimo() else script
+    if not is_in_marimo():
+        return script
+    # marimo serves other scripts as files of the cell that runs, and so refuses widgets that a click makes.
+    return f"data:text/javascript;base64,{base64.b64encode(script.encode()).decode()}"
 
 
 @cache
@@ -42,29 +45,19 @@ def _read(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
+def marimo() -> Any:
+    """Return the module, if the notebook is one of marimo."""
+    return sys.modules.get("marimo")
+
+
 def is_in_marimo() -> bool:
     """Tell whether a cell of marimo runs this, or a thread or a click that belongs to one."""
-    marimo = _marimo()
-    return marimo is not None and marimo.running_in_notebook()
+    return marimo() is not None and marimo().running_in_notebook()
 
 
 def thread_class() -> type[threading.Thread]:
     """Return the class of threads that change widgets: those of marimo know the page to which they belong."""
-    marimo = _marimo()
-    return threading.Thread if marimo is None else marimo.Thread
-
-
-def _as_address(script: str) -> str:
-    """Return a script as a ``data:`` address."""
-    return f"data:text/javascript;base64,{base64.b64encode(script.encode()).decode()}"
-
-
-def panel_of(widget: object) -> object:
-    return _marimo().ui.anywidget(widget)
-
-
-def _marimo() -> Any:
-    return sys.modules.get("marimo")
+    return threading.Thread if marimo() is None else marimo().Thread
 
 
 class Patience:

@@ -282,9 +282,8 @@ class LockBoard(Panel):
         self._closed.set()
         self._news.set()
         self._end_watch()
-        super().close()
-        for part in (self.actions, self.bar, self.table):  # first the actions, which stops the plan in progress
-            part.close()
+        super().close()  # which stops the plan in progress
+        self.table.close()
         if self.batch.is_open:
             self.batch.close()
 

@@ -17,7 +17,7 @@ import ipywidgets
 
 from sbnotebook.widgets import background
 from sbnotebook.widgets.blocks import Block, Text, answer
-from sbnotebook.widgets.front_end import Patience, is_in_marimo, panel_of
+from sbnotebook.widgets.front_end import Patience, is_in_marimo, marimo
 from sbnotebook.widgets.renderers.browser import BrowserView
 from sbnotebook.widgets.renderers.plain import PlainView
 from sbnotebook.widgets.renderers.terminal import text_of
@@ -38,6 +38,7 @@ class Panel:
 
     def __init__(self, *parts: Panel) -> None:
         self.outer: Panel | None = None
+        self._parts = parts
         for part in parts:
             part.outer = self
         self._front: PanelWidget | None = None
@@ -121,6 +122,8 @@ class Panel:
         front, self._front = self._front, None
         if front is not None:
             front.close()
+        for part in self._parts:
+            part.close()
 
     def to_text(self) -> str:
         """Return the panel as text, when it has loaded; by default its ``repr``, which does not wait."""
@@ -138,7 +141,7 @@ class Panel:
 
     def _display_(self) -> object:
         # marimo asks for it: https://docs.marimo.io/guides/integrating_with_marimo/displaying_objects/
-        return panel_of(self.view)
+        return marimo().ui.anywidget(self.view)
 
 
 class PanelWidget(ipywidgets.VBox):

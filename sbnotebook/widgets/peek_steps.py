@@ -23,10 +23,6 @@ class PeekRequest:
     where: str | None = None
     session_id: str | None = None
 
-    @property
-    def takes_all(self) -> bool:
-        return self.state is None and self.where is None
-
 
 @dataclass(frozen=True, slots=True)
 class PeekProgress:
@@ -45,10 +41,11 @@ def peek_in_steps(
     stop: Event | None = None,
 ) -> PeekProgress:
     Messages().where(ask.where)  # a wrong expression fails before anything is peeked at
+    takes_all = ask.state is None and ask.where is None
     unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)
     looked, step = PeekProgress(next_number=ask.from_sequence_number), _FIRST_STEP
     while looked.found < ask.count and not looked.is_end and not (stop is not None and stop.is_set()):
-        wanted = min(step, ask.count - looked.found) if ask.takes_all else step
+        wanted = min(step, ask.count - looked.found) if takes_all else step
         page = entity.peek(
             wanted,
             from_sequence_number=looked.next_number,
@@ -56,7 +53,7 @@ def peek_in_steps(
             show_progress=False,
             unpacking=unpacking,
         )
-        kept = _kept(page, ask)
+        kept = (page if ask.state is None else page.where(f"state = '{ask.state}'")).where(ask.where)
         is_cut = len(kept) > ask.count - looked.found
         kept = kept[: ask.count - looked.found]
         last = kept[-1] if is_cut else page[-1] if page else None
@@ -71,8 +68,3 @@ def peek_in_steps(
         advance(looked)
         step = min(2 * step, _LARGEST_STEP)
     return looked
-
-
-def _kept(page: Messages, ask: PeekRequest) -> Messages:
-    of_state = page if ask.state is None else page.where(f"state = '{ask.state}'")
-    return of_state.where(ask.where)

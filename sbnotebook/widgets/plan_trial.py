@@ -16,7 +16,7 @@ from sbnotebook.model import FateStatus, Report
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import Ramp, RampReport
 from sbnotebook.widgets.blocks import Block, Button, Row, Table, Text, Title
-from sbnotebook.widgets.fields import Entry, as_it_is, check_entry, number, watch
+from sbnotebook.widgets.fields import Entry, check_entry, number, watch
 
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Consumer, Rehearsal, Rehearsed
@@ -48,7 +48,7 @@ class PlanTrial:
         self.stop_at = Entry(
             "Stop at", _share, hint="the share that came back, such as 0.02; empty for any", size="short"
         )
-        self.consumer = Entry("Consumer", as_it_is, hint="a function of this notebook; empty for none")
+        self.consumer = Entry("Consumer", str, hint="a function of this notebook; empty for none")
         self._fields = self.batches, self.watch, self.stop_at
         watch([self.wants_ramp, *self._fields], changed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -11,7 +11,7 @@ from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.background import must_wait
 from sbnotebook.widgets.blocks import Block, Button, Column, Form, Row, Text
 from sbnotebook.widgets.fields import FORM_CHANGED, problems_of, watch
-from sbnotebook.widgets.forms.message_actions import Action, ActionForm
+from sbnotebook.widgets.forms.message_actions import LOOKS, ActionForm, Actions
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import MessageKey
@@ -27,11 +27,11 @@ _CLOSED: Final = "The form of this plan was closed, so the plan was put away: sh
 
 
 class SelectionBar(Panel):
-    def __init__(self, table: MessageTable, actions: Sequence[Action], panel: ActionPanel) -> None:
+    def __init__(self, table: MessageTable, actions: Actions, panel: ActionPanel) -> None:
         super().__init__()
         self._table = table
         self._panel = panel
-        self.actions = {action.name: action for action in actions}
+        self.actions = actions
         self._form: ActionForm | None = None
         self._opened = 0
         self._problem = self._said = ""
@@ -44,7 +44,8 @@ class SelectionBar(Panel):
     def blocks(self) -> list[Block]:
         is_selected = bool(self._table.selection)
         buttons = [
-            Button(each.name, partial(self._open, each), each.tooltip, icon=each.icon) for each in self.actions.values()
+            Button(name, partial(self._open, form), LOOKS[name][0], icon=LOOKS[name][1])
+            for name, form in self.actions.items()
         ]
         head = [Text(self.count, is_strong=True), Row(buttons)]
         return [
@@ -94,10 +95,10 @@ class SelectionBar(Panel):
         self._close_form()
         super().close()
 
-    def _open(self, action: Action) -> None:
+    def _open(self, make: Callable[[], ActionForm]) -> None:
         self._close_form()
         self._said = ""
-        form = action.form()
+        form = make()
         self._opened += 1
         watch(form.fields, partial(self._changed, self._opened))
         for part in form.fields:

@@ -325,8 +325,7 @@ class Triage(Panel):
         self.stop()
         self._end_notes()
         super().close()
-        for part in (self.actions, self.bar, self.table):
-            part.close()
+        self.table.close()
 
     def to_text(self) -> str:
         """Return the causes as text, when peeking has ended, and how to continue without buttons."""

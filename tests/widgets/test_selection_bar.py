@@ -6,7 +6,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.model import Report
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Button
-from sbnotebook.widgets.forms.message_actions import Action, resubmit_form
+from sbnotebook.widgets.forms.message_actions import resubmit_form
 from sbnotebook.widgets.renderers.terminal import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
@@ -18,7 +18,7 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
     queue = filled_client_queue(namespace, "chosen", 4)
     table = MessageTable(queue.peek())
     panel = ActionPanel(namespace, table=table)
-    bar = SelectionBar(table, [Action("Resubmit…", "Send them again", lambda: resubmit_form(queue))], panel)
+    bar = SelectionBar(table, {"Resubmit…": lambda: resubmit_form(queue)}, panel)
 
     def plan() -> None:
         click(bar, "Show the plan")
@@ -64,7 +64,7 @@ def test_plan_goes_with_its_form(namespace: Namespace) -> None:
     queue = filled_client_queue(namespace, "formed", 2)
     table = MessageTable(queue.peek())
     panel = ActionPanel(namespace, table=table)
-    bar = SelectionBar(table, [Action("Resubmit…", "Send them again", lambda: resubmit_form(queue))], panel)
+    bar = SelectionBar(table, {"Resubmit…": lambda: resubmit_form(queue)}, panel)
     table.select([("formed", 1)])
 
     def plan() -> Button:

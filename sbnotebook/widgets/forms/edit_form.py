@@ -11,7 +11,7 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.settlement import Edit, edit_changes, edit_json
 from sbnotebook.widgets.blocks import Block, Button, Column, Row, Text
-from sbnotebook.widgets.fields import Entry, as_it_is, check_entry, choice_entry, watch
+from sbnotebook.widgets.fields import Entry, check_entry, choice_entry, watch
 from sbnotebook.widgets.forms.edits import (
     TEMPLATE,
     EditStep,
@@ -38,7 +38,7 @@ _HINT: Final = (
 class StepRow:
     def __init__(self) -> None:
         self.kind = choice_entry("Change", [str(kind) for kind in StepKind])
-        self.name, self.value = Entry("Name", as_it_is), Entry("Value", as_it_is)
+        self.name, self.value = Entry("Name", str), Entry("Value", str)
 
     @property
     def step(self) -> EditStep:
@@ -75,8 +75,8 @@ class EditForm(Panel):
         self.steps: tuple[StepRow, ...] = ()
         """The changes of the form."""
         self.way = choice_entry("How to edit", [_FIELDS, _PYTHON], "toggles")
-        self.function = Entry("Function", as_it_is, _TYPED, type="choice", options=[_TYPED])
-        self.code = Entry("Code", as_it_is, TEMPLATE, type="code", is_live=True)
+        self.function = Entry("Function", str, _TYPED, type="choice", options=[_TYPED])
+        self.code = Entry("Code", str, TEMPLATE, type="code", is_live=True)
         self.gets_json = check_entry("The function gets the JSON of the body, and changes it or returns another")
         watch([self.way, self.function, self.code], self._changed)
         watch([self.gets_json], self._refresh)

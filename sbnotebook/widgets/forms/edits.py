@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.errors import DecisionError
@@ -25,6 +25,8 @@ def edit(message):
     return message.with_changes(json=order)
 """
 _FILE: Final = "<edit>"
+_EMPTY: Final = "value; empty for none"
+_PATH: Final = "path, such as $.carrier.code"
 
 
 def notebook_names() -> dict[str, Any]:
@@ -81,46 +83,25 @@ def _where(error: BaseException) -> str:
 
 
 class StepKind(StrEnum):
-    SET_PROPERTY = "Set property"
-    REMOVE_PROPERTY = "Remove property"
-    SUBJECT = "Set subject"
-    CONTENT_TYPE = "Set content type"
-    CORRELATION_ID = "Set correlation id"
-    SESSION_ID = "Set session id"
-    REPLACE = "Replace text in body"
-    SET_JSON = "Set in JSON body"
-    REMOVE_JSON = "Remove from JSON body"
+    """The kinds of changes, with what to write as their names and values; "" where they have none."""
 
-    @property
-    def name_of(self) -> str:
-        """Return what to write as its name; "" where it has none."""
-        return _NAMES.get(self, "")
+    SET_PROPERTY = "Set property", "name of the property", "value; it keeps the type that it has"
+    REMOVE_PROPERTY = "Remove property", "name of the property"
+    SUBJECT = "Set subject", "", _EMPTY
+    CONTENT_TYPE = "Set content type", "", _EMPTY
+    CORRELATION_ID = "Set correlation id", "", _EMPTY
+    SESSION_ID = "Set session id", "", _EMPTY
+    REPLACE = "Replace text in body", "text to find", "text to put in its place"
+    SET_JSON = "Set in JSON body", _PATH, "value: JSON, or a text"
+    REMOVE_JSON = "Remove from JSON body", _PATH
 
-    @property
-    def value_of(self) -> str:
-        """Return what to write as its value; "" where it has none."""
-        return _VALUES.get(self, "")
+    def __new__(cls, text: str, name_of: str = "", value_of: str = "") -> Self:
+        made = str.__new__(cls, text)
+        made._value_, made.name_of, made.value_of = text, name_of, value_of
+        return made
 
-
-_FIELDS: Final = {
-    StepKind.SUBJECT: "subject",
-    StepKind.CONTENT_TYPE: "content_type",
-    StepKind.CORRELATION_ID: "correlation_id",
-    StepKind.SESSION_ID: "session_id",
-}
-_NAMES: Final = {
-    StepKind.SET_PROPERTY: "name of the property",
-    StepKind.REMOVE_PROPERTY: "name of the property",
-    StepKind.REPLACE: "text to find",
-    StepKind.SET_JSON: "path, such as $.carrier.code",
-    StepKind.REMOVE_JSON: "path, such as $.carrier.code",
-}
-_VALUES: Final = {
-    StepKind.SET_PROPERTY: "value; it keeps the type that it has",
-    StepKind.REPLACE: "text to put in its place",
-    StepKind.SET_JSON: "value: JSON, or a text",
-    **dict.fromkeys(_FIELDS, "value; empty for none"),
-}
+    name_of: str
+    value_of: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +129,7 @@ class EditStep:
                 path = parse_path(self.name)
                 return partial(_change_text, lambda text: set_at(text, path, None))
             case _:
-                changes: dict[str, Any] = {_FIELDS[self.kind]: self.value or None}
+                changes: dict[str, Any] = {self.kind.name.lower(): self.value or None}
                 return lambda message: message.with_changes(**changes)
 
 

@@ -26,13 +26,11 @@ from sbnotebook.model import (
     SubQueue,
 )
 from sbnotebook.model.decision import AUTO
-from sbnotebook.model.decision import AUTO as DEFAULT_LIMIT
 from sbnotebook.settlement import DEFAULT_MAX_HELD, Edit, Limits
 from sbnotebook.widgets.blocks import Block, Code, Table, Text
 from sbnotebook.widgets.fields import (
     Entry,
     FormPart,
-    as_it_is,
     check_entry,
     number,
     number_entry,
@@ -83,16 +81,28 @@ class ActionForm:
     on_all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
-    name: str
-    tooltip: str
-    form: Callable[[], ActionForm]
-    icon: str = ""
-
-
 Planner = Callable[[Decision, Messages], Plan]
 """Makes the plan of a decision for selected messages."""
+Actions = dict[str, Callable[[], ActionForm]]
+"""The forms that actions open, by the names of the actions."""
+LOOKS: Final = {
+    "Abandon…": ("Give them back to be delivered again, counted", "undo"),
+    "Cancel…": ("Remove them before they become active", "trash"),
+    "Compare": (
+        "Show what differs between two messages, or between a dead letter and the last good message",
+        "columns",
+    ),
+    "Complete…": ("Remove them: they are done with", "check"),
+    "Copy KQL": ("Copy a query for the exceptions behind them, for Application Insights", "search"),
+    "Dead-letter…": ("Move them to the dead-letter queue, with a reason", "ban"),
+    "Defer…": ("Set them aside, to be received by their numbers only", "clock-o"),
+    "Edit and resubmit…": ("Change them, look at what changes, and send them again", "pencil"),
+    "Export…": ("Write a copy of them to a file", "download"),
+    "Release…": ("Give them back as if they had not been delivered", "unlock"),
+    "Resubmit…": ("Send them again, and remove them from here", "repeat"),
+    "Select where…": ("Select messages by a SQL expression", "filter"),
+}
+"""What each action does, and its icon."""
 
 
 # ------------------------------------------------------------ which actions there are
@@ -100,47 +110,30 @@ Planner = Callable[[Decision, Messages], Plan]
 
 def triage_actions(
     entity: Entity, whole: Entity, table: MessageTable, *, is_archived: bool, is_editing: bool = True
-) -> list[Action]:
-    complete = (
-        "The messages are done with: they are removed from here, and nothing is sent. "
-        f"{_KEPT if is_archived else _LOST}"
-    )
-    actions = [
-        Action(
-            "Resubmit…", "Send them again, and remove them from here", partial(resubmit_form, entity), icon="repeat"
+) -> Actions:
+    kept = _KEPT if is_archived else _LOST
+    complete = f"The messages are done with: they are removed from here, and nothing is sent. {kept}"
+    actions: Actions = {
+        "Resubmit…": partial(resubmit_form, entity),
+        "Edit and resubmit…": lambda: _edit_form(entity, lambda: table.selected),
+        "Complete…": lambda: _decision_form("Complete", complete, *_picking(entity), decide=Complete),
+        "Dead-letter…": lambda: _dead_letter_form(entity.address, *_picking(entity)),
+        "Defer…": lambda: _defer_form(entity.address, *_picking(entity)),
+        "Compare": lambda: _compare_form(entity, whole, table.selected),
+        "Copy KQL": lambda: ActionForm(
+            "Telemetry", _KQL, (Finding("Reading the traces …", partial(_kql, table.selected)),)
         ),
-        Action(
-            "Edit and resubmit…",
-            "Change them, look at what changes, and send them again",
-            lambda: _edit_form(entity, lambda: table.selected),
-            icon="pencil",
-        ),
-        _complete(lambda: _decision_form("Complete", complete, *_picking(entity), decide=Complete)),
-        _dead_letter(lambda: _dead_letter_form(entity.address, *_picking(entity))),
-        _defer(lambda: _defer_form(entity.address, *_picking(entity))),
-        Action(
-            "Compare",
-            "Show what differs between two messages, or between a dead letter and the last good message",
-            lambda: _compare_form(entity, whole, table.selected),
-            icon="columns",
-        ),
-        Action(
-            "Copy KQL",
-            "Copy a query for the exceptions behind them, for Application Insights",
-            lambda: ActionForm("Telemetry", _KQL, (Finding("Reading the traces …", partial(_kql, table.selected)),)),
-            icon="search",
-        ),
-        Action("Export…", "Write a copy of them to a file", partial(_export_form, entity), icon="download"),
-        Action("Select where…", "Select messages by a SQL expression", partial(_select_form, table), icon="filter"),
-    ]
+        "Export…": partial(_export_form, entity),
+        "Select where…": partial(_select_form, table),
+    }
     if entity.address.sub_queue is not None:
-        del actions[3]
+        del actions["Dead-letter…"]
     if not is_editing:
-        del actions[1]
+        del actions["Edit and resubmit…"]
     return actions
 
 
-def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
+def lock_actions(address: EntityAddress, plan: Planner) -> Actions:
     abandon = (
         "The messages are delivered again, with a delivery count one higher: when it is too high, they are "
         "dead-lettered. Until the delay is over they are held here, with their locks renewed."
@@ -152,30 +145,24 @@ def lock_actions(address: EntityAddress, plan: Planner) -> list[Action]:
         delay = Entry("After", optional(duration), hint="such as 2m; empty for at once")
         return _decision_form("Abandon", abandon, plan, delay, decide=lambda: Abandon(delay.read()))
 
-    actions = [
-        _complete(lambda: _decision_form("Complete", complete, plan, decide=Complete)),
-        Action("Abandon…", "Give them back to be delivered again, counted", abandon_form, icon="undo"),
-        _dead_letter(lambda: _dead_letter_form(address, plan)),
-        _defer(lambda: _defer_form(address, plan)),
-        Action(
-            "Release…",
-            "Give them back as if they had not been delivered",
-            lambda: _decision_form("Release", release, plan, decide=Release),
-            icon="unlock",
-        ),
-    ]
+    actions: Actions = {
+        "Complete…": lambda: _decision_form("Complete", complete, plan, decide=Complete),
+        "Abandon…": abandon_form,
+        "Dead-letter…": lambda: _dead_letter_form(address, plan),
+        "Defer…": lambda: _defer_form(address, plan),
+        "Release…": lambda: _decision_form("Release", release, plan, decide=Release),
+    }
     if address.sub_queue is SubQueue.DEAD_LETTER:
-        del actions[2]
+        del actions["Dead-letter…"]
     return actions
 
 
-def scheduled_actions(entity: Entity) -> list[Action]:
+def scheduled_actions(entity: Entity) -> Actions:
     words = "The messages never become active: they are removed. Where there is an archive, this can be undone."
-    cancel = partial(_plain_form, "Cancel scheduled messages", words, entity.cancel_scheduled)
-    return [Action("Cancel…", "Remove them before they become active", cancel, icon="trash")]
+    return {"Cancel…": partial(_plain_form, "Cancel scheduled messages", words, entity.cancel_scheduled)}
 
 
-def deferred_actions(entity: Entity, deferred: DeferredMessages) -> list[Action]:
+def deferred_actions(entity: Entity, deferred: DeferredMessages) -> Actions:
     complete = "The messages are done with: they are removed."
     resubmit = "Sends clones of the messages to their own entity, and completes the originals."
 
@@ -183,29 +170,14 @@ def deferred_actions(entity: Entity, deferred: DeferredMessages) -> list[Action]
         given = decision if isinstance(decision, DeadLetter) else DeadLetter()
         return deferred.dead_letter(messages, reason=given.reason, description=given.description)
 
-    actions = [
-        _complete(partial(_plain_form, "Complete deferred messages", complete, deferred.complete)),
-        Action(
-            "Resubmit…",
-            "Send them again, as active messages",
-            partial(_plain_form, "Resubmit deferred messages", resubmit, entity.resubmit),
-            icon="repeat",
-        ),
-        _dead_letter(lambda: _dead_letter_form(entity.address, dead_letter, title="Dead-letter deferred messages")),
-    ]
-    return actions if entity.address.sub_queue is None else actions[:2]
-
-
-def _complete(form: Callable[[], ActionForm]) -> Action:
-    return Action("Complete…", "Remove them: they are done with", form, icon="check")
-
-
-def _dead_letter(form: Callable[[], ActionForm]) -> Action:
-    return Action("Dead-letter…", "Move them to the dead-letter queue, with a reason", form, icon="ban")
-
-
-def _defer(form: Callable[[], ActionForm]) -> Action:
-    return Action("Defer…", "Set them aside, to be received by their numbers only", form, icon="clock-o")
+    actions: Actions = {
+        "Complete…": partial(_plain_form, "Complete deferred messages", complete, deferred.complete),
+        "Resubmit…": partial(_plain_form, "Resubmit deferred messages", resubmit, entity.resubmit),
+    }
+    if entity.address.sub_queue is None:
+        title = "Dead-letter deferred messages"
+        actions["Dead-letter…"] = lambda: _dead_letter_form(entity.address, dead_letter, title=title)
+    return actions
 
 
 # ------------------------------------------------------------ forms of decisions
@@ -233,7 +205,7 @@ def _dead_letter_form(address: EntityAddress, plan: Planner, *more: FormPart, ti
         required("Give a reason: dead letters are found and grouped by it."),
         hint="short, and the same for the same cause",
     )
-    description = Entry("Description", as_it_is, hint="what happened to these messages")
+    description = Entry("Description", str, hint="what happened to these messages")
     letters = EntityAddress(address.name, address.subscription, SubQueue.DEAD_LETTER)
     words = f"The messages move to {letters}, with a reason."
     return _decision_form(
@@ -290,7 +262,7 @@ class ResubmitForm:
         self.fields = (self.to, self.delay, self.cap, self.rate, self.in_flight)
 
     def read(self) -> tuple[Resubmit, Limits]:
-        decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read() or DEFAULT_LIMIT)
+        decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read() or AUTO)
         return decision, Limits(self.in_flight.read() or AUTO, self.rate.read())
 
     def proposal(self, entity: Entity, edit: Edit | None = None) -> Proposal:
@@ -334,7 +306,7 @@ def _resubmit_words(address: EntityAddress) -> str:
 
 def _export_form(entity: Entity) -> ActionForm:
     name = str(entity.address).replace("/$", "-").replace("/", "-")
-    path = Entry("File", as_it_is, hint="a path that ends with .parquet, .jsonl or .csv", value=f"{name}.parquet")
+    path = Entry("File", str, hint="a path that ends with .parquet, .jsonl or .csv", value=f"{name}.parquet")
     overwrite = check_entry("replace it if it exists")
 
     def read() -> Callable[[Messages], str]:
@@ -356,11 +328,8 @@ def _export_form(entity: Entity) -> ActionForm:
 
 def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ActionForm:
     words = "Fields, properties and values in JSON bodies that differ; places, ids and times are left out."
-    return ActionForm("Compare", words, (comparison(selected, entity, whole),))
-
-
-def comparison(selected: Messages, entity: Entity, whole: Entity) -> Finding:
-    return Finding("Comparing …", lambda: _blocks(_compared(selected, entity, whole)))
+    found = Finding("Comparing …", lambda: _blocks(_compared(selected, entity, whole)))
+    return ActionForm("Compare", words, (found,))
 
 
 class Finding(Panel):

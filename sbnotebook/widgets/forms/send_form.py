@@ -18,7 +18,7 @@ from sbnotebook.model.property_text import from_text, property_type, to_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Form, Row, Text
-from sbnotebook.widgets.fields import FORM_CHANGED, Entry, as_it_is, choice_entry, queue_or_topic, watch
+from sbnotebook.widgets.fields import FORM_CHANGED, Entry, choice_entry, queue_or_topic, watch
 from sbnotebook.widgets.panel import Panel
 
 _T = TypeVar("_T")
@@ -49,9 +49,9 @@ _MAX_BODY: Final = 100_000
 class _Property:
     def __init__(self, name: str = "", kind: str = "string", value: str = "") -> None:
         label = next(label for label, known in _TYPES if known == kind)
-        self.name = Entry("Property", as_it_is, name, hint="name", size="short")
-        self.kind = Entry("Type", as_it_is, label, type="choice", options=[label for label, _ in _TYPES])
-        self.value = Entry("Value", as_it_is, value, hint="value")
+        self.name = Entry("Property", str, name, hint="name", size="short")
+        self.kind = Entry("Type", str, label, type="choice", options=[label for label, _ in _TYPES])
+        self.value = Entry("Value", str, value, hint="value")
 
     @property
     def entries(self) -> tuple[Entry[str], ...]:
@@ -68,9 +68,9 @@ class SendForm(Panel):
         self._take_back: Callable[[str], object] = lambda _: None
         self.body_problem = self.properties_problem = ""
         self.to = Entry("Send to", queue_or_topic, to, hint="a queue or a topic")
-        self.body = Entry("Body", as_it_is, type="area", hint='{"flight": 1545}', size="wide")
-        self.content_type = Entry("Content type", as_it_is, type="suggest", options=_CONTENT_TYPES)
-        self.texts = {name: Entry(words, as_it_is, hint=hint) for name, (words, hint) in _TEXTS.items()}
+        self.body = Entry("Body", str, type="area", hint='{"flight": 1545}', size="wide")
+        self.content_type = Entry("Content type", str, type="suggest", options=_CONTENT_TYPES)
+        self.texts = {name: Entry(words, str, hint=hint) for name, (words, hint) in _TEXTS.items()}
         self.properties: tuple[_Property, ...] = ()
         self.when = choice_entry("When", [_NOW, _AFTER, _AT])
         self.delay = Entry("Delay", duration, hint="such as 90s, 5m or 1h30m")

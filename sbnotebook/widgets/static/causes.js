@@ -115,11 +115,6 @@ class CauseItem {
     this.store.focus(rows[this.example] ?? null, FROM_CAUSES);
   }
 
-  /**
-   * @param {number[]} rows of this cause
-   * @param {number} most rows of any cause
-   * @param {{from: number, width: number}} time that the trend spans
-   */
   draw(rows, most, time) {
     const { store, cause } = this;
     const seen = history(store, rows, time);
@@ -187,11 +182,7 @@ class CauseItem {
   }
 }
 
-/**
- * When messages of a cause were last resubmitted, and how many of them came back, in words.
- * @param {{back: number, backRows: number, backLast: number}} seen of the messages that are here
- * @param {[number, number]} [sent] the last time and the count of those that were resubmitted from this panel
- */
+/** When messages of a cause were last resubmitted, and how many came back, in words; `sent` is of those from this panel. */
 function stateOf({ back, backRows, backLast }, [time, count] = [-Infinity, 0]) {
   if (!back && !count) return "";
   const often = back > 1 ? `, up to ${counted(back, "time")}` : "";

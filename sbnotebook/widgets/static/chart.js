@@ -46,7 +46,7 @@ export class Chart {
     this.head.replaceChildren(made("span", { class: "sbn-chart-title" }, title), ...values, this.when);
   }
 
-  /** @param {{title: string, names: string[], times: number[]}} node with the values of each line as `line0`, `line1` … */
+  /** Draw a node, which has the values of each line as `line0`, `line1` … */
   draw(node) {
     this.name(node);
     this.points = node.times.map((time, at) => ({ time, values: node.names.map((_, line) => node[`line${line}`][at]) }));

@@ -5,8 +5,6 @@ import { focusedElement } from "./focused.js";
 /**
  * Copy a text; gives whether the browser allowed it. Pages that did not come over HTTPS, or from this machine, have no
  * clipboard of their own, and copy a selection instead.
- * @param {string} text
- * @param {HTMLElement} near where a field for the selection may be for a moment
  */
 export async function copyText(text, near) {
   try {

@@ -9,13 +9,7 @@ const decoder = new TextDecoder();
 /** How long a text may be in a row; the kernel cuts it there. */
 export const CUT = 200;
 
-/**
- * Values as the kernel packed them; see packing.py.
- * @param {string} coding
- * @param {Uint8Array} bytes
- * @param {number} count
- * @returns {Array<string|null>|Float64Array|BigInt64Array}
- */
+/** Values as the kernel packed them; see row_packing.py. */
 export function decoded(coding, bytes, count) {
   if (coding === "float") return new Float64Array(bytes.slice().buffer);
   if (coding === "long") return new BigInt64Array(bytes.slice().buffer);
@@ -37,11 +31,7 @@ export function cellValue(cell) {
   return cell === undefined || cell === NULL_LONG ? null : cell;
 }
 
-/**
- * A value as it is shown.
- * @param {string} kind of the column
- * @param {string|number|bigint|null} value
- */
+/** A value as it is shown. */
 export function shownText(kind, value) {
   if (value === null) return "";
   if (kind === "time") return timeText(value);
@@ -70,12 +60,7 @@ export function filterHelp(kind) {
   return "contains; =exactly, !without";
 }
 
-/**
- * The test that a column's filter stands for.
- * @param {string} kind
- * @param {string} text as typed
- * @returns {((value: any) => boolean)|null} null where it cannot be read
- */
+/** The test that a column's filter stands for; null where it cannot be read. */
 export function filterTest(kind, text) {
   const typed = text.trim();
   if (kind === "text") return textTest(typed.toLowerCase());

@@ -8,12 +8,7 @@ import { inSlices } from "./slices.js";
 const PAUSE = 150; // milliseconds
 const figures = new Intl.NumberFormat("en");
 
-/**
- * An element with properties and children; text is always text.
- * @param {string} tag
- * @param {object} properties of the element; `class`, `role`, `aria-…` and `data-…` are attributes
- * @param {...(Node|string)} children
- */
+/** An element with properties or attributes, and children; text is always text. */
 export function made(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
@@ -58,11 +53,7 @@ export function pressable(text, action, properties = {}) {
   return button;
 }
 
-/**
- * A function that has something drawn soon: once, however often it is asked for, and with a pause between two times.
- * @param {() => Generator} draw gives the steps of drawing, which are carried out in slices
- * @param {AbortSignal} signal ends it
- */
+/** A function that has something drawn soon, in slices: once, however often it is asked for, and not without a pause. */
 export function drawnSoon(draw, signal) {
   let timer;
   let isAsked = false;
@@ -103,12 +94,7 @@ export function sortAsBefore(entries, keyOf, before) {
   return entries.sort((one, other) => place(one) - place(other));
 }
 
-/**
- * Make a list one stop of the Tab key, in which the arrow keys, Home and End move.
- * @param {HTMLElement} list
- * @param {string} items selector of elements that can have the focus
- * @param {string[]} keys for one back and one forward
- */
+/** Make a list one stop of the Tab key, in which the arrow keys, Home and End move. */
 export function roving(list, items, [back, forward] = ["ArrowUp", "ArrowDown"]) {
   list.addEventListener("keydown", (event) => {
     if (!event.target.matches(items)) return;

@@ -29,12 +29,7 @@ function nodesOf(row) {
   ];
 }
 
-/**
- * The nodes to show, in their order: each with its row of the model, level, and whether it is open.
- * @param rows of the model: {path, kind, active, scheduled, dead, transfer}
- * @param open paths of the nodes that are open
- * @param sought what the filter box holds, in lower case
- */
+/** The nodes to show, in their order: each with its row of the model, level, and whether it is open. */
 function visibleNodes(rows, open, sought) {
   const children = new Map();
   for (const row of rows.flatMap(nodesOf)) {

@@ -18,7 +18,6 @@ function firstStop(element) {
 }
 
 export class FocusKeeper {
-  /** @param {HTMLElement} words the words of plans and reports in the panel */
   constructor(words) {
     this.words = words;
     const root = words.getRootNode();

@@ -14,10 +14,6 @@ const SOON = 10_000; // milliseconds; a lock that is left for less is marked
 
 /** The grid of one view. */
 export class Grid {
-  /**
-   * @param {Store} store
-   * @param {{label: string, countdown: boolean}} options
-   */
   constructor(store, options) {
     this.store = store;
     this.options = options;

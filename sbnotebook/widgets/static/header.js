@@ -60,10 +60,6 @@ function fittingWidth(store, { name, title, kind }, element) {
 
 /** The rows of headers and of filters; a column that stays keeps its cells, with the focus and the typed text. */
 export class Header {
-  /**
-   * @param {Store} store
-   * @param {() => void} resized is called when a column's width has changed
-   */
   constructor(store, resized) {
     this.store = store;
     this.resized = resized;

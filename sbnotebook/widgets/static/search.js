@@ -9,7 +9,6 @@ const SEARCH_DELAY = 120; // milliseconds from the last key to the search
 
 /** The input in which words are typed; rows with all of them are shown. */
 export class Search {
-  /** @param {Store} store */
   constructor(store) {
     this.store = store;
     const label = "Search all columns: rows with all of these words are shown";

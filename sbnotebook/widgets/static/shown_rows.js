@@ -40,12 +40,7 @@ export class ShownRows extends EventTarget {
     for (const type of types.split(" ")) this.addEventListener(type, action, { signal });
   }
 
-  /**
-   * Show only rows that pass a test, beside the other filters.
-   * @param {string} id of the filter
-   * @param {((row: number) => boolean)|null} test null removes the filter
-   * @param {string} text the filter as typed, where it was
-   */
+  /** Show only rows that pass a test, beside the other filters; null removes it. `text` is the filter as typed. */
   setFilter(id, test, text = "") {
     if (test) this.filters.set(id, { test, text, passes: new Uint8Array(this.capacity), tested: 0, stale: [] });
     else if (!this.filters.delete(id)) return;
@@ -60,7 +55,7 @@ export class ShownRows extends EventTarget {
     this.tell("filter", { id: null });
   }
 
-  /** @param {string|null} name of the column, null for the order in which the rows came */
+  /** Sort by a column; by null, rows are in the order in which they came. */
   sortBy(name, descending = false) {
     this.sort = name === null ? null : { name, descending };
     this.edition += 1;

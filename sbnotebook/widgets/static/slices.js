@@ -17,12 +17,7 @@ export function* each(from, to, action) {
   }
 }
 
-/**
- * Run the steps of a generator: some of them now, and the others in later tasks.
- * @param {Generator} steps
- * @param {AbortSignal} [signal] ends it before its next slice
- * @returns {Promise<any>} what the generator returns; undefined where it was ended
- */
+/** Run the steps of a generator, some now and the others in later tasks; gives undefined where a signal ended it. */
 export async function inSlices(steps, signal) {
   for (let slice = FIRST_SLICE; !signal?.aborted; slice = SLICE) {
     const end = performance.now() + slice;

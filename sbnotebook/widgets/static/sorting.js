@@ -6,13 +6,7 @@ import { cellValue } from "./columns.js";
 
 const PART = 4_000; // rows in one step
 
-/**
- * Row numbers in order, in steps: parts are sorted, and then merged.
- * @param {Array|Float64Array|BigInt64Array} column values by row number
- * @param {number} count of rows
- * @param {boolean} descending
- * @returns {Generator<void, Uint32Array>}
- */
+/** Row numbers in order, in steps: parts are sorted, and then merged. */
 export function* sortedRows(column, count, descending) {
   const rows = new Uint32Array(count);
   const valued = rows.subarray(0, putValuedFirst(rows, column));

@@ -19,7 +19,6 @@ const IDLE_ROWS = 1_000; // rows whose text is gathered at one go
  * "focus" (detail: row number or null), "causes", "state".
  */
 export class Store extends ShownRows {
-  /** @param {(name: string, data: object) => Promise<{data: object, buffers: Uint8Array[]}>} request asks the kernel */
   constructor(request) {
     super();
     this.request = request;
@@ -62,11 +61,7 @@ export class Store extends ShownRows {
     this.capacity = capacity;
   }
 
-  /**
-   * Take rows as the kernel packed them, in steps.
-   * @param {{first: number, count: number, parts: {name: string, coding: string, bytes: number}[]}} packet
-   * @param {Uint8Array} bytes
-   */
+  /** Take rows as the kernel packed them, in steps. */
   *fill({ first, count, parts }, bytes) {
     if (first + count > this.capacity) this.grow(first + count);
     let start = 0;
@@ -100,12 +95,7 @@ export class Store extends ShownRows {
     return BigInt64Array.from(values, whole);
   }
 
-  /**
-   * Change the cells of a column.
-   * @param {{name: string}} column which appears where it is not there
-   * @param {Uint32Array} rows
-   * @param {Array<string|number|null>} values
-   */
+  /** Change the cells of a column, which appears where it is not there. */
   patch(column, rows, values) {
     if (!this.columns.some(({ name }) => name === column.name)) {
       // Near the front: new columns, such as an outcome, must be visible without scrolling.
@@ -127,7 +117,6 @@ export class Store extends ShownRows {
     this.tell("rows", { kind: "patched", rows, column: column.name });
   }
 
-  /** @param {Uint32Array} rows */
   remove(rows) {
     for (const row of rows) {
       this.removedCount += 1 - this.removed[row];
@@ -170,7 +159,7 @@ export class Store extends ShownRows {
     return this.columns.find((column) => column.name === name)?.kind ?? "text";
   }
 
-  /** @returns {string|number|bigint|null} times are milliseconds since the epoch */
+  /** The value of a cell; times are milliseconds since the epoch. */
   value(row, name) {
     return cellValue(this.column(name)[row]);
   }
@@ -257,11 +246,7 @@ export class Store extends ShownRows {
     this.tell("selection");
   }
 
-  /**
-   * Show a row in the detail pane, or close it.
-   * @param {number|null} row
-   * @param {string} opener class of the part of the table below which the pane opens; by default it stays below the rows
-   */
+  /** Show a row in the detail pane below its opener (a class; by default below the rows), or close it for null. */
   focus(row, opener = "") {
     this.focused = row;
     this.opener = opener;

@@ -25,10 +25,6 @@ export function countsText(store) {
 
 /** The toolbar of one view. */
 export class Toolbar {
-  /**
-   * @param {Store} store
-   * @param {Header} header of the grid
-   */
   constructor(store, header) {
     this.store = store;
     this.header = header;

@@ -7,11 +7,7 @@
 
 const ANSWER_TIMEOUT = 15_000; // milliseconds
 
-/**
- * Bytes that zlib compressed, as they were.
- * @param {Uint8Array} data
- * @returns {Promise<Uint8Array>}
- */
+/** Bytes that zlib compressed, as they were. */
 export async function inflated(data) {
   const stream = new Blob([data]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
@@ -24,11 +20,6 @@ function bytesOf(data) {
 
 /** The connection of one page to the table in the kernel. */
 export class Transport {
-  /**
-   * @param {object} model anywidget's
-   * @param {(content: object, buffers: Uint8Array[]) => void | Promise<void>} handle gets each message
-   * @param {(error: Error) => void} fail gets errors of that
-   */
   constructor(model, handle, fail) {
     this.page = Math.random().toString(36).slice(2);
     this.model = model;
@@ -51,12 +42,7 @@ export class Transport {
     }
   }
 
-  /**
-   * Ask the kernel a question.
-   * @param {string} name the question
-   * @param {object} data the question's details
-   * @returns {Promise<{data: object, buffers: Uint8Array[]}>}
-   */
+  /** Ask the kernel a question. */
   request(name, data = {}) {
     const id = ++this.requests;
     return new Promise((resolve, reject) => {
