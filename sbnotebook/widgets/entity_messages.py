@@ -137,7 +137,7 @@ class EntityMessages(Panel):
         with self._lock:
             if self._entity is None:
                 return
-            if self.view is View.DEAD_LETTERS:
+            if self._view is View.DEAD_LETTERS:
                 self._go(self._entity.address.dead_letter)
                 return
             try:
@@ -146,7 +146,7 @@ class EntityMessages(Panel):
                 self._say(self.status, background.sentence(error))
                 return
             # To leave the field of the expression for the button asks for the same twice.
-            if not self._is_looking or self._question is None or not self._question.is_same(self.view, ask):
+            if not self._is_looking or self._question is None or not self._question.is_same(self._view, ask):
                 self._begin(ask)
 
     def peek_onward(self) -> None:
@@ -179,7 +179,7 @@ class EntityMessages(Panel):
     # ------------------------------------------------------------ which messages
 
     def _session_fields(self) -> list[Block]:
-        if self.view is not View.SESSIONS or not self._ids:
+        if self._view is not View.SESSIONS or not self._ids:
             return []
         names = self.sessions
         chosen = next((name for name, session in names.items() if session == self.session), "")
@@ -203,15 +203,15 @@ class EntityMessages(Panel):
         return named
 
     @property
-    def view(self) -> View:
+    def _view(self) -> View:
         return View(self.views.value)
 
     def _read(self) -> PeekRequest:
         first = self.first.value.strip() or "1"
         if not first.isdecimal():
             raise ConfigurationError("From # is a sequence number, such as 1.")
-        session = self.session if self.view is View.SESSIONS else None
-        return PeekRequest(self.count.read(), int(first), _STATES.get(self.view), self.where.read() or None, session)
+        session = self.session if self._view is View.SESSIONS else None
+        return PeekRequest(self.count.read(), int(first), _STATES.get(self._view), self.where.read() or None, session)
 
     def _show_views(self, address: EntityAddress) -> None:
         views = list(View)
@@ -229,7 +229,7 @@ class EntityMessages(Panel):
         self._ids = sorted(ids, key=_by_number)
         self._counts, self._counted_all, self.session = {}, False, None
         self.find.value = ""
-        if self.view is View.SESSIONS:
+        if self._view is View.SESSIONS:
             self._say(_NO_SESSION if ids else "No session has active messages or a state.")
 
     def _name_of(self, session: str) -> str:
@@ -259,7 +259,7 @@ class EntityMessages(Panel):
         if entity is None:
             return
         self.stop()  # earlier requests are no longer needed
-        question = self._question = _Question(entity, self.view, ask, is_onward)
+        question = self._question = _Question(entity, self._view, ask, is_onward)
         self._say("Looking…", is_busy=True)
         if not is_onward:
             self._offer({})

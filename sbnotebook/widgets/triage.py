@@ -241,7 +241,7 @@ class Triage(Panel):
     def _words(self) -> str:
         return " ".join(filter(None, (self._count_words, self._problem)))
 
-    # ------------------------------------------------------------ what was interrupted
+    # ------------------------------------------------------------ interrupted resubmits
 
     def _look_for_unfinished(self) -> None:
         self.in_background(

@@ -108,10 +108,8 @@ class MessageTable(anywidget.AnyWidget):
         self._causes_sent = 0
         self._has_long = False
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
-        looks = {"label": label, "timeline": timeline, "causes": causes, "countdown": countdown}
-        super().__init__(
-            options=looks | {"facets": facets if facets is None else [*facets], "cause_action": cause_action}
-        )
+        options = {"label": label, "facets": facets if facets is None else [*facets], "timeline": timeline}
+        super().__init__(options=options | {"causes": causes, "countdown": countdown, "cause_action": cause_action})
         answer_at_once(self)
         self._show_rows()
 
