@@ -37,11 +37,14 @@ CELL: Final = """
 %sb_triage orders/$dlq
 """
 CANCEL: Final = """async () => {
-    const button = [...document.querySelectorAll('.sbn-actions button')].find((each) => each.textContent === 'Cancel');
+    const nap = () => new Promise((resolve) => setTimeout(resolve, 5));
+    const buttons = document.querySelector('.sbn-actions').getElementsByTagName('button');
+    const find = () => [...buttons].find((each) => each.textContent === 'Cancel');
+    while (!find()) await nap();
     const isEnded = () => document.querySelector('.sbn-words').textContent.includes('was cancelled');
     const started = performance.now();
-    button.click();
-    while (!isEnded()) await new Promise((resolve) => setTimeout(resolve, 5));
+    find().click();
+    while (!isEnded()) await nap();
     return (performance.now() - started) / 1000;
 }"""
 
