@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _ALIKE: Final = 0.75
-_STEP: Final = re.compile(r"\.(?P<attribute>[a-zA-Z]\w*+)|\[(?P<key>[^\]]*+)\]")
+_STEP: Final = re.compile(r"\.(?P<attribute>[a-zA-Z]\w*+)|\[(?P<key>[^\]]*+)(?:\]|\Z)")
 """An attribute, or an index or key, of a variable's value."""
 _PART: Final = re.compile(r"(?P<name>[^\W\d]\w*+)(?P<rest>(?:\.[a-zA-Z]\w*+|\[[^\]]*+\])*+)")
 

@@ -84,7 +84,7 @@ _BYTES: Final = {0x9E: 1, 0xA0: 2, 0xA2: 4}
 # Records of numbers and truth values: .NET reads a text in their place
 _NUMBERS: Final = frozenset({0x80, 0x82, 0x84, 0x86, *range(0x88, 0x96, 2), 0xB2, 0xB4})
 _NUMBER: Final = re.compile(r"true|false|[+-]?\d{1,40}(?:\.\d{1,40})?(?:[eE][+-]?\d{1,3})?")
-_TAG: Final = re.compile("(<[^>]*>)")
+_TAG: Final = re.compile("(<[^<>]*>)")
 
 
 class _Piece(NamedTuple):

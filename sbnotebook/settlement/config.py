@@ -47,7 +47,7 @@ _SYSTEM: Final = {
     "to": "To",
 }
 _DEFAULT_RULE: Final = "$Default"
-_PARAMETER: Final = re.compile(r"'(?:[^']|'')*'|\"[^\"]*\"|\[[^\]]*\]|@\w+")
+_PARAMETER: Final = re.compile(r"'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|\[[^\]]*+(?:\]|\Z)|@\w+")
 
 
 async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list[str]]:

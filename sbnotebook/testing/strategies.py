@@ -87,8 +87,8 @@ def _compounds(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(inner, max_size=4) | maps | st.builds(Described, descriptors, inner)
 
 
-_SEGMENT: Final = re.compile(r"(?!\.+\Z)[\w.~-]{1,16}", re.ASCII)
-_SUBSCRIPTION: Final = re.compile(r"(?!\.+\Z)[\w.-]{1,32}", re.ASCII)
+_SEGMENT: Final = re.compile(r"(?!\.{1,16}\Z)[\w.~-]{1,16}", re.ASCII)
+_SUBSCRIPTION: Final = re.compile(r"(?!\.{1,32}\Z)[\w.-]{1,32}", re.ASCII)
 _SEGMENTS: Final = st.from_regex(_SEGMENT, fullmatch=True)
 _SUBSCRIPTIONS: Final = st.from_regex(_SUBSCRIPTION, fullmatch=True)
 

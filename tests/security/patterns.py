@@ -127,7 +127,15 @@ def _methods_of(name: str | None, tree: ast.Module) -> frozenset[str]:
     nodes = [
         node for each in (tree, *(ast.parse(text) for text in texts if str(name) in text)) for node in ast.walk(each)
     ]
-    attributes = [node for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)]
+    # A pattern reads a text: a method with a constant, as ``text.split(";")``, is that of a text.
+    of_texts = {
+        node.func for node in nodes if isinstance(node, ast.Call) and isinstance((*node.args, None)[0], ast.Constant)
+    }
+    attributes = [
+        node
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node not in of_texts
+    ]
     called = [node.attr for node in attributes if name in {None, ast.unparse(node.value)} and node.attr in _METHODS]
     uses = sum(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load) for node in nodes)
     # One that is also handed on may be searched for there.

@@ -36,7 +36,7 @@ _CONFIRMED: Final = (200, 202, 404)
 _REFUSED: Final = 401
 _RESOURCE: Final = re.compile(r"[ &]sr=([^&;]*)")
 """The resource of a signature."""
-_OBJECT: Final = re.compile(r" ssl:<[^>]*>")
+_OBJECT: Final = re.compile(r" ssl:<[^<>]*>")
 """What aiohttp adds to its words about a connection."""
 _NO_ENTITY: Final = "sbnotebook-sign-in"
 """A path to ask for where the namespace itself refuses a key. It need not exist."""
