@@ -160,7 +160,7 @@ class Run:
 
         telling: Any = f.udf(tell, "int")
         self.fails("control", lambda: self.spark.range(1).select(telling("id")).collect())
-        text = f"Endpoint=sb://n/;SharedAccessKeyName=k;SharedAccessKey={control}"
+        text = f"Endpoint=sb://localhost/;SharedAccessKeyName=k;SharedAccessKey={control}"
         self.spark.sql(f"CREATE TEMPORARY VIEW v USING servicebus OPTIONS (entity 'x', connectionString '{text}')")
         query = self.spark.readStream.format("rate").load().writeStream.format("noop").queryName(control)
         query = query.option("checkpointLocation", str(self.folder / "checkpoints" / "control")).start()

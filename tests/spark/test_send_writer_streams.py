@@ -68,11 +68,11 @@ def test_micro_batches_share_their_connections(
 
     namespace.entity(queue).peek()  # its own connection
     monkeypatch.setattr(ConnectionLimit, "arrive", count)
-    for name in "abcdef":
+    for name in "abcdefghijkl":
         put(folder, name, **{name: "1"})
     start().awaitTermination()
-    assert ids_in(namespace, queue) == Counter("abcdef")
-    assert len(opened) < 6, "fewer than one for each micro-batch"
+    assert ids_in(namespace, queue) == Counter("abcdefghijkl")
+    assert len(opened) < 12, "fewer than one for each micro-batch"
 
 
 def test_failed_row_ends_the_query_and_a_restart_sends_again(

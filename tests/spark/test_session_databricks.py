@@ -42,7 +42,7 @@ def run(spark: SparkSession, connection_string: str) -> Iterator[Run]:
             for cell in cells(SOURCE):
                 if not cell.startswith("%md"):
                     shell.run_cell(cell, store_history=True).raise_error()
-        assert installed == ["install sbnotebook"]
+        assert installed == ["install /Volumes/CATALOG/SCHEMA/VOLUME/sbnotebook-0.1.0-py3-none-any.whl"]
         assert "UsageError" not in captured.stderr
         return captured.stdout + "".join(output.data["text/plain"] for output in captured.outputs)
 

@@ -133,9 +133,9 @@ def test_settle_frame_settles_more_rows_than_a_job_takes(
     monkeypatch.setattr("sbnotebook.spark.frame_plan._ROWS", 3)
     monkeypatch.setattr("sbnotebook.spark.frame_plan._PAGES", 2)
     partly_deferred_queue(own, queue, 20, deferred=16)
-    plan = own.plan_settle_frame(read(queue).selectExpr("entity", "sequence_number", "'abandon' AS decision"))
-    assert [len(plan), len(plan.to_pandas())] == [20, 20]
     for _ in range(2):
+        plan = own.plan_settle_frame(read(queue).selectExpr("entity", "sequence_number", "'abandon' AS decision"))
+        assert [len(plan), len(plan.to_pandas())] == [20, 20]
         outcomes = plan.apply(show_progress=False)
         assert [row.sequence_number for row in outcomes.collect()] == [*range(1, 21)]
         assert set(settled(outcomes).values()) == {"settled"}
