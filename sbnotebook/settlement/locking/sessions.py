@@ -13,7 +13,6 @@ from azure.servicebus.exceptions import SessionLockLostError
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedMessage
-from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
@@ -41,8 +40,6 @@ Microsoft's page "Service Bus quotas"."""
 _TICK: Final = 1.0
 _LONGEST: Final = timedelta(minutes=5)
 _ANSWER_WITHIN: Final = 10.0
-_PEEKS: Final = 5
-"""Pages that are peeked at most to find the messages before a held one."""
 
 
 class SessionBatch(LockedBatch):
@@ -127,19 +124,12 @@ class SessionBatch(LockedBatch):
         async with self._busy:
             await self._held_receiver().session.set_state(content)
 
-    async def numbers_before(self, sequence_number: int) -> set[int] | None:
-        """Return the numbers of the session's messages that can be received and are smaller than that of a held one."""
-        found: set[int] = set()
-        first, now = (partition_of(sequence_number) << 48) + 1, self.clock.now()
-        for _ in range(_PEEKS):
-            payloads = await patiently(self._peek, first, address=self.address, only_busy=True)
-            for message in (peeked_from_payload(payload, self.address, ()) for payload in payloads):
-                if message.sequence_number >= sequence_number:
-                    return found
-                if _may_come(message, now):
-                    found.add(message.sequence_number)
-                first = message.sequence_number + 1
-        return None
+    async def numbers_from(self, first: int) -> tuple[set[int], int]:
+        """Peek a page of the session: return which of its messages can be received, and the last number looked at."""
+        payloads = await patiently(self._peek, first, address=self.address, only_busy=True)
+        page = [peeked_from_payload(payload, self.address, ()) for payload in payloads]
+        now, last = self.clock.now(), page[-1].sequence_number if page else first - 1
+        return {message.sequence_number for message in page if _may_come(message, now)}, last
 
     async def _peek(self, from_sequence_number: int) -> list[bytes]:
         async with self._busy:

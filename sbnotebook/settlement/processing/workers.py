@@ -18,6 +18,7 @@ import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
 
 from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus
+from sbnotebook.model.partition import partition_of, start_of_partition
 from sbnotebook.settlement.engine import BESIDE, GROUP
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
@@ -48,6 +49,8 @@ _AWAITED_TIMES: Final = 2
 """Times that a session is opened again for a message that does not come, although a peek may show it."""
 _SESSIONS_REMEMBERED: Final = 1_000
 """Sessions of which it is remembered which messages were given back."""
+_PEEKS: Final = 5
+"""Pages that are peeked at most, at a time, to find messages that come behind later ones."""
 _SESSION_WAIT: Final = 30.0
 """Seconds that one request for a session waits in a run without an end."""
 
@@ -395,7 +398,7 @@ class SessionWorkers:
         run.leases.begin(worker, run.clock.now(), batch.session_id)
         held: list[LockedMessage] = []
         known = self._awaited.pop(batch.session_id, dict[int, int]())
-        awaited: set[int] | None = None
+        awaited, seen, newest = set(known), 0, 0
         try:
             while not run.is_stopping and run.left != 0 and len(held) < _SESSION_MOST:
                 wanted = _SESSION_AHEAD if run.left is None else min(_SESSION_AHEAD, run.left)
@@ -403,9 +406,10 @@ class SessionWorkers:
                 with run.until_stopped():
                     locked = await batch.receive(max(1, wanted - len(held)), max_wait=self._idle, more_wait=0)
                 held[:] = sorted((*held, *locked), key=_number)
-                if awaited is None:  # others may have given messages back, too, and those come behind later ones
-                    awaited = await self._awaited_behind(batch, held, known)
-                awaited -= set(map(_number, locked))
+                newest = max(newest, *map(_number, held)) if held else newest
+                # Others may have given messages back, too, and those come behind later ones.
+                seen = await self._look_ahead(batch, newest, seen, awaited)
+                awaited.difference_update(map(_number, held))
                 # Asked now and then while others come, too: behind a message that is gone may be any number of them.
                 is_asked = not locked or len(held) % _SESSION_AHEAD == 0
                 is_nearer = is_asked and await self._forget_gone(batch, held, awaited, known, is_silent=not locked)
@@ -415,7 +419,8 @@ class SessionWorkers:
                     break
         finally:
             # Messages given back now may also come again behind later ones.
-            self._remember(batch.session_id, known, {*(known if awaited is None else awaited), *map(_number, held)})
+            missed = {number for number in awaited if number < newest or number in known}
+            self._remember(batch.session_id, known, missed.union(map(_number, held)))
             self._waiting.pop(worker, None)
             run.leases.end(worker, run.clock.now())
 
@@ -426,16 +431,17 @@ class SessionWorkers:
         while len(self._awaited) > _SESSIONS_REMEMBERED:
             del self._awaited[next(iter(self._awaited))]
 
-    async def _numbers_before(self, batch: SessionBatch, held: Sequence[LockedMessage]) -> set[int] | None:
-        """Return the numbers of the messages that come before the first one held, as far as that is known."""
-        return await batch.numbers_before(held[0].sequence_number) if held and not self._run.is_stopping else None
-
-    async def _awaited_behind(
-        self, batch: SessionBatch, held: Sequence[LockedMessage], known: Collection[int]
-    ) -> set[int]:
-        """Return which messages of a session that was opened may come behind later ones."""
-        standing = await self._numbers_before(batch, held)
-        return set(known) if standing is None else standing.union(n for n in known if n > held[0].sequence_number)
+    async def _look_ahead(self, batch: SessionBatch, newest: int, seen: int, awaited: set[int]) -> int:
+        """Await what a peek shows up to the newest message and beyond. Return up to which number all are known."""
+        seen = max(seen, start_of_partition(partition_of(newest)) - 1)
+        for _ in range(_PEEKS):
+            if seen >= newest or self._run.is_stopping:
+                break
+            numbers, last = await batch.numbers_from(seen + 1)
+            awaited.difference_update([number for number in awaited if seen < number <= last])
+            awaited |= numbers
+            seen = last
+        return max(seen, newest)
 
     async def _forget_gone(
         self,
@@ -450,8 +456,8 @@ class SessionWorkers:
         before = {number for number in awaited if held and number < held[0].sequence_number}
         if not before:
             return False
-        standing = await self._numbers_before(batch, held)
-        gone = before - (before if standing is None else standing)
+        standing, last = (before, 0) if self._run.is_stopping else await batch.numbers_from(min(before))
+        gone = {number for number in before - standing if number <= last}
         # What did not come either each time that the session was opened does not come at all. In a long session, a
         # message given back behind it may come again first.
         if not gone and (is_silent or (len(held) >= _SESSION_MOST and held[0].sequence_number in known)):

@@ -153,6 +153,19 @@ async def test_order_is_kept_after_another_gave_messages_back(
     assert (done, len(done)) == (sorted(map(str, done)), 119)
 
 
+async def test_order_is_kept_where_the_middle_was_given_back(own: AsyncNamespace, emulator: RunningEmulator) -> None:
+    messages = [Message(message_id=f"a{n:03}", session_id="a") for n in range(400)]  # two pages of a peek
+    queue = await filled_queue(own, "middle", messages, requires_session=True)
+    async with queue.session("a") as session:
+        held = await session.receive(397)
+        await session.settle(Abandon(), held[:200])  # to their old place
+        emulator.faults.entity("middle").order_after_release = "back"
+        await session.settle(Abandon(), held[200:])
+    worker = Worker()
+    await queue.process(worker, by_session=True, max_wait=0.5)
+    assert worker.order["a"] == [message.message_id for message in messages]
+
+
 @pytest.mark.parametrize("order", ["front", "place", "back"])
 @pytest.mark.parametrize("failures", [1, 2])
 async def test_order_is_kept_with_more_messages_than_are_held(
@@ -205,10 +218,10 @@ async def test_unconfirmed_message_does_not_block_its_session(
 async def test_message_that_is_peeked_and_never_comes_is_given_up(
     namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    async def numbers_before(_: SessionBatch, sequence_number: int) -> set[int]:
-        return {sequence_number - 1}
+    async def numbers_from(_: SessionBatch, first: int) -> tuple[set[int], int]:
+        return {0}, first
 
-    monkeypatch.setattr(SessionBatch, "numbers_before", numbers_before)
+    monkeypatch.setattr(SessionBatch, "numbers_from", numbers_from)
     queue = await filled_queue(namespace, f"ghost-{count}", in_turn("a", count), requires_session=True)
     worker = Worker()
 
