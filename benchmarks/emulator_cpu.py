@@ -30,10 +30,21 @@ from rich.table import Table
 from benchmarks.emulators import QUEUE, Emulator, emulator
 from sbnotebook.amqp import AmqpValue, Int, Long, encode
 from sbnotebook.emulator import running
-from sbnotebook.emulator.amqp import Accepted, Source, Target
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import FrameWriter
-from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Disposition, Flow, Open, Transfer
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Accepted,
+    Attach,
+    Begin,
+    Disposition,
+    Flow,
+    Open,
+    Source,
+    Target,
+    Transfer,
+)
 
 COUNT = 20_000
 ROUNDS = 7

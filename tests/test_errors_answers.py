@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from tests.answers import check_answers
 from tests.kernels import running_kernel
 

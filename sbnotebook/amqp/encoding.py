@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, Final
 from uuid import UUID
@@ -116,22 +117,22 @@ def _text(small: int, wide: int) -> Callable[[str], bytes]:
 
 
 def _compound(small: int, wide: int, count: int, content: bytes) -> bytes:
-    if count < 256 and len(content) < 255:
+    """Return a compound value, in the wide form if ``small`` is 0."""
+    if small and count < 256 and len(content) < 255:
         return bytes((small, len(content) + 1, count)) + content
     return bytes((wide,)) + _PAIR32.pack(len(content) + 4, count) + content
 
 
-def _encode_list(value: list[Any]) -> bytes:
-    return list_of_encoded([*map(encode, value)])
+def _encode_list(value: list[Any], small: int = 0xC0) -> bytes:
+    return _compound(small, 0xD0, len(value), b"".join(map(encode, value))) if value or not small else b"\x45"
 
 
-def _encode_map(value: dict[Any, Any]) -> bytes:
-    content = b"".join(map(encode, chain.from_iterable(value.items())))
-    return _compound(0xC1, 0xD1, 2 * len(value), content)
+def _encode_map(value: dict[Any, Any], small: int = 0xC1) -> bytes:
+    return _compound(small, 0xD1, 2 * len(value), b"".join(map(encode, chain.from_iterable(value.items()))))
 
 
-def _encode_array(value: Array) -> bytes:
-    return _compound(0xE0, 0xF0, len(value), _array_content(value))
+def _encode_array(value: Array, small: int = 0xE0) -> bytes:
+    return _compound(small, 0xF0, len(value), _array_content(value))
 
 
 def _array_content(value: Array) -> bytes:
@@ -144,11 +145,6 @@ def _array_content(value: Array) -> bytes:
         raise TypeError(f"An AMQP array cannot hold {value.element_type.__name__}.")
     code, width, write = element
     return bytes((code,)) + b"".join(write(item)[width:] for item in value)
-
-
-def _wide_array(value: Array) -> bytes:
-    content = _array_content(value)
-    return b"\xf0" + _PAIR32.pack(len(content) + 4, len(value)) + content
 
 
 _wide = {name: _pack(code, layout) for name, code, layout in (
@@ -192,24 +188,11 @@ def _wide_bytes(convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return write
 
 
-def _wide_compound(flatten: Callable[[Any], list[Any]]) -> Callable[[Any], bytes]:
-    def write(value: Any) -> bytes:
-        flat = flatten(value)
-        content = b"".join(map(encode, flat))
-        return _PAIR32.pack(len(content) + 4, len(flat)) + content
-
-    return write
-
-
-def _boolean_byte(value: Any) -> bytes:
-    return b"\x01" if value else b"\x00"
-
-
 # All elements of an array share one constructor, so each type is written in its widest form:
 # constructor byte, bytes to cut off an encoded element, encoder.
 _ARRAY_ELEMENTS: Final[dict[type, tuple[int, int, Callable[[Any], bytes]]]] = {
     type(None): (0x40, 1, _ENCODERS[type(None)]),
-    bool: (0x56, 0, _boolean_byte),
+    bool: (0x56, 1, _pack(0x56, "?")),
     UInt: (0x70, 1, _wide["uint"]),
     ULong: (0x80, 1, _wide["ulong"]),
     Int: (0x71, 1, _wide["int"]),
@@ -218,9 +201,9 @@ _ARRAY_ELEMENTS: Final[dict[type, tuple[int, int, Callable[[Any], bytes]]]] = {
     bytes: (0xB0, 0, _wide_bytes(bytes)),
     str: (0xB1, 0, _wide_bytes(str.encode)),
     Symbol: (0xB3, 0, _wide_bytes(str.encode)),
-    Array: (0xF0, 1, _wide_array),
-    list: (0xD0, 0, _wide_compound(list)),
-    dict: (0xD1, 0, _wide_compound(lambda value: [part for item in value.items() for part in item])),
+    Array: (0xF0, 1, partial(_encode_array, small=0)),
+    list: (0xD0, 1, partial(_encode_list, small=0)),
+    dict: (0xD1, 1, partial(_encode_map, small=0)),
 } | {
     kind: (_ENCODERS[kind](sample)[0], 1, _ENCODERS[kind])
     for kind, sample in (

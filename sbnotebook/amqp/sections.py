@@ -47,7 +47,7 @@ LISTS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}
 MAPS: Final = {0xC1: 3, 0xD1: 9}
 """The same of a map (section 1.6.23)."""
 _BINARY_HEADS: Final = {0xA0: 2, 0xB0: 5}  # Bytes before those of a binary: its constructor and size (section 1.6.19)
-_LIST_OR_MAP: Final = Struct(">BII")  # The constructor of a large one, its size and count
+_MAP_HEAD: Final = Struct(">BII")  # The constructor of a large map, its size and count
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
 _BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
 # Everybody writes the descriptor as a small ulong; the eight-byte form is legal, too
@@ -162,16 +162,10 @@ def _kind(heads: Mapping[int, int]) -> str:
     return "map" if heads is MAPS else "list"
 
 
-def list_of(items: Sequence[bytes]) -> bytes:
-    """Return a list of encoded items."""
-    content = b"".join(items)
-    return _LIST_OR_MAP.pack(0xD0, len(content) + 4, len(items)) + content
-
-
 def map_of(pairs: Sequence[bytes]) -> bytes:
     """Return a map of encoded pairs, each a key and its value together."""
     content = b"".join(pairs)
-    return _LIST_OR_MAP.pack(0xD1, len(content) + 4, 2 * len(pairs)) + content
+    return _MAP_HEAD.pack(0xD1, len(content) + 4, 2 * len(pairs)) + content
 
 
 def section_value(payload: bytes, section: Section, *, items: int = ITEMS) -> AmqpValue:

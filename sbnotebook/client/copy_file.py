@@ -21,7 +21,7 @@ from sbnotebook.analysis.frames import messages_of_table, to_arrow
 from sbnotebook.analysis.tables import printable
 from sbnotebook.client.copying import MOST, Copied, empty_emulator, put
 from sbnotebook.client.portal import blocking
-from sbnotebook.emulator.entities import Tier
+from sbnotebook.emulator import Tier
 from sbnotebook.errors import ConfigurationError, EmulatorError
 from sbnotebook.model import EntityAddress, PeekedMessage
 

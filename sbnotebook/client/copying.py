@@ -18,8 +18,8 @@ import anyio
 from sbnotebook.analysis.masks import Masks
 from sbnotebook.client.choosing import Choice, chosen
 from sbnotebook.client.portal import blocking
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import BrokeredMessage, BrokeredState, Tier
+from sbnotebook.emulator import RunningEmulator, Tier, running
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, MessageState, ReceivedMessage
 from sbnotebook.settlement import Connection, Journal, namespace_tier, payload_of, replicate_entities

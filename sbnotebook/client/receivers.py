@@ -12,17 +12,17 @@ from itertools import islice
 from typing import Any, Final
 
 from sbnotebook.amqp import Timestamp
-from sbnotebook.emulator.entities.rules import (
-    CorrelationFilter,
-    FalseFilter,
+from sbnotebook.emulator.entities.rules.operands import FilterError
+from sbnotebook.emulator.entities.rules.rule import (
+    FALSE_FILTER,
+    TRUE_FILTER,
     Filter,
-    FilterError,
     Rule,
-    RuleSubject,
     SqlAction,
-    SqlFilter,
-    TrueFilter,
+    correlation_filter,
+    sql_filter,
 )
+from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Resubmit, Undo
 from sbnotebook.settlement import (
@@ -232,13 +232,13 @@ def _rule(described: RuleDescription) -> Rule:
 def _filter(described: RuleDescription) -> Filter:
     match described.kind:
         case "true":
-            return TrueFilter()
+            return TRUE_FILTER
         case "false":
-            return FalseFilter()
+            return FALSE_FILTER
         case "sql":
-            return SqlFilter(described.expression, _values(described.parameters))
+            return sql_filter(described.expression, _values(described.parameters))
         case "correlation":
-            return CorrelationFilter(**described.fields, properties=_values(described.properties))
+            return correlation_filter(**described.fields, properties=_values(described.properties))
         case _:
             raise ConfigurationError(f"the rule {described.name[:60]!r} has a filter of an unknown kind")
 

@@ -6,7 +6,8 @@ and ``python -m sbnotebook.emulator`` runs one in the foreground.
 
 from sbnotebook.emulator.clock import ManualClock
 from sbnotebook.emulator.embedded import RunningEmulator, running
-from sbnotebook.emulator.entities import EntityStatus, QueueOptions, SubscriptionOptions, Tier, TopicOptions
+from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.process import ensure_running, stop
 
 __all__ = [

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
-from sbnotebook.emulator.entities import AnyEntity, RefusedError, Registry, Subscription, Topic
 from sbnotebook.emulator.entities.json_form import (
     as_object,
     name_of,
@@ -30,7 +29,10 @@ from sbnotebook.emulator.entities.options import (
     TopicOptions,
     forwarding_target,
 )
-from sbnotebook.emulator.entities.rules import FalseFilter, Rule
+from sbnotebook.emulator.entities.refusals import RefusedError
+from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.rules.rule import FALSE_FILTER, Rule
+from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError
 
 
@@ -53,7 +55,7 @@ _NAMESPACE: Final = ("Name", "Queues", "Topics")
 _ITEM: Final = ("Name", "Properties")
 _LEFT_OUT: Final = ("AutoDeleteOnIdle", "MaxSizeInMegabytes", "Status", "UserMetadata")
 # Without rules a subscription gets nothing, and in this file everything.
-_NO_RULES: Final = (Rule("none", FalseFilter()),)
+_NO_RULES: Final = (Rule("none", FALSE_FILTER),)
 _TARGETS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 
 
@@ -116,43 +118,37 @@ def _item(name: str, options: Options) -> dict[str, Any]:
 
 def apply_config(registry: Registry, config: Iterable[Wanted], now: int) -> None:
     """Create the entities of a configuration, or update their options and rules. Messages stay."""
+    config = list(config)
     try:
-        ensure(registry, config, now)
+        for wanted in config:
+            _apply(registry, wanted, now)
+        # The order of entities is free: check where they forward to once all are made.
+        registry.check_targets(*(wanted.options for wanted in config if wanted.options is not None))
     except RefusedError as error:
         raise ConfigurationError(f"The configuration cannot be applied: {error}") from None
 
 
-def ensure(registry: Registry, config: Iterable[Wanted], now: int) -> None:
-    """Create entities, or update those that exist."""
-    config = list(config)
-    for wanted in config:
-        found = _found(registry, wanted)
-        if found is None:
-            _create(registry, wanted, now)
-            continue
-        if wanted.options is not None and found.options != wanted.options:
-            registry.update(found, wanted.options, now=now)
-        if isinstance(found, Subscription) and wanted.rules:
-            _apply_rules(registry, found, wanted.rules, now)
-    # The order of entities is free: check where they forward to once all are made.
-    registry.check_targets(*(wanted.options for wanted in config if wanted.options is not None))
-
-
-def _found(registry: Registry, wanted: Wanted) -> AnyEntity | None:
+def _apply(registry: Registry, wanted: Wanted, now: int) -> None:
     if wanted.kind is SubscriptionOptions:
-        return registry.find_subscription(wanted.topic, wanted.name)
-    return registry.find_queue(wanted.name) if wanted.kind is QueueOptions else registry.find_topic(wanted.name)
+        found: AnyEntity | None = registry.find_subscription(wanted.topic, wanted.name)
+    else:
+        found = registry.find_queue(wanted.name) if wanted.kind is QueueOptions else registry.find_topic(wanted.name)
+    if found is None:
+        _create(registry, wanted, now)
+        return
+    if wanted.options is not None and found.options != wanted.options:
+        registry.update(found, wanted.options, now=now)
+    if isinstance(found, Subscription) and wanted.rules:
+        _apply_rules(registry, found, wanted.rules, now)
 
 
 def _create(registry: Registry, wanted: Wanted, now: int) -> None:
-    options: Any = wanted.options
+    options: Any = wanted.options or wanted.kind()
     topic = registry.find_topic(wanted.topic)
     if topic is not None:
         registry.create_subscription(topic, wanted.name, options, now=now, rules=wanted.rules or None)
-    elif wanted.kind is QueueOptions:
-        registry.create_queue(wanted.name, options, now=now)
     else:
-        registry.create_topic(wanted.name, options, now=now)
+        registry.create(wanted.name, options, now=now)
 
 
 def _apply_rules(registry: Registry, subscription: Subscription, rules: Iterable[Rule], now: int) -> None:

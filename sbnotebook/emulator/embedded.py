@@ -12,40 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sbnotebook.emulator.config import apply_config, config_of, config_to_json
-from sbnotebook.emulator.entities import (
-    AnyEntity,
-    AuthorizationRule,
-    BrokeredMessage,
-    BrokeredState,
-    Counts,
-    Queue,
-    QueueOptions,
-    ReceivingEntity,
-    Registry,
-    SubscriptionOptions,
-    Tier,
-    TopicOptions,
-)
-from sbnotebook.emulator.entities.box import Box
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
+from sbnotebook.emulator.entities.options import AuthorizationRule, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import without_partition
-from sbnotebook.emulator.entities.rules import Rule
+from sbnotebook.emulator.entities.queue import Counts, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.rules.rule import Rule
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
-from sbnotebook.model.address import EntityAddress
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.clock import Clock
     from sbnotebook.emulator.server import EmulatorServer
 
 _T = TypeVar("_T")
-
-
-class _Ending:
-    """The end of the emulator, and a lock: tasks given to its loop before the end are run or cancelled."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.outcome: Future[None] = Future()
 
 
 class RunningEmulator:
@@ -56,12 +37,13 @@ class RunningEmulator:
         http_url: address of the HTTP side.
     """
 
-    def __init__(self, server: EmulatorServer, loop: asyncio.AbstractEventLoop, ending: _Ending) -> None:
+    def __init__(self, server: EmulatorServer, loop: asyncio.AbstractEventLoop) -> None:
         self.connection_string = server.connection_string
         self.http_url = server.http_url
         self._server = server
         self._loop = loop
-        self._ending = ending
+        self.ended: Future[None] = Future()
+        self.lock = threading.Lock()  # Tasks given to the loop before the end are run or cancelled.
         self._clock = server.broker.clock
 
     @property
@@ -134,16 +116,16 @@ class RunningEmulator:
 
         def put(registry: Registry, now: int) -> None:
             found = registry.find(path)
-            if not isinstance(found, Box):
+            if not isinstance(found, Receivable):
                 raise EmulatorError(f"There is no queue or subscription {path!r}.")
-            owner = registry.find(str(EntityAddress.parse(path).entity))
-            take_in = found.take_in if isinstance(found, Queue) else found.put
+            record = found.owner.record
             for message in messages:
-                take_in(message, now)
+                found.put(message, now)
                 found.deferred_count += message.state is BrokeredState.DEFERRED
-                if isinstance(owner, ReceivingEntity):  # later messages get higher numbers
-                    number = without_partition(message.sequence_number)
-                    owner.record.last_sequence_number = max(owner.record.last_sequence_number, number)
+                # Later messages get higher numbers.
+                record.last_sequence_number = max(
+                    record.last_sequence_number, without_partition(message.sequence_number)
+                )
 
         self._change(put)
 
@@ -193,8 +175,8 @@ class RunningEmulator:
 
     def stop(self) -> None:
         """Ask the emulator to end. ``running`` waits for the end."""
-        with self._ending.lock:
-            if not self._ending.outcome.done():
+        with self.lock:
+            if not self.ended.done():
                 self._loop.call_soon_threadsafe(self._server.request_stop)
 
     def _break(self, act: str, path: str | None = None) -> None:
@@ -229,8 +211,8 @@ class RunningEmulator:
         return self._run(call)
 
     def _run(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
-        with self._ending.lock:
-            if self._ending.outcome.done():
+        with self.lock:
+            if self.ended.done():
                 raise EmulatorError("The emulator has ended.")
             answer = asyncio.run_coroutine_threadsafe(function(), self._loop)
         try:
@@ -281,11 +263,10 @@ def _in_thread(
     server: EmulatorServer, run_loop: Callable[[Coroutine[Any, Any, None]], None]
 ) -> Generator[RunningEmulator]:
     started: Future[RunningEmulator] = Future()
-    ending = _Ending()
 
     def run() -> None:
         try:
-            run_loop(_serve(server, started, ending))
+            run_loop(_serve(server, started))
         except BaseException as error:  # noqa: BLE001 - the block raises it
             if not started.done():
                 started.set_exception(error)
@@ -305,18 +286,21 @@ def _in_thread(
     finally:
         atexit.unregister(end)
         end()
-        if ending.outcome.done():  # always, but in a process that was forked
-            ending.outcome.result()
+        if emulator.ended.done():  # always, but in a process that was forked
+            emulator.ended.result()
 
 
-async def _serve(server: EmulatorServer, started: Future[RunningEmulator], ending: _Ending) -> None:
+async def _serve(server: EmulatorServer, started: Future[RunningEmulator]) -> None:
+    emulator = None
     try:
         async with server:
-            started.set_result(RunningEmulator(server, asyncio.get_running_loop(), ending))
+            emulator = RunningEmulator(server, asyncio.get_running_loop())
+            started.set_result(emulator)
             await server.serve()
+        with emulator.lock:
+            emulator.ended.set_result(None)
     except BaseException as error:
-        with ending.lock:
-            ending.outcome.set_exception(error)
+        if emulator is not None:
+            with emulator.lock:
+                emulator.ended.set_exception(error)
         raise
-    with ending.lock:
-        ending.outcome.set_result(None)

@@ -6,15 +6,14 @@ all entities except those that have their own::
     emulator.faults.entity("orders").server_busy = 2
 
 The faults of ``ACTS`` happen once and at once: each is a method of ``RunningEmulator``. ``POST /faults`` takes all of
-them as JSON. The tables in the documentation are those of :func:`fault_table` and :func:`act_table`.
+them as JSON.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import Field, asdict, dataclass, field, fields
-from enum import Enum, auto
-from typing import Any, Final, Literal, NamedTuple, Self, cast
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import ConfigurationError
@@ -35,15 +34,7 @@ _BROKEN_OFF: Final = "The service was unable to process the request; please retr
 
 
 def _fault(default: Any, what: str, seen: str = "", choices: tuple[object, ...] = ()) -> Any:
-    """Declare a fault."""
     return field(default=default, metadata={"what": what, "seen": seen, "choices": choices})
-
-
-class Drop(Enum):
-    """The moment when a connection ends: before the request is carried out, or after it."""
-
-    BEFORE = auto()
-    AFTER = auto()
 
 
 @dataclass(slots=True)
@@ -178,13 +169,13 @@ class EntityFaults:
         self.reject_nth = max(left - count, 0)
         return left <= count
 
-    def drop(self) -> Drop | None:
-        """Return when the connection ends with the request that has just come in; None if it does not."""
+    def drop(self) -> Literal["before", "after"] | None:
+        """Return when the connection ends: before or after the request that has just come in; None if it does not."""
         before, after = self.drop_before_nth, self.drop_after_nth
         self.drop_before_nth, self.drop_after_nth = max(before - 1, 0), max(after - 1, 0)
         if before == 1:
-            return Drop.BEFORE
-        return Drop.AFTER if after == 1 else None
+            return "before"
+        return "after" if after == 1 else None
 
     def break_off(self, settle: Callable[[], object]) -> None:
         """Break off the settlement that has just come in, if it is one of those; ``settle`` carries it out."""
@@ -201,17 +192,10 @@ class EntityFaults:
         return 0 < self.link_settles_minutes * 60_000 <= held_ms
 
     def stops_link(self, unsettled: int) -> bool:
-        """Return whether a link delivers nothing while it has so many unsettled messages."""
         return 0 < self.max_unsettled <= unsettled and self.over_max_unsettled == "stop"
 
     def detaches_link(self, unsettled: int) -> bool:
-        """Return whether a link is detached that has so many unsettled messages."""
         return 0 < self.max_unsettled < unsettled and self.over_max_unsettled == "detach"
-
-    @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """Return the faults that ``to_json`` wrote; those that it does not name are off."""
-        return cls(**{name: _checked(cls, name, value) for name, value in document.items()})
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -301,24 +285,6 @@ ACTS: Final = {
 }
 """By the name of the method of ``RunningEmulator``, which is that in JSON."""
 
-_HEADS: Final = "What happens | What the SDK's user sees, without retries |\n|---|---|---|\n"
-
-
-def fault_table() -> str:
-    """Return the persistent faults as a table in Markdown, for the documentation."""
-    rows = [f"| `{each.name}` | {each.metadata['what']} | {each.metadata['seen']} |" for each in _declared(Faults)]
-    return f"| Fault | {_HEADS}" + "\n".join(rows) + "\n"
-
-
-def act_table() -> str:
-    """Return the faults that happen once as a table in Markdown, for the documentation."""
-    rows = [f"| `{name}({'path' if act.takes_path else ''})` | {act.what} | {act.seen} |" for name, act in ACTS.items()]
-    return f"| Method | {_HEADS}" + "\n".join(rows) + "\n"
-
-
-def _declared(kind: type[EntityFaults]) -> list[Field[Any]]:
-    return [each for each in fields(kind) if each.metadata]
-
 
 def _checked(kind: type[EntityFaults], name: str, value: object) -> Any:
     known = {each.name: each for each in fields(kind)}
@@ -342,7 +308,10 @@ def _entities(value: object) -> dict[str, EntityFaults]:
     given = cast("dict[str, Any]", value)
     for path, document in given.items():
         _expect(0 < len(path) <= _MAX_PATH and isinstance(document, dict), path[:40], "an object of faults")
-    return {path.casefold(): EntityFaults.from_json(document) for path, document in given.items()}
+    return {
+        path.casefold(): EntityFaults(**{name: _checked(EntityFaults, name, fault) for name, fault in document.items()})
+        for path, document in given.items()
+    }
 
 
 def _expect(condition: bool, name: str, rule: str) -> None:

@@ -15,17 +15,12 @@ from typing import Any, Final, Self, TypeVar, cast
 from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
-from sbnotebook.emulator.config import Wanted, ensure
+from sbnotebook.emulator.config import Wanted, apply_config
 from sbnotebook.emulator.connection_limit import ConnectionLimit
-from sbnotebook.emulator.entities import (
-    AuthorizationRule,
-    QueueOptions,
-    Registry,
-    SubscriptionOptions,
-    Tier,
-    TopicOptions,
-    restore,
-)
+from sbnotebook.emulator.entities.options import AuthorizationRule, QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.snapshot import restore
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.network_delay import DelayedLine
 from sbnotebook.emulator.service.access import ROOT_RULE
@@ -112,13 +107,6 @@ class EmulatorServer:
         self._stopping = asyncio.Event()
         self._failure: Exception | None = None
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
     @property
     def host(self) -> str:
         """Return the address at which programs of this machine reach it, even if it listens on all addresses."""
@@ -134,10 +122,11 @@ class EmulatorServer:
 
     @property
     def connection_string(self) -> str:
-        return (
-            f"Endpoint=sb://{self.host}:{self.port};SharedAccessKeyName={self._keys[0].key_name};"
-            f"SharedAccessKey={self._keys[0].primary_key};UseDevelopmentEmulator=true;"
-        )
+        return f"{self._address(self.host, self.port)};UseDevelopmentEmulator=true;"
+
+    def _address(self, host: str, port: int) -> str:
+        key = self._keys[0]
+        return f"Endpoint=sb://{host}:{port};SharedAccessKeyName={key.key_name};SharedAccessKey={key.primary_key}"
 
     @property
     def tls_connection_string(self) -> str | None:
@@ -145,18 +134,14 @@ class EmulatorServer:
         if self._tls_listener is None:
             return None
         host = "localhost" if self.host == _LOOPBACK else self.host
-        port = self._tls_listener.sockets[0].getsockname()[1]
-        return (
-            f"Endpoint=sb://{host}:{port};SharedAccessKeyName={self._keys[0].key_name};"
-            f"SharedAccessKey={self._keys[0].primary_key}"
-        )
+        return self._address(host, self._tls_listener.sockets[0].getsockname()[1])
 
     @property
     def broker(self) -> Broker:
         """Return the namespace, which may only be used in the server's event loop."""
         return self._broker
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
             # Load the messages.
             store = None
@@ -170,7 +155,7 @@ class EmulatorServer:
                 self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
             )
             self._broker.access.rules = self._keys
-            ensure(self._registry, self._entities, self._clock.now())
+            apply_config(self._registry, self._entities, self._clock.now())
             # Listen, HTTP first: every port speaks both protocols.
             http = await self._start_http()
             stack.push_async_callback(http.cleanup)
@@ -185,8 +170,9 @@ class EmulatorServer:
                 stack.callback(self._tls_listener.close)
             self._broker.schedule_turn()
             self._exit = stack.pop_all()
+        return self
 
-    async def stop(self) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._stopping.set()
         await self._exit.aclose()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import getpass
-from typing import Final
+from typing import Any, Final
 
 from IPython.core.error import StdinNotImplementedError
 from IPython.core.magic_arguments import argument
@@ -11,15 +11,20 @@ from IPython.display import display
 
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client import Namespace
+from sbnotebook.client.coercions import duration
 from sbnotebook.client.dead_letter_looks import choose_entities
+from sbnotebook.emulator import QueueOptions
+from sbnotebook.emulator.entities.options import options_of
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count
 from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import EntityAddress
+from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import EntityCounts, Hidden
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
+_LOCK, _DELIVERIES = (options_of(QueueOptions)[name] for name in ("LockDuration", "MaxDeliveryCount"))
 _NO_ENTITIES: Final = "There are no entities in this namespace: %sb_create queue orders creates a queue."
 
 
@@ -118,12 +123,16 @@ class ConnectionMagics(PlanMagics):
             "kind", metavar="KIND", choices=("queue", "topic", "subscription"), help="queue, topic or subscription"
         ),
         argument("name", metavar="NEW", help="name, for a subscription such as events/subscriptions/audit"),
-        argument("--lock-duration", metavar="DURATION", help="duration of a lock (default 1m)"),
+        argument(
+            "--lock-duration",
+            metavar="DURATION",
+            help=f"duration of a lock, {_LOCK.values} (default {duration_text(_LOCK.default / 1000)})",
+        ),
         argument(
             "--max-delivery-count",
             metavar="N",
             type=count,
-            help="deliveries before a message is dead-lettered (default 10)",
+            help=f"deliveries before a message is dead-lettered (default {_DELIVERIES.default})",
         ),
         argument("--requires-session", action="store_true", help="require a session for each message"),
     )
@@ -143,14 +152,16 @@ class ConnectionMagics(PlanMagics):
                 "A queue and a topic have a plain name, such as orders, and a subscription that of its topic, too: "
                 "events/subscriptions/audit."
             )
-        options = {
-            "lock_duration": args.lock_duration,
+        given = {
+            "lock_duration": duration(args.lock_duration),
             "max_delivery_count": args.max_delivery_count,
             "requires_session": args.requires_session,
         }
+        options: dict[str, Any] = {name: value for name, value in given.items() if value}
+        QueueOptions(**options)  # refuses what Service Bus refuses, before it is asked
         namespace = self.current.namespace
         if args.kind == "topic":
-            if any(options.values()):
+            if options:
                 raise ConfigurationError("A topic has no locks and sessions: give these options to its subscriptions.")
             namespace.create_topic(place.name)
         elif place.subscription is not None:

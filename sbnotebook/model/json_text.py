@@ -96,15 +96,15 @@ def _fault(error: ValueError) -> str:
     return f"{str(error).rstrip('.')}."
 
 
-def write_json(value: Any, *, ascii_only: bool = False) -> str:
+def write_json(value: Any) -> str:
     """Return a value as JSON, in one line. Numbers that were read are written as they were."""
     try:
-        return _written(value, ascii_only)
+        return _written(value)
     except RecursionError:
         raise DecisionError("The JSON is nested too deep, or holds itself.") from None
 
 
-def _written(value: Any, ascii_only: bool) -> str:
+def _written(value: Any, ascii_only: bool = False) -> str:
     if isinstance(value, JsonNumber):
         return value.literal
     if isinstance(value, str):
@@ -178,11 +178,12 @@ class _Writer:
     def _object(self, start: int, before: dict[str, Any], after: Mapping[Any, Any]) -> str:
         items = list(_walk(self._text, start))
         places = {item.key: place for place, item in enumerate(items)}
+        colon = self._text[_end(self._text, items[0].start) : items[0].value]
         parts: list[tuple[int, str]] = []
         for name, value in after.items():
             place = places.get(name, -1)
             if place < 0:
-                parts.append((place, f"{_name(name, self._ascii_only)}{self._colon(items)}{self._new(value)}"))
+                parts.append((place, f"{_name(name, self._ascii_only)}{colon}{_written(value, self._ascii_only)}"))
             else:
                 item = items[place]
                 head = self._text[item.start : item.value]
@@ -194,17 +195,10 @@ class _Writer:
         parts: list[tuple[int, str]] = []
         for place, value in zip(_places(before, after), after, strict=True):
             if place < 0:
-                parts.append((place, self._new(value)))
+                parts.append((place, _written(value, self._ascii_only)))
             else:
                 parts.append((place, self.value(items[place].value, before[place], value)))
         return self._joined(start, items, parts)
-
-    def _new(self, value: Any) -> str:
-        return _written(value, self._ascii_only)
-
-    def _colon(self, items: Sequence[_Item]) -> str:
-        first = items[0]
-        return self._text[_DECODER.raw_decode(self._text, first.start)[1] : first.value]
 
     def _joined(self, start: int, items: Sequence[_Item], parts: Sequence[tuple[int, str]]) -> str:
         """Join members or elements with the separators of the document."""
@@ -237,7 +231,7 @@ def _same(before: Any, after: Any) -> bool:
         return len(elements) == len(others) and all(map(_same, elements, others))
     if isinstance(before, (dict, list)) or isinstance(after, (dict, Mapping, list, tuple)):
         return False
-    return _written(before, False) == _written(after, False)
+    return _written(before) == _written(after)
 
 
 def _places(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
@@ -253,12 +247,12 @@ def _places(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
 def _matched(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
     known: defaultdict[str, list[int]] = defaultdict(list)
     for place in reversed(range(len(before))):
-        known[_written(before[place], False)].append(place)
+        known[_written(before[place])].append(place)
     # Find the elements that stayed in their order, and pair those that changed between them.
     found: list[int] = []
     last = -1
     for value in after:
-        held = known.get(_written(value, False), [])
+        held = known.get(_written(value), [])
         while held and held[-1] <= last:
             held.pop()
         place = held.pop() if held else -1

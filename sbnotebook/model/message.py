@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -165,9 +165,6 @@ class Message:
             raise DecisionError(form.fault or "The body is packed, and too large to be read as JSON.")
         return read_json(text)
 
-    def _whole_text(self) -> str | None:
-        return read_form(self.body, self.marks, is_for_edit=True)[0]
-
     @property
     def marks(self) -> Marks:
         """Return what the message says of its body."""
@@ -222,7 +219,7 @@ class Message:
         return replace(self, **changes)
 
     def _rewritten(self, value: Any) -> str:
-        text = self._whole_text()
+        text, _ = read_form(self.body, self.marks, is_for_edit=True)
         try:
             read_json(text)
         except DecisionError:
@@ -235,7 +232,7 @@ class Message:
         # A read-only mapping cannot be pickled, a dict can; Spark and subprocesses need it.
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         fields |= {"application_properties": dict(self.application_properties), "extras": dict(self.extras)}
-        return (_rebuild, (type(self), fields))
+        return (partial(type(self), **fields), ())
 
     def __repr__(self) -> str:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _REPR_LATER}
@@ -279,10 +276,6 @@ def _as_bytes(body: Any, marks: Marks) -> bytes:
         raise ConfigurationError(f"The charset {marks.charset or 'utf-8'} of the body has no {bad!r}.") from None
     except DecisionError as error:
         raise ConfigurationError(str(error)) from None
-
-
-def _rebuild(cls: type[Message], fields: dict[str, Any]) -> Message:
-    return cls(**fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

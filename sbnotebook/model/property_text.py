@@ -204,14 +204,9 @@ def _of_json(value: Any, kind: str) -> Any:
         return {
             _CLASSES[of](key): _of_json(each, own) for (key, each), (of, own) in zip(value.items(), named, strict=True)
         }
-    if value is None or isinstance(value, bool):
-        return _parse(json.dumps(value), kind) if value is not None else _null(kind)
+    if value is None and kind != "null":
+        raise ValueError(kind)
     return _parse(value if isinstance(value, str) else json.dumps(value), kind)
-
-
-def _null(kind: str) -> None:
-    if kind != "null":
-        raise ValueError("null")
 
 
 def _parts(kind: str) -> tuple[str, list[str]]:
@@ -303,10 +298,6 @@ def _parse_decimal(text: str, kind: type[bytes], *, is_of_net: bool = False) -> 
     return kind(decimal_bytes(Decimal(text), size, is_of_net=is_of_net))
 
 
-def _parse_null(text: str) -> AmqpValue:  # noqa: ARG001 (any text)
-    return None
-
-
 def _parse_timestamp(text: str) -> AmqpValue:
     # Digits first: fromisoformat takes 253411010120000 for the year 2534.
     try:
@@ -316,7 +307,7 @@ def _parse_timestamp(text: str) -> AmqpValue:
 
 
 _PARSERS: Final[dict[str, Callable[[str], AmqpValue]]] = {
-    "null": _parse_null,
+    "null": lambda _text: None,
     "binary": lambda text: base64.b64decode(text, validate=True),
     "boolean": lambda text: {"true": True, "false": False}[text],
     "timestamp": _parse_timestamp,

@@ -148,17 +148,11 @@ def values_of(column: Column, messages: Sequence[Message], unpacking: Allowance)
 
 def message_from_row(row: Mapping[str, Any]) -> Message:
     """Build the message that a sender would write, from a row with some or all of the columns."""
-    fields: dict[str, Any] = {name: _text_in(row, name) for name in _SENT_TEXTS}
-    fields["time_to_live"] = _life(row)
-    fields["scheduled_enqueue_time"] = _time(row, "scheduled_enqueue_time")
-    fields["body"], fields["body_type"] = _body(row)
-    fields["application_properties"] = _properties_from(row)
-    fields["extras"] = _extras_from(row)
-    return Message(**fields)
+    return messages_from_columns({name: [value] for name, value in row.items()}, 1)[0]
 
 
 def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[Message]:
-    """Build a message from each row as :func:`message_from_row` does, several times as fast."""
+    """Build the message that a sender would write from each row."""
     return [Message(**dict(zip(_SENT_FIELDS, values, strict=True))) for values in _sent(columns, count)]
 
 
@@ -215,8 +209,8 @@ def _texts(name: str, values: Sequence[Any]) -> Iterator[str | None]:
 
 def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[bytes], Iterable[BodyType]]:
     given = {name: columns[name] for name in (*_BODY_COLUMNS, _PROPERTY_COLUMNS[0]) if name in columns}
-    bodies, types = given.get("body", ()), set(given.get("body_type", ()))
-    if bodies and types <= {None, BodyType.DATA.value} and set(map(type, bodies)) == {bytes}:
+    bodies, types = given.get("body", ()), given.get("body_type", ())
+    if bodies and set(map(type, bodies)) == {bytes} and all(kind in (None, BodyType.DATA.value) for kind in types):
         return bodies, repeat(BodyType.DATA)
     found = [_body({name: values[row] for name, values in given.items()}) for row in range(count)]
     return [body for body, _ in found], [kind for _, kind in found]

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 import sbnotebook as sb
 from sbnotebook.amqp import Symbol, ULong
 from sbnotebook.client import Namespace, copy_file, read_copy
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import SubscriptionOptions
-from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.emulator import RunningEmulator, SubscriptionOptions
+from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
 from sbnotebook.testing.comparison import differences
@@ -49,7 +48,7 @@ def test_saved_copy_is_read_without_its_namespace(
 ) -> None:
     shared_emulator.create_topic("archived")
     options = SubscriptionOptions(requires_session=True, max_delivery_count=3)
-    rules = [Rule("only", SqlFilter("size > @n", {"@n": ULong(3)}))]
+    rules = [Rule("only", sql_filter("size > @n", {"@n": ULong(3)}))]
     shared_emulator.create_subscription("archived", "some", options, rules=rules)
     sent = [
         Message.of_value({"a": ULong(n)}, session_id="ab"[n % 2], application_properties={"size": ULong(n)})

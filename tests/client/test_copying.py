@@ -14,9 +14,9 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 
 from sbnotebook.amqp import Symbol, ULong
 from sbnotebook.client import Messages, Namespace, NamespaceCopy, connect, copying
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import BrokeredMessage, SubscriptionOptions
-from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.emulator import RunningEmulator, SubscriptionOptions
+from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
 from sbnotebook.testing.comparison import differences
@@ -74,7 +74,7 @@ def test_copy_has_options_rules_and_sessions(namespace: Namespace, shared_emulat
         "copied-events",
         "audit",
         SubscriptionOptions(requires_session=True, max_delivery_count=3),
-        rules=[Rule("only", SqlFilter("sys.Label <> 'odd'"))],
+        rules=[Rule("only", sql_filter("sys.Label <> 'odd'"))],
     )
     sent = [Message(body=b"%d" % n, session_id="ab"[n % 2], subject="even") for n in range(4)]
     namespace.entity("copied-events").send(sent).raise_for_failures()

@@ -10,8 +10,7 @@ from sbnotebook.client.dead_letter_looks import (
     _look,  # pyright: ignore[reportPrivateUsage]
     look_at_dead_letters,
 )
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from tests.filled_queues import filled_queue, sequence_numbers

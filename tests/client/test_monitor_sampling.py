@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.client import Namespace, connect
 from sbnotebook.client.monitor_sampling import Sample, Sampler, newest_number
-from sbnotebook.emulator import running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, running
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 

@@ -9,31 +9,30 @@ import pytest
 
 from sbnotebook.amqp import Long
 from sbnotebook.client import Namespace
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.options import EntityStatus
-from sbnotebook.emulator.entities.rules import (
-    CorrelationFilter,
-    FalseFilter,
+from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim, EntityStatus
+from sbnotebook.emulator.entities.rules.rule import (
+    FALSE_FILTER,
+    TRUE_FILTER,
     Filter,
     Rule,
     SqlAction,
-    SqlFilter,
-    TrueFilter,
+    correlation_filter,
+    sql_filter,
 )
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
 from tests.namespaces import opened
 
 RULES: dict[str, list[tuple[Filter, SqlAction | None]]] = {
-    "all": [(TrueFilter(), None)],
-    "none": [(FalseFilter(), None)],
+    "all": [(TRUE_FILTER, None)],
+    "none": [(FALSE_FILTER, None)],
     "no-rules": [],
-    "sql": [(SqlFilter("size > @least AND sys.Label LIKE 'o%'", {"@least": Long(5)}), None)],
-    "twice": [(SqlFilter("size > 5"), SqlAction("SET size = 1")), (TrueFilter(), SqlAction("SET seen = 'yes'"))],
-    "correlated": [(CorrelationFilter(subject="order", properties={"region": "eu"}), None)],
-    "to": [(CorrelationFilter(to="billing", session_id="s1"), None)],
-    "missing": [(SqlFilter("colour <> 'red'"), None), (SqlFilter("NOT EXISTS(size)"), None)],
+    "sql": [(sql_filter("size > @least AND sys.Label LIKE 'o%'", {"@least": Long(5)}), None)],
+    "twice": [(sql_filter("size > 5"), SqlAction("SET size = 1")), (TRUE_FILTER, SqlAction("SET seen = 'yes'"))],
+    "correlated": [(correlation_filter(subject="order", properties={"region": "eu"}), None)],
+    "to": [(correlation_filter(to="billing", session_id="s1"), None)],
+    "missing": [(sql_filter("colour <> 'red'"), None), (sql_filter("NOT EXISTS(size)"), None)],
 }
 MESSAGES = [
     Message(subject="order", application_properties={"size": Long(9), "region": "eu"}),
@@ -69,7 +68,7 @@ def test_who_takes_a_message_is_as_it_then_comes(namespace: Namespace, shared_em
 def test_a_message_that_no_subscription_takes_has_a_loud_warning(
     namespace: Namespace, shared_emulator: RunningEmulator
 ) -> None:
-    topic(shared_emulator, "narrow-route", {"big": [(SqlFilter("size > 5"), None)]})
+    topic(shared_emulator, "narrow-route", {"big": [(sql_filter("size > 5"), None)]})
     place = namespace.entity("narrow-route")
     found = place.receivers_of({"body_text": "x"})
     assert found.is_lost
@@ -98,9 +97,9 @@ def test_a_message_that_no_subscription_takes_has_a_loud_warning(
 def test_forwarding_and_disabled_subscriptions_are_followed(
     namespace: Namespace, shared_emulator: RunningEmulator
 ) -> None:
-    topic(shared_emulator, "second-route", {"seen": [(SqlFilter("seen = 'yes'"), None)]})
+    topic(shared_emulator, "second-route", {"seen": [(sql_filter("seen = 'yes'"), None)]})
     shared_emulator.create_topic("first-route", TopicOptions())
-    every = [Rule("every", TrueFilter(), SqlAction("SET seen = 'yes'"))]
+    every = [Rule("every", TRUE_FILTER, SqlAction("SET seen = 'yes'"))]
     options: Any = SubscriptionOptions(forward_to="second-route")
     shared_emulator.create_subscription("first-route", "on", options, rules=every)
     found = namespace.entity("first-route").receivers_of("x")
@@ -119,7 +118,7 @@ def test_forwarding_and_disabled_subscriptions_are_followed(
 
     shared_emulator.create_topic("disabled-route", TopicOptions())
     asleep = SubscriptionOptions(status=EntityStatus.DISABLED, requires_session=True)
-    shared_emulator.create_subscription("disabled-route", "asleep", asleep, rules=[Rule("all", TrueFilter())])
+    shared_emulator.create_subscription("disabled-route", "asleep", asleep, rules=[Rule("all", TRUE_FILTER)])
     (taken,) = namespace.entity("disabled-route").receivers_of("x").taken
     for text in (str(taken), namespace.entity("disabled-route").plan_send("x").preview().sentence):
         assert "disabled" in text
@@ -132,7 +131,7 @@ def test_what_service_bus_keeps_as_a_dead_letter_is_not_lost(
     for number in range(5, 0, -1):
         forward_to = f"hop-{number + 1}" if number < 5 else "hop-topic"
         if number == 5:
-            topic(shared_emulator, "hop-topic", {"all": [(TrueFilter(), None)]})
+            topic(shared_emulator, "hop-topic", {"all": [(TRUE_FILTER, None)]})
         shared_emulator.create_queue(f"hop-{number}", QueueOptions(forward_to=forward_to))
     far, near = (namespace.entity(name).receivers_of("x") for name in ("hop-1", "hop-2"))
     assert [str(each.address) for each in near.taken] == ["hop-topic/subscriptions/all"]
@@ -145,7 +144,7 @@ def test_what_service_bus_keeps_as_a_dead_letter_is_not_lost(
     assert len(namespace.entity("hop-topic/subscriptions/all").peek()) == 1
 
     shared_emulator.create_topic("failing-route", TopicOptions())
-    fails = [Rule("fails", SqlFilter("size / 0 > 1"), None)]
+    fails = [Rule("fails", sql_filter("size / 0 > 1"), None)]
     for name, kept in (("kept", True), ("dropped", False)):
         options = SubscriptionOptions(dead_letter_on_filter_errors=kept)
         shared_emulator.create_subscription("failing-route", name, options, rules=fails)
@@ -158,7 +157,7 @@ def test_what_service_bus_keeps_as_a_dead_letter_is_not_lost(
 
 
 def test_what_only_service_bus_knows_is_unknown(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
-    rules = {"new": [(SqlFilter("sys.EnqueuedTimeUtc > '2026-01-01'"), None)], "all": [(TrueFilter(), None)]}
+    rules = {"new": [(sql_filter("sys.EnqueuedTimeUtc > '2026-01-01'"), None)], "all": [(TRUE_FILTER, None)]}
     topic(shared_emulator, "timed-route", rules)  # pyright: ignore[reportArgumentType]
     found = namespace.entity("timed-route").receivers_of("x")
     assert [each.address.subscription for each in found.taken] == ["all"]

@@ -14,9 +14,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.rehearsal import Rehearsal
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
-from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions
+from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Message, ReceivedMessage
 from sbnotebook.settlement import RejectMessage, clone_id_of
@@ -72,7 +71,7 @@ def test_rehearse_tells_what_happens_to_each_message(namespace: Namespace, share
 
 def test_rehearse_without_a_consumer_shows_what_arrives(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
     letters = dead_letter_queue(namespace, "tray", orders("even", "odd"))
-    only = [Rule("only", SqlFilter("sys.Label <> 'odd'"))]
+    only = [Rule("only", sql_filter("sys.Label <> 'odd'"))]
     shared_emulator.create_topic("narrow")
     shared_emulator.create_subscription("narrow", "some", rules=only)
     shared_emulator.create_subscription("narrow", "on", SubscriptionOptions(forward_to="tray"), rules=only)

@@ -21,7 +21,7 @@ import certifi
 import trustme
 
 from sbnotebook.emulator import RunningEmulator, Tier, running
-from sbnotebook.emulator.entities import AuthorizationRule
+from sbnotebook.emulator.entities.options import AuthorizationRule
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.server import EmulatorServer

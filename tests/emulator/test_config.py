@@ -11,15 +11,22 @@ import pytest
 
 from sbnotebook.amqp import ULong
 from sbnotebook.emulator.config import Wanted, apply_config, config_of, config_to_json, read_config
-from sbnotebook.emulator.entities import (
+from sbnotebook.emulator.entities.options import (
     AuthorizationRule,
     Claim,
     QueueOptions,
-    Registry,
     SubscriptionOptions,
     TopicOptions,
 )
-from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.rules.rule import (
+    FALSE_FILTER,
+    TRUE_FILTER,
+    Rule,
+    SqlAction,
+    correlation_filter,
+    sql_filter,
+)
 from sbnotebook.errors import ConfigurationError
 
 # Says all that the schema of Microsoft's emulator knows.
@@ -112,7 +119,7 @@ DOCUMENT: dict[str, Any] = {
 RULES = (
     Rule(
         "system",
-        CorrelationFilter(
+        correlation_filter(
             content_type="text/plain",
             correlation_id="c",
             subject="l",
@@ -123,8 +130,8 @@ RULES = (
             to="t",
         ),
     ),
-    Rule("own", CorrelationFilter(properties={"color": "red", "size": 3})),
-    Rule("sql", SqlFilter("sys.MessageId = '1' AND color = 'red'"), SqlAction("SET sys.To = 'Entity'")),
+    Rule("own", correlation_filter(properties={"color": "red", "size": 3})),
+    Rule("sql", sql_filter("sys.MessageId = '1' AND color = 'red'"), SqlAction("SET sys.To = 'Entity'")),
 )
 
 
@@ -358,7 +365,7 @@ def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path)
     registry.create_queue("PLAIN", QueueOptions(max_delivery_count=3))
     registry.create_queue("other")
     topic = registry.create_topic("team/events")
-    before = registry.create_subscription(topic, "audit", rules=[Rule("old", TrueFilter()), Rule("SQL", TrueFilter())])
+    before = registry.create_subscription(topic, "audit", rules=[Rule("old", TRUE_FILTER), Rule("SQL", TRUE_FILTER)])
     apply_config(registry, config, 5)
     assert [queue.path for queue in registry.queues] == ["bills", "more", "other", "PLAIN"]
     plain, bills = registry.find_queue("plain"), registry.find_queue("bills")
@@ -371,7 +378,7 @@ def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path)
     assert before.rules == sorted(RULES, key=lambda rule: rule.name)
     everything = registry.find_subscription("team/events", "all")
     assert everything is not None
-    assert [rule.filter for rule in everything.rules] == [TrueFilter()]
+    assert [rule.filter for rule in everything.rules] == [TRUE_FILTER]
 
 
 def queue(name: str, **options: Any) -> Wanted:
@@ -418,10 +425,10 @@ def test_a_topic_cannot_have_the_name_of_a_queue() -> None:
 
 
 TYPED = (
-    Rule("big", SqlFilter("size > @least", {"@least": ULong(5)}), SqlAction("SET kind = 'big'")),
-    Rule("no", FalseFilter()),
-    Rule("one", CorrelationFilter(subject="a", properties={"n": 1, "huge": float("inf"), "yes": True})),
-    Rule("yes", TrueFilter()),
+    Rule("big", sql_filter("size > @least", {"@least": ULong(5)}), SqlAction("SET kind = 'big'")),
+    Rule("no", FALSE_FILTER),
+    Rule("one", correlation_filter(subject="a", properties={"n": 1, "huge": float("inf"), "yes": True})),
+    Rule("yes", TRUE_FILTER),
 )
 
 
@@ -441,7 +448,7 @@ def test_entities_are_the_same_after_their_configuration_was_read() -> None:
     assert rules is not None
     assert (tuple(rules.rules), rules.options) == (TYPED, SubscriptionOptions())
     assert none is not None
-    assert [rule.filter for rule in none.rules] == [FalseFilter()]
+    assert [rule.filter for rule in none.rules] == [FALSE_FILTER]
     chained = after.find_queue("chained")
     assert chained is not None
     assert chained.options == QueueOptions(forward_to="plain")

@@ -54,7 +54,8 @@ def unused_port() -> int:
 async def test_a_used_port_is_reported_and_nothing_stays_open(tmp_path: Path) -> None:
     async with EmulatorServer() as first:
         with pytest.raises(EmulatorStartError, match=f"port {first.port}"):
-            await EmulatorServer(port=first.port, data_dir=tmp_path).start()
+            async with EmulatorServer(port=first.port, data_dir=tmp_path):
+                pass
     async with EmulatorServer(data_dir=tmp_path):  # the failed one has let go of the directory
         pass
 
@@ -63,7 +64,8 @@ async def test_a_used_port_is_reported_and_nothing_stays_open(tmp_path: Path) ->
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 65536), ("127.0.0.1", -1), ("a" * 64, 0), ("no host", 0)])
 async def test_an_unknown_host_address_is_reported(host: str, port: int) -> None:
     with pytest.raises(EmulatorStartError, match=f"cannot listen on {host}, port {port}"):
-        await EmulatorServer(host=host, port=port).start()
+        async with EmulatorServer(host=host, port=port):
+            pass
 
 
 @pytest.mark.anyio
@@ -142,7 +144,8 @@ async def test_a_name_keeps_the_options_and_options_replace_them(tmp_path: Path)
 @pytest.mark.anyio
 async def test_a_start_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="a b"):
-        await EmulatorServer(data_dir=tmp_path, queues=["a b"]).start()
+        async with EmulatorServer(data_dir=tmp_path, queues=["a b"]):
+            pass
     async with EmulatorServer(data_dir=tmp_path) as server:
         assert server.broker.registry.queues == []
 

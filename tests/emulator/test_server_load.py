@@ -11,8 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.amqp import encode
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.amqp import Accepted
-from sbnotebook.emulator.amqp.performatives import SENDER, Disposition, Transfer
+from sbnotebook.emulator.amqp.performatives import SENDER, Accepted, Disposition, Transfer
 from tests.emulator.service.conftest import RawClient
 
 MESSAGE = b"\x00\x53\x75" + encode(b"x" * 100)

@@ -154,9 +154,9 @@ def everything_of_one() -> list[Step]:
 
 def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) -> None:
     kept(tmp_path, [*everything_of_one(), saved(2, "other"), *added(1, box=8)], [deleted(1)])
-    assert loaded(tmp_path) == (
-        [(2, "queue", "other", DESCRIPTION, 7, 8, 1)], {8: ([(0, 1, 6, 1, None)], 0, [])}, [], []
-    )  # fmt: skip
+    entities, boxes, _, _ = loaded(tmp_path)
+    assert entities == [(2, "queue", "other", DESCRIPTION, 7, 8, 1)]
+    assert boxes[8] == ([(0, 1, 6, 1, None)], 0, [])
     kept(tmp_path, *([session("a", b"", number, box=8)] for number in range(12)))
     assert [rows(tmp_path, table) for table in ("message", "payload", "seen", "session")] == [1, 1, 0, 1]
 

@@ -12,9 +12,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.amqp.sections import PROPERTIES, section_value, split
-from sbnotebook.emulator.amqp import Accepted, TransactionalState
 from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.amqp.performatives import Transfer
+from sbnotebook.emulator.amqp.performatives import Accepted, TransactionalState, Transfer
 from tests.chances import chance, rounds
 from tests.emulator.service.conftest import RawClient
 from tests.emulator.service.transaction_client import Delivery, TransactionClient, body

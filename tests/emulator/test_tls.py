@@ -106,4 +106,5 @@ def test_a_certificate_stays_until_it_lacks_a_name(tmp_path: Path) -> None:
 async def test_a_damaged_certificate_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "certificate.pem").write_text("damaged")
     with pytest.raises(EmulatorStartError, match=f"cannot use the certificate in {tmp_path}: .* Remove it"):
-        await EmulatorServer(tls_port=0, tls_dir=tmp_path).start()
+        async with EmulatorServer(tls_port=0, tls_dir=tmp_path):
+            pass

@@ -18,10 +18,10 @@ import typer
 
 from sbnotebook.cli import app
 from sbnotebook.emulator import RunningEmulator, faults
-from sbnotebook.emulator.entities.options import option_table
 from sbnotebook.magics.current import SbMagics
 from sbnotebook.probe.run import PROBES
 from sbnotebook.testing import plugin
+from scripts.emulator_tables import act_table, fault_table, option_table
 from scripts.python_reference import PYTHON, python_page, targets
 from scripts.reference_pages import MAGICS, WORDS, magic_page, spark_options
 from tests.browser.conftest import chromium
@@ -212,8 +212,8 @@ def test_the_options_of_spark_are_documented() -> None:
 
 def test_every_fault_is_documented() -> None:
     text = page("how-to/emulator-faults.md")
-    assert faults.fault_table() in text
-    assert faults.act_table() in text
+    assert fault_table() in text
+    assert act_table() in text
     assert all(hasattr(RunningEmulator, name) for name in faults.ACTS)
 
 

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim
-from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim, QueueOptions
 from sbnotebook.settlement import Connection
 from tests.azure import HOST, take_place
 from tests.magics.conftest import Kernel, Shell
@@ -146,4 +145,6 @@ def test_entities_are_created(shell: Shell) -> None:
     assert all(name in shown for name in ("new-queue", "new-topic ", "new-topic/subscriptions/audit"))
     for wrong in ("subscription new-topic", "queue new-topic/subscriptions/b", "topic new/$dlq"):
         assert shell.error(f"%sb_create {wrong}").startswith("A queue and a topic have a plain name")
+    assert "must be from 1 to" in shell.error("%sb_create queue other --max-delivery-count 9999999999")
+    assert "maximum of '5' minutes" in shell.error("%sb_create queue other --lock-duration 6m")
     assert "give these options to its subscriptions" in shell.error("%sb_create topic other --requires-session")

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import ManualClock, Tier, running
-from sbnotebook.emulator.entities import Condition, RefusedError
 from sbnotebook.emulator.entities.box import Box
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.probe import locking
 from sbnotebook.probe import run as run_module

@@ -15,13 +15,13 @@ from aiohttp import ClientSession
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.entities import box, partitions, transaction
-from sbnotebook.emulator.entities.admission import Admission
+from sbnotebook.emulator.entities.admission import Destination
 from sbnotebook.emulator.entities.box import Box, Settlement
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place
-from sbnotebook.emulator.service import message_operations, middleware, transactions
+from sbnotebook.emulator.service import attaching, message_operations, middleware
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.probe import site as site_module
 from sbnotebook.probe.site import Site
@@ -98,7 +98,7 @@ def _pages_of(count: int) -> Callable[[Service], None]:
 
 def _renumbered_letters(change: int) -> Callable[[Service], None]:
     def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
-        if self.dead_letter is None:  # a sub-queue
+        if self.is_sub_queue:
             message.sequence_number += change
         method(self, message, *args)
 
@@ -282,7 +282,7 @@ def _hundred_at_once(service: Service) -> None:
 
 def _no_deferred_letters(service: Service) -> None:
     def receive_deferred(method: Any, self: Box, *args: Any, **options: Any) -> Any:
-        return method(self, *args, **options) if self.dead_letter is not None else None
+        return method(self, *args, **options) if not self.is_sub_queue else None
 
     service.wrap(Box, "receive_deferred", receive_deferred)
 
@@ -306,16 +306,15 @@ def _deletes_all(service: Service) -> None:
 def _good_half(service: Service) -> None:
     """Of a batch that is refused, the first message is taken."""
 
-    def check(method: Any, self: Admission, messages: Sequence[Any]) -> None:
+    def check(method: Any, self: Destination, messages: Sequence[Any]) -> None:
         try:
             method(self, messages)
         except RefusedError:
-            destination: Any = self._destination  # pyright: ignore[reportPrivateUsage]
-            if isinstance(destination, Queue):
-                destination.send(messages[0], round(time.time() * 1000))
+            if isinstance(self, Queue):
+                self.send(messages[0], round(time.time() * 1000))
             raise
 
-    service.wrap(Admission, "check", check)
+    service.wrap(Destination, "check", check)
 
 
 def _bodies(*, without: bool) -> Callable[[Service], None]:
@@ -331,7 +330,7 @@ def _letters_apart(service: Service) -> None:
     """A dead-letter queue is another entity than its queue."""
 
     def root_of(method: Any, entity: Any) -> Any:
-        return entity if getattr(entity, "dead_letter", entity) is None else method(entity)
+        return entity if entity.is_sub_queue else method(entity)
 
     service.wrap(transaction, "root_of", root_of)
 
@@ -403,7 +402,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "deferred-dead-letter-of-session": _no_deferred_letters,
     "deferred-only-session": _any_session,
     "batch-refused-whole": lambda service: service.queues_have(requires_session=False),
-    "batch-of-one-partition-key": _without(Admission, "check_batch"),
+    "batch-of-one-partition-key": _without(Destination, "check_batch"),
     "partitioned-size": lambda service: service.queues_have(enable_partitioning=False),
     "frame-size": _frames_of(1 << 18),
     "websocket": lambda service: service.patch.setattr(ClientSession, "ws_connect", _refuse),
@@ -412,7 +411,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "administration-statuses": _without(middleware, "_status", 400),
     "transaction-committed": _letters_apart,
     "transaction-rolled-back": _sent_at_once,
-    "transaction-to-another": _without(transactions.ViaEntities, "attach"),
+    "transaction-to-another": _without(attaching, "via_entity"),
     "peek-in-transaction": _settled_at_once,
     "held-on-one-link": _fault(max_unsettled=100),
 }

@@ -16,8 +16,7 @@ from contextlib import suppress
 from itertools import repeat
 
 from sbnotebook.amqp import AmqpValue, encode
-from sbnotebook.emulator.amqp import Source, Target
-from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin
+from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Source, Target
 from tests.emulator.corpus.generate import BEGUN, attach, corpus, flow, frame, request, signed, transfer
 from tests.emulator.service.conftest import token, token_request
 

@@ -13,8 +13,7 @@ import pytest
 
 from sbnotebook.amqp import encode
 from sbnotebook.emulator import connection_limit
-from sbnotebook.emulator.amqp import Accepted, Error
-from sbnotebook.emulator.amqp.performatives import SENDER, Close
+from sbnotebook.emulator.amqp.performatives import SENDER, Accepted, Close, Error
 from sbnotebook.emulator.proof import PROOF, prove_lease
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH

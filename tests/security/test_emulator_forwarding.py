@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from sbnotebook.emulator import QueueOptions, RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from tests.emulator.service.conftest import token
 from tests.emulator.service.management_client import described
 

@@ -10,8 +10,16 @@ from typing import Any
 import pytest
 
 from sbnotebook.amqp import AmqpValue, encode
-from sbnotebook.emulator.amqp import Accepted, Source, Target
-from sbnotebook.emulator.amqp.performatives import SENDER, Attach, Begin, Disposition, Transfer
+from sbnotebook.emulator.amqp.performatives import (
+    SENDER,
+    Accepted,
+    Attach,
+    Begin,
+    Disposition,
+    Source,
+    Target,
+    Transfer,
+)
 from tests.emulator.corpus.generate import BEGUN, OPEN, frame
 from tests.emulator.service.conftest import RawClient, token_request
 from tests.security.attacked import AttackedEmulator, attacked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import AuthorizationRule, Claim
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from sbnotebook.settlement import Connection
 
 CLERK: Final = AuthorizationRule("clerk", "Y2xlcms=", "Y2xlcms=", frozenset({Claim.SEND, Claim.LISTEN}))

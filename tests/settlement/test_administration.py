@@ -10,8 +10,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions, TopicOptions, running
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import DeadLetter, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection

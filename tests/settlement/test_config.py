@@ -12,9 +12,15 @@ from typing import Any
 from sbnotebook.amqp import Long
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions, TopicOptions, running
+from sbnotebook.emulator.entities.rules.rule import (
+    FALSE_FILTER,
+    TRUE_FILTER,
+    Rule,
+    SqlAction,
+    correlation_filter,
+    sql_filter,
+)
 from sbnotebook.settlement import Connection, Journal
 
 
@@ -24,12 +30,12 @@ def fill(emulator: RunningEmulator) -> None:
     emulator.create_queue("once", QueueOptions(requires_duplicate_detection=True, lock_duration=30_000))
     emulator.create_topic("events", TopicOptions(default_time_to_live=86_400_000 * 2))
     rules = {
-        "all": [Rule("$Default", TrueFilter())],
-        "none": [Rule("never", FalseFilter())],
+        "all": [Rule("$Default", TRUE_FILTER)],
+        "none": [Rule("never", FALSE_FILTER)],
         "no-rules": [],
-        "sql": [Rule("r", SqlFilter("size > @n AND x <> '@n' AND y = @t", {"@n": Long(5), "@t": "it's"}))],
-        "changed": [Rule("r", TrueFilter(), SqlAction("SET seen = @v", {"@v": "yes"}))],
-        "correlated": [Rule("r", CorrelationFilter(subject="order", properties={"region": "eu", "n": Long(3)}))],
+        "sql": [Rule("r", sql_filter("size > @n AND x <> '@n' AND y = @t", {"@n": Long(5), "@t": "it's"}))],
+        "changed": [Rule("r", TRUE_FILTER, SqlAction("SET seen = @v", {"@v": "yes"}))],
+        "correlated": [Rule("r", correlation_filter(subject="order", properties={"region": "eu", "n": Long(3)}))],
     }
     for name, each in rules.items():
         emulator.create_subscription("events", name, SubscriptionOptions(forward_to=""), rules=each)

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.amqp import ULong, encode, type_name
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Defer, Message, MessageState
 from sbnotebook.model.partition import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncNamespace

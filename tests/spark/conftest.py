@@ -12,8 +12,8 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
-from sbnotebook.emulator import ManualClock, RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, QueueOptions
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from sbnotebook.settlement import Connection
 from sbnotebook.spark import batch_locking, held_batches, micro_batches, session, session_batches
 from sbnotebook.spark.task_context import close_warm

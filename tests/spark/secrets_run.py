@@ -17,7 +17,7 @@ from pyspark.sql import functions as f
 from sbnotebook import connect
 from sbnotebook.client import Namespace
 from sbnotebook.emulator import running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from tests.spark.planted_secrets import whole_text
 
 MODES: Final = ("simple", "extended", "codegen", "cost", "formatted")

@@ -15,8 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 from pyspark.sql.types import LongType, StringType, StructType
 
 from sbnotebook.client import Namespace
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import SubscriptionOptions
+from sbnotebook.emulator import RunningEmulator, SubscriptionOptions
 from sbnotebook.model import Message
 from sbnotebook.spark.browse_stream import BrowseStream
 from sbnotebook.spark.options import StreamOptions

@@ -8,8 +8,7 @@ from typing import Final
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.spark.browse_stream import BrowseStream
 from sbnotebook.spark.options import StreamOptions
 from sbnotebook.spark.schema import message_schema

@@ -17,8 +17,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
-from sbnotebook.emulator import ManualClock, RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.settlement import LockedBatch

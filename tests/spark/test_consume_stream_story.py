@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.emulator import ManualClock, RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Message
 from tests.chances import chance, rounds

@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 from sbnotebook.amqp import Timestamp, ULong
 from sbnotebook.analysis.frames import arrow_schema, messages_of_table, to_arrow
 from sbnotebook.client import Namespace
-from sbnotebook.emulator import RunningEmulator, stop
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, stop
 from sbnotebook.model import Message
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.peek_reader import PeekReader, RangesOfTask

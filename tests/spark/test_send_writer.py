@@ -17,8 +17,7 @@ from pyspark.sql import functions as f
 from sbnotebook.amqp import Described, Int, Symbol, Timestamp, ULong, type_name
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import Target
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
 from sbnotebook.testing.comparison import differences

@@ -19,8 +19,7 @@ from pyspark.sql.types import StructType
 from sbnotebook.analysis import frames
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import ServiceCredential
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.settlement import Connection
 from sbnotebook.spark.browse_stream import BrowseStream

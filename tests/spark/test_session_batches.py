@@ -8,8 +8,7 @@ from collections import defaultdict
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.emulator import ManualClock, RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.spark import session_batches

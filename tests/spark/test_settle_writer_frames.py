@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from sbnotebook.client import Namespace, connect
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError
 from sbnotebook.model import Message, MessageState
 from tests.filled_queues import partly_deferred_queue

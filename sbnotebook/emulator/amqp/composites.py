@@ -1,18 +1,8 @@
-"""Composite types: a class is its own wire table.
+"""Composite types: a dataclass whose annotations name the wire type of each field, in the order of the specification.
 
 A composite type of AMQP is a list of fields behind a descriptor: a number, or a name such as
-``amqp:transactional-state:list``, which Proton writes in some places. Here it is a frozen dataclass whose annotations
-name the wire type of each field, in the order of the specification::
-
-    @composite(0x1D)
-    @dataclass(frozen=True, slots=True)
-    class Error:
-        condition: Annotated[str, Symbol]
-        description: Annotated[str | None, str] = None
-        info: Annotated[dict[str, AmqpValue], Fields] = field(default_factory=dict)
-
-A field without a default is mandatory. A default stands for null and for what the peer left out.
-One pair of functions encodes and decodes all of them.
+``amqp:transactional-state:list``, which Proton writes in some places. A field without a default is mandatory. A default
+stands for null and for what the peer left out.
 
 Source: AMQP 1.0 part 1, types, sections 1.2 and 1.4. Microsoft's AMQP library for .NET takes numbers and names
 (Azure/azure-amqp, AmqpCodec.cs).
@@ -65,10 +55,12 @@ _WITHOUT_FIELDS: Final[dict[bytes, Any]] = {}  # Composites that are always the 
 _SHAPES: Final[dict[bytes | int | str, _Shape]] = {}  # By the usual first three bytes, by number, and by name
 
 
-def composite(code: int) -> Callable[[type[_T]], type[_T]]:
-    """Return a class decorator: its dataclass is the composite type with the descriptor ``code``."""
+@typing.dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+def composite(code: int, *, frozen: bool = True, kw_only: bool = False) -> Callable[[type[_T]], type[_T]]:
+    """Return a class decorator that makes a dataclass, the composite type with the descriptor ``code``."""
 
-    def register(cls: type[_T]) -> type[_T]:
+    def register(declaration: type[_T]) -> type[_T]:
+        cls = dataclasses.dataclass(frozen=frozen, slots=True, kw_only=kw_only)(declaration)
         hints = typing.get_type_hints(cls, include_extras=True)
         declared = dataclasses.fields(cast("Any", cls))
         kinds = {each.name: hints[each.name].__metadata__ for each in declared}

@@ -2,17 +2,7 @@
 
 The owner of a socket gives what it read to ``receive_data`` (or ``receive_eof``). Then it handles
 ``events_received()``, again as long as the connection ``has_paused``, and writes ``data_to_send()``. It writes that
-again whenever it called a method of a link. Once ``is_closed``, it writes the remaining bytes and closes the socket::
-
-    connection.receive_data(data)
-    has_more = True
-    while has_more:
-        for event in connection.events_received():
-            match event:
-                case LinkAttaching(link=link): link.accept()
-                case TransferReceived(link=link, delivery_id=delivery_id): link.settle(delivery_id, Accepted())
-        has_more = connection.has_paused
-    writer.write(connection.data_to_send())
+again whenever it called a method of a link. Once ``is_closed``, it writes the remaining bytes and closes the socket.
 
 Source: AMQP 1.0 part 2, transport, sections 2.2 and 2.4.
 """
@@ -24,7 +14,6 @@ from typing import Final
 
 from sbnotebook.emulator.amqp import sasl
 from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.amqp.events import ConnectionClosed, Event, LinkAttaching
 from sbnotebook.emulator.amqp.frames import (
     AMQP_FRAME,
     EMPTY_FRAME,
@@ -35,6 +24,7 @@ from sbnotebook.emulator.amqp.frames import (
     FrameWriter,
 )
 from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
+from sbnotebook.emulator.amqp.link import ConnectionClosed, Event, LinkAttaching
 from sbnotebook.emulator.amqp.performatives import (
     Attach,
     Begin,
@@ -81,13 +71,11 @@ class AmqpConnection:
     def __init__(
         self,
         *,
-        container_id: str = "emulator",
         max_frame_size: int = _MAX_FRAME_SIZE,
         idle_timeout_ms: int | None = None,
         log_in: LogIn = lambda _name, _password: False,
         held: HeldMemory | None = None,
     ) -> None:
-        self._container_id = container_id
         self._max_frame_size = max_frame_size
         self._idle_timeout_ms = idle_timeout_ms
         self._log_in = log_in
@@ -108,7 +96,6 @@ class AmqpConnection:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the connection is open: from the peer's open until either side closes."""
         return self._state is _State.FRAME
 
     def receive_data(self, data: bytes) -> None:
@@ -142,7 +129,6 @@ class AmqpConnection:
             self._fail(Error(error.condition, str(error)))
 
     def receive_eof(self) -> None:
-        """Take note that the peer's socket has ended."""
         self._end(None)
 
     def events_received(self) -> list[Event]:
@@ -157,11 +143,9 @@ class AmqpConnection:
 
     @property
     def unsent_bytes(self) -> int:
-        """Return the number of bytes that ``data_to_send`` would return."""
         return self._writer.size
 
     def heartbeat(self) -> None:
-        """Send an empty frame, so that the peer knows that we are alive."""
         if self._state is _State.FRAME:
             self._writer.write_bytes(EMPTY_FRAME)
 
@@ -267,7 +251,7 @@ class AmqpConnection:
     def _write_open(self) -> None:
         self._write(
             Open(
-                container_id=self._container_id,
+                container_id="emulator",
                 max_frame_size=self._max_frame_size,
                 channel_max=_CHANNEL_MAX,
                 idle_time_out=self._idle_timeout_ms,

@@ -117,7 +117,6 @@ class FrameWriter:
         self.size += len(data)
 
     def take(self) -> bytes:
-        """Return everything that was written since the last call."""
         data = b"".join(self._parts)
         self._parts.clear()
         self.size = 0

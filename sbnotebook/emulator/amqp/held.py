@@ -122,7 +122,6 @@ class HeldMemory:
             self.drop(str(error))
 
     def leave(self) -> None:
-        """Give everything back, because the connection ends."""
         self.add_state(-self.state_size)
         self.add_messages(-self.messages_size)
         self._has_left = True

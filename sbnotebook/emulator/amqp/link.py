@@ -1,6 +1,6 @@
 """Links: one direction of messages each, seen from the server.
 
-The owner of the connection uses ``accept``, ``refuse``, ``detach``, and the methods that the two kinds of link add.
+The owner of the connection uses ``accept``, ``detach``, and the methods that the two kinds of link add.
 A call that comes too late, because the link is gone, does nothing: a detach may always overtake it. The methods
 named ``receive_…`` and ``end`` are for the session.
 
@@ -9,7 +9,7 @@ Source: AMQP 1.0 part 2, transport, section 2.6.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -24,6 +24,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Detach,
     Error,
     Flow,
+    Outcome,
     Rejected,
     Source,
     Target,
@@ -44,16 +45,10 @@ _SERIAL: Final = 2**32  # Delivery-count is a serial number (RFC 1982): it count
 
 
 class LinkState(Enum):
-    """The stages of a link.
-
-    The peer's attach makes it ATTACHING and ``accept`` ATTACHED; ``refuse`` and ``detach`` make it
-    DETACHING until the peer answers; the peer's detach makes it DETACHED from any state.
-    """
-
-    ATTACHING = auto()
-    ATTACHED = auto()
-    DETACHING = auto()
-    DETACHED = auto()
+    ATTACHING = auto()  # by the peer's attach
+    ATTACHED = auto()  # by ``accept``
+    DETACHING = auto()  # by ``detach``, until the peer answers
+    DETACHED = auto()  # by the peer's detach
 
 
 class Link:
@@ -69,7 +64,7 @@ class Link:
         self.rcv_settle_mode = attach.rcv_settle_mode  # 0 first, 1 second (the peer waits for our ``settle``)
         self.state = LinkState.ATTACHING
         self.size = 0  # bytes that it takes in memory
-        self._session = session
+        self.session = session
         self._max_message_size = 0
         self._is_answered = False
         size = footprint(self.name, self.source, self.target, self.properties)
@@ -85,10 +80,6 @@ class Link:
         return None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
 
     @property
-    def session(self) -> AmqpSession:
-        return self._session
-
-    @property
     def attached(self) -> bool:
         return self.state is LinkState.ATTACHED
 
@@ -99,24 +90,15 @@ class Link:
         properties: dict[str, AmqpValue] | None = None,
         max_message_size: int = 0,
     ) -> None:
-        """Answer the peer's attach: the link is attached now."""
         if self.state is LinkState.ATTACHING:
             self._max_message_size = max_message_size
             self._answer_attach(source or self.source or Source(), self.target or Target(), properties)
             self.state = LinkState.ATTACHED
             self._forget_attach()
 
-    def refuse(self, error: Error) -> None:
-        """Answer the peer's attach with an attach without our terminus, and detach with this error.
-
-        An attach with both termini would make azure-servicebus send before it reads the detach.
-        """
-        if self.state is LinkState.ATTACHING:
-            self.detach(error)
-
     def detach(self, error: Error | None = None) -> None:
         if self.state is LinkState.ATTACHED:
-            self._session.write(Detach(handle=self.handle, closed=True, error=error))
+            self.session.write(Detach(handle=self.handle, closed=True, error=error))
         elif self.state is LinkState.ATTACHING:
             self._detach_unaccepted(error)
         else:
@@ -126,7 +108,7 @@ class Link:
     def receive_detach(self, detach: Detach) -> None:
         """Answer the peer's detach, unless it is itself the answer to ours."""
         if self.state is LinkState.ATTACHED:
-            self._session.write(Detach(handle=self.handle, closed=detach.closed))
+            self.session.write(Detach(handle=self.handle, closed=detach.closed))
         elif self.state is LinkState.ATTACHING:
             self._detach_unaccepted(None)
         self.end(LinkState.DETACHED)
@@ -135,14 +117,12 @@ class Link:
         """End the link: from now on it sends nothing."""
         self.state = state
         self._forget_attach()
-        self._session.forget_deliveries(self)
-        links = self._session.held.links
+        links = self.session.held.links
         if links.get((self.role, self.name)) is self:
             del links[self.role, self.name]
 
     def leave(self) -> None:
-        """Give its memory back, because its handle is free."""
-        self._session.held.add_state(-self.size)
+        self.session.held.add_state(-self.size)
         self.size = 0
 
     def _forget_attach(self) -> None:
@@ -156,20 +136,21 @@ class Link:
 
     def _take(self, size: int) -> None:
         before, self.size = self.size, _LINK_SIZE + size
-        self._session.held.add_state(self.size - before)
+        self.session.held.add_state(self.size - before)
 
     def _detach_unaccepted(self, error: Error | None) -> None:
-        # Our terminus is the one that the peer's messages go to or come from; null means "no link".
+        # Our terminus is the one that the peer's messages go to or come from; null means "no link". With both,
+        # azure-servicebus would send before it reads the detach.
         if self.role is RECEIVER:
             self._answer_attach(self.source, None, None)
         else:
             self._answer_attach(None, self.target, None)
-        self._session.write(Detach(handle=self.handle, closed=True, error=error))
+        self.session.write(Detach(handle=self.handle, closed=True, error=error))
 
     def _answer_attach(
         self, source: Source | None, target: Target | Coordinator | None, properties: dict[str, AmqpValue] | None
     ) -> None:
-        self._session.write(
+        self.session.write(
             Attach(
                 name=self.name,
                 handle=self.handle,
@@ -203,7 +184,6 @@ class _Arriving:
 
     @property
     def kept(self) -> int:
-        """Return the number of bytes in memory."""
         return self.overhead + (self.size + _PIECE_SIZE * len(self.pieces) if self.pieces else 0)
 
     def add(self, transfer: Transfer, payload: bytes, limit: int) -> None:
@@ -215,19 +195,6 @@ class _Arriving:
             self.pieces.clear()
         elif payload:
             self.pieces.append(payload)
-
-
-@dataclass(slots=True)
-class TransferReceived:
-    """A whole message came in; one that is not ``settled`` waits for ``link.settle()``."""
-
-    link: ReceivingLink
-    delivery_id: int  # names the delivery when it is settled
-    delivery_tag: bytes  # the peer's own name for it
-    message_format: int  # 0 for one message, 0x80013700 for a Service Bus batch
-    payload: bytes  # the encoded message, its frames joined
-    settled: bool
-    txn_id: bytes | None = None  # of the transaction that the message belongs to; None for none
 
 
 class ReceivingLink(Link):
@@ -248,25 +215,23 @@ class ReceivingLink(Link):
         return None if self._arriving is None else _txn_id(self._arriving.first)
 
     def grant_credit(self, credit: int) -> None:
-        """Let the peer send this many deliveries from now on, instead of the credit that is left."""
         if self.attached:
             self.credit = credit
             self.write_flow()
 
     def settle(self, delivery_id: int, outcome: DeliveryState) -> None:
-        """Send the outcome of a delivery that the peer did not send settled, in a frame of its own."""
         if self.state is LinkState.ATTACHED:
-            self._session.write_disposition(RECEIVER, delivery_id, outcome)
+            self.session.write_disposition(RECEIVER, delivery_id, outcome)
 
     def end(self, state: LinkState) -> None:
         """End the link, and drop a message that has not come in whole."""
         super().end(state)
         if self._arriving is not None:
-            self._session.held.add_messages(-self._kept)
+            self.session.held.add_messages(-self._kept)
             self._arriving, self._kept = None, 0
 
     def write_flow(self) -> None:
-        self._session.write_flow(
+        self.session.write_flow(
             handle=self.handle, delivery_count=self._delivery_count, link_credit=max(self.credit, 0)
         )
 
@@ -295,10 +260,10 @@ class ReceivingLink(Link):
         arriving.add(transfer, payload, self._max_message_size)
         if transfer.more and not transfer.aborted:
             self._kept = arriving.kept
-            self._session.held.add_messages(self._kept - held)
+            self.session.held.add_messages(self._kept - held)
             return None
         self._kept = 0
-        self._session.held.add_messages(-held)
+        self.session.held.add_messages(-held)
         self._arriving = None
         if transfer.aborted:
             self._give_back_credit()
@@ -338,18 +303,18 @@ class SendingLink(Link):
     def __init__(self, session: AmqpSession, attach: Attach) -> None:
         super().__init__(session, attach)
         self.drain = False  # the peer waits for ``drained()``
+        self.delivery_ids: dict[bytes, int] = {}  # of unsettled deliveries, by tag
         self._delivery_count = 0
         self._credit = 0
 
+    def end(self, state: LinkState) -> None:
+        super().end(state)
+        self.session.forget_deliveries(self)
+
     @property
     def credit(self) -> int:
-        """Return the number of deliveries that may be sent now.
-
-        It is 0 if the link is not attached or the session's window is shut.
-
-        A peer may grant credit together with its attach: look here after ``accept()``, too.
-        """
-        return self._credit if self.attached and not self._session.is_shut else 0
+        """Return the number of deliveries that may be sent now; a peer may grant some together with its attach."""
+        return self._credit if self.attached and not self.session.is_shut else 0
 
     def send(self, delivery_tag: bytes, payload: bytes, *, settled: bool = False, message_format: int = 0) -> None:
         """Send one message, in as many frames as it needs, for one credit.
@@ -360,11 +325,11 @@ class SendingLink(Link):
             raise ValueError(f"The peer gave no credit on the link {self.name!r}.")
         self._credit -= 1
         self._delivery_count = (self._delivery_count + 1) % _SERIAL
-        self._session.deliver(self, delivery_tag, payload, settled=settled, message_format=message_format)
+        self.session.deliver(self, delivery_tag, payload, settled=settled, message_format=message_format)
 
     def report(self, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
         """Report the state of a delivery that may change again: a transaction may be rolled back."""
-        self._session.report_delivery(self, delivery_tag, state, settled=settled)
+        self.session.report_delivery(self, delivery_tag, state, settled=settled)
 
     def settle(self, delivery_tag: bytes, outcome: DeliveryState) -> None:
         """Confirm the peer's disposition: settled, with this outcome. Then the tag is forgotten.
@@ -373,9 +338,9 @@ class SendingLink(Link):
         ``Rejected()`` without an error for a dead-lettering, and any ``Rejected(error)`` as a failure.
         A delivery that is already settled or unknown is ignored.
         """
-        delivery_id = self._session.forget_delivery(self, delivery_tag)
+        delivery_id = self.session.forget_delivery(self, delivery_tag)
         if delivery_id is not None:
-            self._session.write_disposition(SENDER, delivery_id, outcome)
+            self.session.write_disposition(SENDER, delivery_id, outcome)
 
     def forget(self, delivery_tag: bytes) -> None:
         """Forget a delivery that ended without the peer: its lock was lost, or it was settled over another link.
@@ -383,7 +348,7 @@ class SendingLink(Link):
         A disposition of the peer still comes as an event for some time, so that ``settle`` can answer it. After that
         the delivery takes no memory, even if the peer never settles.
         """
-        self._session.end_delivery(self, delivery_tag)
+        self.session.end_delivery(self, delivery_tag)
 
     def drained(self) -> None:
         """Give back all credit, because there is nothing more to send."""
@@ -394,12 +359,11 @@ class SendingLink(Link):
             self.drain = False
 
     def write_flow(self) -> None:
-        self._session.write_flow(
+        self.session.write_flow(
             handle=self.handle, delivery_count=self._delivery_count, link_credit=self._credit, drain=self.drain
         )
 
     def receive_flow(self, flow: Flow) -> None:
-        """Take new credit."""
         limit = (flow.delivery_count or 0) + (flow.link_credit or 0)
         # Messages sent since the peer wrote this flow count against its credit.
         credit = (limit - self._delivery_count) % _SERIAL
@@ -407,3 +371,74 @@ class SendingLink(Link):
         self.drain = flow.drain
         if flow.echo and self.attached and not flow.drain:
             self.write_flow()
+
+
+# ------------------------------------------------------------ the events of a connection
+# The two that come with every message are not frozen, because freezing costs twice as much.
+
+
+@dataclass(slots=True)
+class TransferReceived:
+    """A whole message came in; one that is not ``settled`` waits for ``link.settle()``."""
+
+    link: ReceivingLink
+    delivery_id: int  # names the delivery when it is settled
+    delivery_tag: bytes  # the peer's own name for it
+    message_format: int  # 0 for one message, 0x80013700 for a Service Bus batch
+    payload: bytes  # the encoded message, its frames joined
+    settled: bool
+    txn_id: bytes | None = None  # of the transaction that the message belongs to; None for none
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAttaching:
+    """The peer wants a link: answer, now or later, with ``link.accept()`` or ``link.detach()``."""
+
+    link: ReceivingLink | SendingLink
+
+
+@dataclass(frozen=True, slots=True)
+class CreditChanged:
+    """The peer changed its credit: see ``link.credit``.
+
+    With ``link.drain`` set, send the messages that are available now and then call ``link.drained()``.
+    """
+
+    link: SendingLink
+
+
+@dataclass(slots=True)
+class DispositionReceived:
+    """The peer decided about one message that we sent: answer with ``link.settle()``.
+
+    A range of deliveries comes as one event for each. At most one event of a delivery is ``settled``. After that,
+    or after ``link.settle()``, the delivery is forgotten.
+    """
+
+    link: SendingLink
+    delivery_tag: bytes  # the tag that was given to ``link.send()``
+    outcome: Outcome  # the peer's decision; Released if it settles without an outcome
+    settled: bool  # the peer does not wait for an answer; ``link.settle()`` would do nothing
+    in_range: bool = field(default=False, compare=False)  # the peer decided about several messages at once
+    txn_id: bytes | None = None  # of the transaction that the decision belongs to; None for none
+
+
+@dataclass(frozen=True, slots=True)
+class LinkDetached:
+    """A link that was attached or attaching is gone, by detach, or with its session or connection.
+
+    No answer is needed. There is no event for links that we refused or detached ourselves.
+    """
+
+    link: Link
+    error: Error | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """Always the last event: no more is read."""
+
+    error: Error | None
+
+
+Event = LinkAttaching | TransferReceived | CreditChanged | DispositionReceived | LinkDetached | ConnectionClosed

@@ -9,7 +9,7 @@ Source: AMQP 1.0 part 2, sections 2.7 (performatives) and 2.8.14 (error); part 3
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any, Final
 
 from sbnotebook.amqp import AmqpValue, Symbol, UByte, UInt, ULong, UShort
@@ -30,7 +30,6 @@ _FLAGS: Final = (0x42, 0x41)
 
 
 @composite(0x1D)
-@dataclass(frozen=True, slots=True)
 class Error:
     """The reason for which a message, a link, a session or a connection was refused or ended."""
 
@@ -41,7 +40,6 @@ class Error:
 
 
 @composite(0x23)
-@dataclass(frozen=True, slots=True)
 class Received:
     """The part of a delivery that the receiver has got so far. It is not an outcome."""
 
@@ -50,13 +48,11 @@ class Received:
 
 
 @composite(0x24)
-@dataclass(frozen=True, slots=True)
 class Accepted:
     """The message was taken (sent) or is done with (completed)."""
 
 
 @composite(0x25)
-@dataclass(frozen=True, slots=True)
 class Rejected:
     """The message was refused (sent), or is to be dead-lettered (received)."""
 
@@ -64,13 +60,11 @@ class Rejected:
 
 
 @composite(0x26)
-@dataclass(frozen=True, slots=True)
 class Released:
     """The message was not looked at: it is available again and its delivery count stays."""
 
 
 @composite(0x27)
-@dataclass(frozen=True, slots=True)
 class Modified:
     """The message goes back changed: abandoned, or deferred if it is undeliverable here."""
 
@@ -83,7 +77,6 @@ Outcome = Accepted | Rejected | Released | Modified
 
 
 @composite(0x31)
-@dataclass(frozen=True, slots=True)
 class Declare:
     """The body of a message to a coordinator: begin a transaction."""
 
@@ -91,7 +84,6 @@ class Declare:
 
 
 @composite(0x32)
-@dataclass(frozen=True, slots=True)
 class Discharge:
     """The body of a message to a coordinator: end a transaction, with all of its work or, on ``fail``, with none."""
 
@@ -100,7 +92,6 @@ class Discharge:
 
 
 @composite(0x33)
-@dataclass(frozen=True, slots=True)
 class Declared:
     """The outcome of a declare: the transaction's id."""
 
@@ -108,7 +99,6 @@ class Declared:
 
 
 @composite(0x34)
-@dataclass(frozen=True, slots=True)
 class TransactionalState:
     """The state of a delivery within a transaction, and the outcome if there is one."""
 
@@ -123,7 +113,6 @@ _STATES: Final = (Received, Accepted, Rejected, Released, Modified, Declared, Tr
 
 
 @composite(0x28)
-@dataclass(frozen=True, slots=True)
 class Source:
     """The end of a link that messages come from."""
 
@@ -143,7 +132,6 @@ class Source:
 
 
 @composite(0x29)
-@dataclass(frozen=True, slots=True)
 class Target:
     """The end of a link that messages go to; ``address`` is as the peer wrote it, usually a string."""
 
@@ -157,18 +145,14 @@ class Target:
 
 
 @composite(0x30)
-@dataclass(frozen=True, slots=True)
 class Coordinator:
     """The target of a link that controls transactions."""
 
     capabilities: Annotated[tuple[str, ...], Symbols] = ()
 
 
-@composite(0x10)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@composite(0x10, kw_only=True)
 class Open:
-    """Opens a connection; the first frame in either direction."""
-
     container_id: Annotated[str, str]
     hostname: Annotated[str | None, str] = None
     max_frame_size: Annotated[int, UInt] = _UINT_MAX
@@ -181,8 +165,7 @@ class Open:
     properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
 
 
-@composite(0x11)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@composite(0x11, kw_only=True)
 class Begin:
     """Begins a session on a channel; ``remote_channel`` is set in an answer only."""
 
@@ -196,8 +179,7 @@ class Begin:
     properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
 
 
-@composite(0x12)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@composite(0x12, kw_only=True)
 class Attach:
     name: Annotated[str, str]
     handle: Annotated[int, UInt]
@@ -215,8 +197,7 @@ class Attach:
     properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
 
 
-@composite(0x13)
-@dataclass(slots=True, kw_only=True)
+@composite(0x13, frozen=False, kw_only=True)
 class Flow:
     """Updates the windows of a session and, with a handle, the credit of a link."""
 
@@ -233,8 +214,7 @@ class Flow:
     properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
 
 
-@composite(0x14)
-@dataclass(slots=True, kw_only=True)
+@composite(0x14, frozen=False, kw_only=True)
 class Transfer:
     """One frame of a message; its payload follows in the frame."""
 
@@ -251,8 +231,7 @@ class Transfer:
     batchable: Annotated[bool, bool] = False
 
 
-@composite(0x15)
-@dataclass(slots=True, kw_only=True)
+@composite(0x15, frozen=False, kw_only=True)
 class Disposition:
     """Settles the deliveries ``first`` to ``last``, or reports their states; without ``last``, of one delivery."""
 
@@ -264,8 +243,7 @@ class Disposition:
     batchable: Annotated[bool, bool] = False
 
 
-@composite(0x16)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@composite(0x16, kw_only=True)
 class Detach:
     """Detaches a link; ``closed`` for good."""
 
@@ -274,17 +252,13 @@ class Detach:
     error: Annotated[Error | None, Error] = None
 
 
-@composite(0x17)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@composite(0x17, kw_only=True)
 class End:
     error: Annotated[Error | None, Error] = None
 
 
-@composite(0x18)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@composite(0x18, kw_only=True)
 class Close:
-    """Closes the connection; the last frame in either direction."""
-
     error: Annotated[Error | None, Error] = None
 
 

@@ -7,7 +7,6 @@ traces of Azure (smallrye-reactive-messaging 987, amqpnetlite 451).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from sbnotebook.amqp import Symbol, UByte
@@ -27,23 +26,18 @@ _AUTHENTICATION_FAILED: Final = 1
 
 
 @composite(0x40)
-@dataclass(frozen=True, slots=True)
 class SaslMechanisms:
     sasl_server_mechanisms: Annotated[tuple[str, ...], Symbols]
 
 
 @composite(0x41)
-@dataclass(frozen=True, slots=True)
 class SaslInit:
-    """The mechanism that the client chose."""
-
     mechanism: Annotated[str, Symbol]
     initial_response: Annotated[bytes | None, bytes] = None
     hostname: Annotated[str | None, str] = None
 
 
 @composite(0x44)
-@dataclass(frozen=True, slots=True)
 class SaslOutcome:
     """The result: 0 if the client is accepted."""
 
@@ -52,12 +46,10 @@ class SaslOutcome:
 
 
 def offer() -> bytes:
-    """Return the body of the first SASL frame that the server sends."""
     return encode_composite(SaslMechanisms(MECHANISMS))
 
 
 def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:
-    """Answer the client's only SASL frame."""
     init, end = decode_composite(body)
     if not isinstance(init, SaslInit) or end != len(body):
         raise ProtocolViolationError("A sasl-init frame was expected.")

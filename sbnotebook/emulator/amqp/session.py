@@ -12,10 +12,19 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sbnotebook.emulator.amqp.events import CreditChanged, DispositionReceived, Event, LinkAttaching, LinkDetached
 from sbnotebook.emulator.amqp.frames import FrameWriter
 from sbnotebook.emulator.amqp.held import HeldMemory
-from sbnotebook.emulator.amqp.link import Link, LinkState, ReceivingLink, SendingLink
+from sbnotebook.emulator.amqp.link import (
+    CreditChanged,
+    DispositionReceived,
+    Event,
+    Link,
+    LinkAttaching,
+    LinkDetached,
+    LinkState,
+    ReceivingLink,
+    SendingLink,
+)
 from sbnotebook.emulator.amqp.performatives import (
     SENDER,
     Attach,
@@ -66,6 +75,7 @@ class AmqpSession:
 
     def __init__(self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event], held: HeldMemory) -> None:
         self.held = held
+        self.notes: dict[str, Any] = {}  # of the connection's owner
         held.add_state(_SESSION_SIZE)
         self._channel = channel
         self._writer = writer
@@ -78,7 +88,6 @@ class AmqpSession:
         self._next_delivery_id = 0
         self._outbox: deque[_Delivery] = deque()
         self._unsettled: dict[int, tuple[SendingLink, bytes]] = {}
-        self._delivery_ids: dict[Link, dict[bytes, int]] = {}
         self._ended: deque[tuple[SendingLink, bytes]] = deque()
         self.write(
             Begin(
@@ -152,29 +161,29 @@ class AmqpSession:
             self._flush()
 
     def report_delivery(self, link: SendingLink, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
-        """Report the state of an unsettled delivery that we sent, which may change once more."""
-        delivery_id = self._delivery_ids.get(link, {}).get(delivery_tag)
+        delivery_id = link.delivery_ids.get(delivery_tag)
         if delivery_id is not None:
             self.write_disposition(SENDER, delivery_id, state, settled=settled)
 
     def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
         """Drop an unsettled delivery that we sent, and return its id; None if it is unknown."""
-        delivery_id = self._delivery_ids.get(link, {}).pop(delivery_tag, None)
+        delivery_id = link.delivery_ids.pop(delivery_tag, None)
         if delivery_id is not None:
             del self._unsettled[delivery_id]
         return delivery_id
 
     def end_delivery(self, link: SendingLink, delivery_tag: bytes) -> None:
         """Drop an unsettled delivery soon. The peer may be about to settle it."""
-        if delivery_tag in self._delivery_ids.get(link, {}):
+        if delivery_tag in link.delivery_ids:
             self._ended.append((link, delivery_tag))
             if len(self._ended) > _MAX_ENDED:
                 self.forget_delivery(*self._ended.popleft())
 
-    def forget_deliveries(self, link: Link) -> None:
+    def forget_deliveries(self, link: SendingLink) -> None:
         """Drop everything that was sent, or still waits, on a link that has ended."""
-        for delivery_id in self._delivery_ids.pop(link, {}).values():
+        for delivery_id in link.delivery_ids.values():
             del self._unsettled[delivery_id]
+        link.delivery_ids.clear()
         dropped = [waiting for waiting in self._outbox if waiting.link is link]
         if dropped:
             self._outbox = deque(waiting for waiting in self._outbox if waiting.link is not link)
@@ -304,5 +313,5 @@ class AmqpSession:
         self._next_delivery_id = (delivery_id + 1) % _SERIAL
         if not delivery.settled:
             self._unsettled[delivery_id] = (delivery.link, delivery.delivery_tag)
-            self._delivery_ids.setdefault(delivery.link, {})[delivery.delivery_tag] = delivery_id
+            delivery.link.delivery_ids[delivery.delivery_tag] = delivery_id
         return delivery_id

@@ -9,6 +9,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
+from sbnotebook.emulator.entities.box import Box, earliest
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
     BrokeredState,
@@ -24,9 +25,8 @@ from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import AmqpDecodeError
 
 if TYPE_CHECKING:
-    from sbnotebook.emulator.entities.queue import Queue
+    from sbnotebook.emulator.entities.record import EntityRecord
     from sbnotebook.emulator.entities.registry import Registry
-    from sbnotebook.emulator.entities.topic import Topic
 
 _MEGABYTE: Final = 1_048_576
 _DISTINCT_KEYS: Final = (
@@ -50,16 +50,18 @@ Forwarded = tuple[int, str | None, int]
 """A forwarded message keeps its first number, the entity that dead-lettered it, and the count of its forwards."""
 
 
-class Admission:
-    """Checks, numbers and dates the messages that are sent to a queue or topic.
+class Destination(Box):
+    """A queue or topic: it checks, numbers and dates the messages that are sent to it.
 
     Sources: Service Bus documentation, "Duplicate detection", "Message expiration", "Message sequencing
     and timestamps", "Service Bus quotas".
     """
 
-    def __init__(self, context: Registry, destination: Queue | Topic) -> None:
-        self._context = context
-        self._destination = destination
+    options: QueueOptions | TopicOptions
+    record: EntityRecord
+
+    def __init__(self, context: Registry, box: int, path: str) -> None:
+        super().__init__(context, box, path)
         # Until when each id is a duplicate, the oldest first. Not a dict: its first item is slow to find when many
         # before it were removed.
         self._seen: OrderedDict[str, int] = OrderedDict()
@@ -71,7 +73,7 @@ class Admission:
 
     def check(self, messages: Sequence[SentMessage]) -> None:
         """Check that all of these messages can be taken in."""
-        options, path = self._destination.options, self._destination.path
+        options, path = self.options, self.path
         if options.status is not EntityStatus.ACTIVE and not options.status.can_send:
             text = f"Messaging entity '{path}' is currently disabled for sending."
             raise RefusedError(Condition.ENTITY_DISABLED, text)
@@ -79,7 +81,7 @@ class Admission:
         size = 0
         for message in messages:
             size += len(message.payload)
-        if self._destination.total_size + size > options.max_size_mb * _MEGABYTE:
+        if self.total_size + size > options.max_size_mb * _MEGABYTE:
             text = f"The entity '{path}' has reached its maximum size of {options.max_size_mb} MB."
             raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, text)
         for message in messages:
@@ -90,24 +92,22 @@ class Admission:
 
         Source: amqpnetlite issue 120 and azure-sdk-for-python issue 21955, with these texts.
         """
-        options = self._destination.options
+        options = self.options
         if options.enable_partitioning and len({self._key(message) for message in messages}) > 1:
             text = _DISTINCT_IDS if options.requires_duplicate_detection else _DISTINCT_KEYS
             raise RefusedError(Condition.NOT_ALLOWED, text)
 
     def next_number(self, sent: SentMessage) -> int:
-        """Return a new sequence number for a checked message."""
-        record = self._destination.record
-        if self._destination.options.enable_partitioning:
+        record = self.record
+        if self.options.enable_partitioning:
             key = self._key(sent)
             return record.next_number(next(self._rounds) if key is None else crc32(key.encode()))
         record.last_sequence_number += 1
         return record.last_sequence_number
 
-    def take(self, sent: SentMessage, now: int, forwarded: Forwarded | None = None, number: int | None = None) -> int:
+    def send(self, sent: SentMessage, now: int, number: int | None = None, forwarded: Forwarded | None = None) -> int:
         """Take a checked message in, unless it is a duplicate, and return its sequence number."""
-        destination = self._destination
-        destination.record.accessed_time = now
+        self.record.accessed_time = now
         # Number and date the message.
         number = self.next_number(sent) if number is None else number
         when = None if sent.scheduled_time is None else _due(sent.scheduled_time, now, forwarded)
@@ -123,15 +123,15 @@ class Admission:
             state=BrokeredState.ACTIVE if when is None else BrokeredState.SCHEDULED,
             scheduled_time=when,
             expires_at=None if life is None else (now if when is None else when) + life,
-            session_id=sent.session_id if getattr(destination.options, "requires_session", True) else None,
+            session_id=sent.session_id if getattr(self.options, "requires_session", True) else None,
         )
         if forwarded is not None:
             message.enqueued_sequence_number, message.dead_letter_source, message.hops = forwarded
         # A duplicate gets a number, too, but does not stay.
-        if destination.options.requires_duplicate_detection and self._is_duplicate(sent, now):
+        if self.options.requires_duplicate_detection and self._is_duplicate(sent, now):
             self.pass_on(message)
         else:
-            destination.take_in(message, now)
+            self.put(message, now)
         return number
 
     def take_forwarded(
@@ -152,10 +152,10 @@ class Admission:
             return DeadLetterReason("ForwardingFailed", str(error))
         except RefusedError as error:
             return DeadLetterReason(_TRANSFER_FAILURES.get(error.condition, "ForwardingFailed"), str(error))
-        self.take(sent, now, (message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
+        self.send(sent, now, forwarded=(message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
         return None
 
-    def transfer(self, sent: SentMessage, target: str, now: int) -> tuple[BrokeredMessage, DeadLetterReason | None]:
+    def transfer(self, sent: SentMessage, target: str, now: int) -> None:
         """Number a message here and send it on to another entity, for which it came here in a transaction.
 
         Source: Service Bus documentation, "Overview of Service Bus transaction processing", "Transfers and send via".
@@ -163,7 +163,28 @@ class Admission:
         number = self.next_number(sent)
         message = BrokeredMessage(number, number, now, with_message_id(sent))
         self.pass_on(message)
-        return message, self._context.forward(message, target, now, None)
+        failure = self.context.forward(message, target, now, None)
+        if failure is not None:
+            self.transfer_failed(message, failure, now)
+
+    def transfer_failed(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+        """Keep a message that could not be sent on; a topic, which has no place for it, drops it."""
+
+    def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
+        return self.schedule.cancel(sequence_numbers, self._remove)
+
+    def expire(self, now: int) -> None:
+        for message in self.schedule.due(now):
+            self.record.accessed_time = now
+            message.payload = self.log.payload(message)
+            self._remove(message)
+            self.schedule.removed()
+            self.put(self._activated(message, now), now)
+        super().expire(now)
+
+    @property
+    def next_deadline(self) -> int | None:
+        return earliest(super().next_deadline, self.schedule.next_time)
 
     def keyed_partition(self, sent: SentMessage) -> int | None:
         """Return the partition that a message's key chooses; None if it has no key."""
@@ -172,19 +193,16 @@ class Admission:
 
     def pass_on(self, message: BrokeredMessage) -> None:
         """Record that a message got a number, though the message does not stay."""
-        box = self._destination.box
-        self._context.changes.add(box, message)
-        self._context.changes.remove(box, message.sequence_number)
+        self.context.changes.add(self.box, message)
+        self.context.changes.remove(self.box, message.sequence_number)
 
-    def activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
+    def _activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
         """Return a scheduled message as it becomes active: with a new number. Its scheduled time stays.
 
         A new object: the records of earlier changes still hold the old one.
         """
-        record = self._destination.record
-        partition = (
-            message.sequence_number >> PARTITION_SHIFT if self._destination.options.enable_partitioning else None
-        )
+        record = self.record
+        partition = message.sequence_number >> PARTITION_SHIFT if self.options.enable_partitioning else None
         life = None if message.expires_at is None else message.expires_at - (message.scheduled_time or 0)
         return replace(
             message,
@@ -195,10 +213,10 @@ class Admission:
         )
 
     def _check(self, message: SentMessage, options: QueueOptions | TopicOptions) -> None:
-        quotas, wanted = self._context.tier.quotas, options.max_message_size_kb
+        quotas, wanted = self.context.tier.quotas, options.max_message_size_kb
         limit = quotas.max_message_size if wanted is None else quotas.message_size(wanted)
         if len(message.payload) > limit:
-            text = f"The message has {len(message.payload)} bytes, the limit of '{self._destination.path}' is {limit}."
+            text = f"The message has {len(message.payload)} bytes, the limit of '{self.path}' is {limit}."
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
         if message.header_size > MAX_HEADER_SIZE or message.property_size > MAX_PROPERTY_SIZE:
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, message.excess or "")
@@ -224,7 +242,7 @@ class Admission:
 
     def _time_to_live(self, sent: SentMessage) -> int | None:
         life = sent.time_to_live
-        for limit in (self._destination.options.default_time_to_live, self._context.tier.quotas.max_time_to_live):
+        for limit in (self.options.default_time_to_live, self.context.tier.quotas.max_time_to_live):
             if limit is not None and (life is None or limit < life):
                 life = limit
         return life
@@ -233,7 +251,7 @@ class Admission:
         key = sent.message_id
         if key is None:
             return False
-        if self._destination.options.enable_partitioning:
+        if self.options.enable_partitioning:
             key = f"{sent.session_id or sent.partition_key or ''}\n{key}"
         # Forget the ids whose window has ended, the oldest first.
         while self._seen and next(iter(self._seen.values())) <= now:
@@ -241,16 +259,16 @@ class Admission:
         if self._seen.get(key, 0) > now:
             return True
         # Remember a new id, as the newest.
-        until = now + self._destination.options.duplicate_detection_window
+        until = now + self.options.duplicate_detection_window
         self._seen.pop(key, None)
         self._seen[key] = until
-        self._context.changes.seen.append((self._destination.record.entity_id, key, until))
-        self._context.changes.seen_at = now
+        self.context.changes.seen.append((self.record.entity_id, key, until))
+        self.context.changes.seen_at = now
         return False
 
     def _key(self, sent: SentMessage) -> str | None:
         key = sent.session_id or sent.partition_key
-        if key is None and self._destination.options.requires_duplicate_detection:
+        if key is None and self.options.requires_duplicate_detection:
             key = sent.message_id
         return key
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue
@@ -17,9 +17,8 @@ from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import (
     render,
     with_application_properties,
-    with_dead_letter_reason,
-    with_time_to_live,
 )
+from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, place_of
 
@@ -47,26 +46,25 @@ DEFER: Final = Settlement(MessageEvent.DEFER)
 
 
 class Box:
-    """Messages that can be received, settled and peeked at.
+    """Messages that can be received, settled and peeked at, as the table ``TRANSITIONS`` says.
 
-    Locks belong to their tokens and not to a link: they outlive the connection that got them, and
-    can be settled from another one. A message that comes back (abandoned, released, expired) gets its
-    old place again. The table ``TRANSITIONS`` defines the effect of each operation.
+    Locks belong to their tokens and not to a link: they outlive the connection that got them.
 
     Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral",
     "Overview of dead-letter queues".
     """
 
-    def __init__(self, context: Registry, box: int, path: str, owner: ReceivingEntity) -> None:
+    def __init__(self, context: Registry, box: int, path: str, owner: ReceivingEntity | None = None) -> None:
         self.path = path
         self.box = box
+        self.context = context
+        self.owner = owner or cast("ReceivingEntity", self)  # a topic gives nothing out, and needs no owner
         self.deferred_count = 0
         self.alarm: int | None = None
         self.is_deleted = False
         self.sessions: Sessions | None = None
-        self._context = context
-        self._owner = owner
         self.log = MessageLog(box, context.residency)
+        self.schedule = Schedule(self.log)
         self._locks = Locks()
 
     @property
@@ -74,9 +72,21 @@ class Box:
         return len(self.log)
 
     @property
-    def dead_letter(self) -> Box | None:
-        """Return the box for messages that cannot be delivered; None for a sub-queue."""
-        return None
+    def is_sub_queue(self) -> bool:
+        return self.owner is not self
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """Return the boxes of an entity: itself and its sub-queues."""
+        return (self,)
+
+    @property
+    def scheduled_count(self) -> int:
+        return len(self.schedule)
+
+    @property
+    def total_size(self) -> int:
+        return self.log.size_bytes
 
     @property
     def has_available(self) -> bool:
@@ -85,7 +95,7 @@ class Box:
 
     @property
     def locked_count(self) -> int:
-        return len(self._locks) if self.sessions is None else self.sessions.held_messages
+        return len(self._locks)
 
     def rendered(self, message: BrokeredMessage, **options: bool) -> bytes:
         """Return the encoded message as a client gets it; the options are those of ``render``."""
@@ -93,7 +103,7 @@ class Box:
 
     def receive(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Lock the available message with the smallest sequence number; None if there is none."""
-        self._owner.record.accessed_time = now
+        self.owner.record.accessed_time = now
         message = self.log.take_ready() if session is None else session.take_ready()
         if message is not None:
             self._apply(message, MessageEvent.RECEIVE, now, session=session)
@@ -101,7 +111,7 @@ class Box:
 
     def receive_and_delete(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Remove and return the available message with the smallest sequence number; None if there is none."""
-        self._owner.record.accessed_time = now
+        self.owner.record.accessed_time = now
         message = self.log.take_ready() if session is None else session.take_ready()
         if message is not None:
             message.payload = self.log.payload(message)  # It is about to leave the store.
@@ -112,7 +122,7 @@ class Box:
         self, sequence_numbers: Sequence[int], now: int, *, delete: bool = False, session: MessageSession | None = None
     ) -> list[BrokeredMessage] | None:
         """Lock, or remove, deferred messages; None, without any effect, if one of them is not available."""
-        self._owner.record.accessed_time = now
+        self.owner.record.accessed_time = now
         numbers = dict.fromkeys(sequence_numbers)
         found = [message for number in numbers if self._is_deferred(message := self.log.get(number), session)]
         messages = [message for message in found if message is not None]
@@ -131,8 +141,7 @@ class Box:
         return messages
 
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
-        """Yield at most ``count`` messages from a sequence number on, in every state, including locked ones."""
-        is_partitioned = self._owner.is_partitioned
+        is_partitioned = self.owner.is_partitioned
         messages = tour(self.log, sequence_number) if is_partitioned else self.log.walk(sequence_number)
         if session_id is not None:
             messages = (message for message in messages if message.session_id == session_id)
@@ -142,7 +151,6 @@ class Box:
         return self._find_held(token, now) is not None
 
     def number_of(self, token: UUID, now: int) -> int | None:
-        """Return the sequence number of a locked message; None if the lock is lost."""
         message = self._find_held(token, now)
         return None if message is None else message.sequence_number
 
@@ -151,7 +159,7 @@ class Box:
             return RefusedError(Condition.SESSION_LOCK_LOST, _SESSION_LOST)
         return RefusedError(Condition.MESSAGE_LOCK_LOST, _LOCK_LOST)
 
-    def check(self, token: UUID, settlement: Settlement, now: int) -> None:
+    def check_settlement(self, token: UUID, settlement: Settlement, now: int) -> None:
         message = self._held(token, settlement, now)
         if settlement.properties:
             with_application_properties(self.log.payload(message), settlement.properties)
@@ -162,21 +170,21 @@ class Box:
         if settlement.properties:
             payload = with_application_properties(self.log.payload(message), settlement.properties)
             self.log.replace_payload(message, payload)
-            self._context.changes.update(self.box, message, has_new_payload=True)
+            self.context.changes.update(self.box, message, has_new_payload=True)
         self._apply(message, settlement.event, now, why=settlement.why)
 
     def renew(self, token: UUID, now: int) -> int:
-        message = None if self.is_deleted else self._locks.held(token, now)
+        message = self._find_held(token, now) if self.sessions is None else None
         if message is None:
             raise self.lock_lost()
-        self._locks.renew(message, now + self._owner.options.lock_duration)
+        self._locks.renew(message, now + self.owner.options.lock_duration)
         return message.locked_until
 
     def delete(self, count: int, before: int, now: int, session: MessageSession | None = None) -> int:
         """Remove messages that can be received, the oldest first."""
-        self._owner.record.accessed_time = now
+        self.owner.record.accessed_time = now
         found = self.log.walk()
-        if not self._owner.is_partitioned:
+        if not self.owner.is_partitioned:
             # Their order is that of their times, so the rest of a large entity need not be looked through.
             found = takewhile(lambda message: message.enqueued_time < before, found)
         ready = (message for message in found if place_of(message) is Place.ACTIVE)
@@ -210,14 +218,18 @@ class Box:
     def put(self, message: BrokeredMessage, now: int) -> None:
         """Put in a new message that is not locked; its number decides its place."""
         self.log.add(message)
-        self._context.changes.add(self.box, message)
+        self.context.changes.add(self.box, message)
         if message.state is BrokeredState.ACTIVE:
             self._offer(message, now)
+        elif message.state is BrokeredState.SCHEDULED:
+            self.schedule.add(message)
+            self.context.wake(self, message.scheduled_time or 0)
 
-    def restore(self, shelves: list[ShelfSummary], deferred: int) -> None:
+    def restore(self, shelves: list[ShelfSummary], deferred: int, scheduled: list[tuple[int, int]]) -> None:
         """Restore the messages from summaries; they stay in the store."""
         self.log.restore(shelves)
         self.deferred_count = deferred
+        self.schedule.restore(scheduled)
 
     def close(self) -> None:
         self.is_deleted = True
@@ -226,7 +238,7 @@ class Box:
     # ------------------------------------------------------------------------------- how messages go
 
     def _held(self, token: UUID, settlement: Settlement, now: int) -> BrokeredMessage:
-        if settlement.event is MessageEvent.DEAD_LETTER and self.dead_letter is None:
+        if settlement.event is MessageEvent.DEAD_LETTER and self.is_sub_queue:
             text = "A message of a dead-letter queue cannot be dead-lettered."
             raise RefusedError(Condition.NOT_ALLOWED, text)
         message = self._find_held(token, now)
@@ -248,19 +260,19 @@ class Box:
         self._unlock(message)
         if event is MessageEvent.EXPIRE:
             why = _EXPIRED
-            to = to if self._owner.options.dead_letter_on_expiration else Place.GONE
+            to = to if self.owner.options.dead_letter_on_expiration else Place.GONE
         if to is Place.DEFERRED and message.state is not BrokeredState.DEFERRED:
             message.state = BrokeredState.DEFERRED
             self.deferred_count += 1
         # In a sub-queue, which has no maximum, no delivery counts.
-        if counts and self.dead_letter is not None:
+        if counts and not self.is_sub_queue:
             message.delivery_count += 1
-            limit = self._owner.options.max_delivery_count
+            limit = self.owner.options.max_delivery_count
             if message.delivery_count >= limit:
                 text = f"Message could not be consumed after {limit} delivery attempts."
                 to, why = Place.DEAD_LETTERED, DeadLetterReason("MaxDeliveryCountExceeded", text)
         if counts and to is not Place.DEAD_LETTERED:
-            self._context.changes.update(self.box, message)
+            self.context.changes.update(self.box, message)
         self._move(message, to, now, why, session)
 
     def _move(
@@ -277,7 +289,7 @@ class Box:
             case Place.ACTIVE:
                 self._offer(message, now)
                 put_back = self.log.put_back if self.sessions is None else self.sessions.put_back
-                put_back(message, self._context.order_after_release(self.path))
+                put_back(message, self.context.order_after_release(self.path))
             case Place.DEAD_LETTERED:
                 self._dead_letter(message, why or DeadLetterReason(None, None), now)
             case Place.GONE:
@@ -296,16 +308,18 @@ class Box:
             self.sessions.make_ready(message)
             self.log.expect_expiry(message)
         if message.expires_at is not None:
-            self._context.wake(self, message.expires_at)
+            self.context.wake(self, message.expires_at)
 
-    def _take_ready(self) -> list[BrokeredMessage]:
-        """Return all available messages, which are not available any more."""
+    def start_forwarding(self, now: int) -> None:
+        """Send on the available messages, because the box now forwards them."""
         if self.sessions is None:
-            return [*iter(self.log.take_ready, None)]
-        taken = [message for message in self.log.walk() if place_of(message) is Place.ACTIVE]
+            taken = [*iter(self.log.take_ready, None)]
+        else:
+            taken = [message for message in self.log.walk() if place_of(message) is Place.ACTIVE]
+            for message in taken:
+                self._withdraw(message)
         for message in taken:
-            self._withdraw(message)
-        return taken
+            self._offer(message, now)
 
     def _withdraw(self, message: BrokeredMessage) -> None:
         if self.sessions is None:
@@ -315,37 +329,29 @@ class Box:
 
     def _lock(self, message: BrokeredMessage, now: int, session: MessageSession | None) -> None:
         if session is not None:
-            session.hold(message)
+            session.held[self._locks.take(message, session.locked_until)] = message
             return
-        until = now + self._owner.options.lock_duration
+        until = now + self.owner.options.lock_duration
         self._locks.take(message, until)
-        self._context.wake(self, until)
+        self.context.wake(self, until)
 
     def _unlock(self, message: BrokeredMessage) -> None:
-        if message.lock_token is None:
-            return
-        if self.sessions is None:
+        if message.lock_token is not None:
+            if self.sessions is not None:
+                self.sessions.drop(message)
             self._locks.drop(message)
-        else:
-            self.sessions.drop(message)
 
     def _find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
-        if self.is_deleted:
-            return None
-        return self._locks.held(token, now) if self.sessions is None else self.sessions.find_held(token, now)
+        return None if self.is_deleted else self._locks.held(token, now)
 
     def _dead_letter(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        if self.dead_letter is None:
-            raise AssertionError(f"{self.path} has no dead-letter queue.")
-        payload = with_dead_letter_reason(with_time_to_live(message, self.log.payload(message)), *why)
+        message.payload = self.log.payload(message)
         self._remove(message)
-        message.payload, message.size = payload, len(payload)
-        message.state, message.expires_at, message.session_id = BrokeredState.ACTIVE, None, None
-        self.dead_letter.put(message, now)
+        self.owner.put_dead(message, why, now)
 
     def _remove(self, message: BrokeredMessage) -> None:
         self.log.remove(message)
-        self._context.changes.remove(self.box, message.sequence_number)
+        self.context.changes.remove(self.box, message.sequence_number)
         if message.state is BrokeredState.DEFERRED:
             self.deferred_count -= 1
         if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:

@@ -22,7 +22,7 @@ from sbnotebook.emulator.entities.options import (
     read_options,
     texts_of,
 )
-from sbnotebook.emulator.entities.rules import CORRELATION_PROPERTIES, Filter, Rule, SqlAction, filter_of, parts_of
+from sbnotebook.emulator.entities.rules.rule import CORRELATION_PROPERTIES, Filter, Rule, SqlAction, filter_of
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, near_match
 
 _O = TypeVar("_O", bound=Options)
@@ -118,11 +118,10 @@ def stored_rules(description: Mapping[str, Any]) -> list[Rule]:
 
 
 def rule_to_json(rule: Rule) -> dict[str, Any]:
-    kind, texts, values = parts_of(rule.filter)
-    part, of_values, _ = _PARTS[kind]
-    properties: dict[str, Any] = {"FilterType": kind}
+    part, of_values, _ = _PARTS[rule.filter.kind]
+    properties: dict[str, Any] = {"FilterType": rule.filter.kind}
     if part is not None:
-        properties[part] = {**texts, **_given(of_values, values)}
+        properties[part] = {**rule.filter.texts, **_given(of_values, rule.filter.values)}
     if rule.action is not None:
         action = {"SqlExpression": rule.action.expression, **_given("Parameters", rule.action.parameters)}
         properties["Action"] = action

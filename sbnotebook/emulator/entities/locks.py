@@ -12,10 +12,8 @@ from sbnotebook.emulator.entities.message import BrokeredMessage
 class Locks:
     """The locked messages of a queue, by token, in the order in which their locks end.
 
-    All locks of a queue last equally long, so the order of locking and renewing is the order of
-    ending, and no step costs more for many locks than for few.
-
-    Source: Service Bus documentation, "Message transfers, locks, and settlement", "PeekLock".
+    All locks of a queue last equally long, so that is the order of locking and renewing. Those of a session end with
+    its own lock, for which the session is asked.
     """
 
     def __init__(self) -> None:
@@ -25,10 +23,11 @@ class Locks:
     def __len__(self) -> int:
         return len(self._held)
 
-    def take(self, message: BrokeredMessage, until: int) -> None:
+    def take(self, message: BrokeredMessage, until: int) -> UUID:
         token = uuid4()
         message.lock_token, message.locked_until = token, until
         self._held[token] = message
+        return token
 
     def held(self, token: UUID, now: int) -> BrokeredMessage | None:
         """Return the message that a token has locked; None if the lock is lost."""
@@ -49,7 +48,6 @@ class Locks:
         return list(self._held.values())
 
     def expired(self, now: int) -> list[BrokeredMessage]:
-        """Return the messages whose locks have ended; they are still in here."""
         return list(takewhile(lambda message: message.locked_until <= now, self._held.values()))
 
     @property

@@ -61,66 +61,38 @@ class DeadLetterReason(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class BrokeredMessage:
-    """One message in a box.
+    """One message in a box; times are in ms."""
 
-    Attributes:
-        sequence_number: its number in the entity; only the activation of a scheduled message changes it.
-        enqueued_sequence_number: the number that it got first.
-        enqueued_time: ms; when it came in, or became active.
-        payload: the encoded message as it was received; None while only the store has it.
-        size: bytes of the payload.
-        state: active, deferred or scheduled.
-        scheduled_time: ms; when a scheduled message becomes active, or became active; None if it was never scheduled.
-        delivery_count: deliveries that have failed.
-        expires_at: ms; from when on it is not given out; None for never.
-        session_id: the session that it belongs to, in an entity that has sessions.
-        dead_letter_source: the entity that it was dead-lettered in, once it was forwarded from there.
-        hops: how often it was forwarded.
-        lock_token: token of its lock; None without a lock.
-        locked_until: ms; when the lock ends, 0 without a lock.
-    """
-
-    sequence_number: int
-    enqueued_sequence_number: int
-    enqueued_time: int
-    payload: bytes | None
-    size: int = -1
+    sequence_number: int  # only the activation of a scheduled message changes it
+    enqueued_sequence_number: int  # the number that it got first
+    enqueued_time: int  # when it came in, or became active
+    payload: bytes | None  # as it was received; None while only the store has it
+    size: int = -1  # bytes of the payload
     state: BrokeredState = BrokeredState.ACTIVE
-    scheduled_time: int | None = None
-    delivery_count: int = 0
-    expires_at: int | None = None
-    session_id: str | None = None
-    dead_letter_source: str | None = None
-    hops: int = 0
+    scheduled_time: int | None = None  # when it becomes active, or became active; None if it was never scheduled
+    delivery_count: int = 0  # deliveries that have failed
+    expires_at: int | None = None  # from when on it is not given out; None for never
+    session_id: str | None = None  # in an entity that has sessions
+    dead_letter_source: str | None = None  # where it was dead-lettered, once it was forwarded from there
+    hops: int = 0  # how often it was forwarded
     lock_token: UUID | None = None
-    locked_until: int = 0
+    locked_until: int = 0  # 0 without a lock
 
     def __post_init__(self) -> None:
         if self.size < 0:
             self.size = len(self.payload or b"")
 
 
+@dataclass(slots=True, eq=False)
 class SentMessage:
-    __slots__ = (
-        "header_size",
-        "partition_key",
-        "payload",
-        "properties",
-        "properties_start",
-        "property_size",
-        "scheduled_time",
-        "time_to_live",
-    )
-
-    def __init__(self, payload: bytes, properties: Section | None = None, header_size: int = 0) -> None:
-        self.payload = payload  # its bytes
-        self.header_size = header_size  # size of all sections in front of the body, in bytes
-        self.property_size = 0  # size of the largest application property, in bytes; 0 if all of them are small
-        self.scheduled_time: int | None = None  # ms; when the message becomes active; None for at once
-        self.time_to_live: int | None = None  # ms; None for the limit of the entity
-        self.partition_key: str | None = None  # messages with the same key go to one partition
-        self.properties = properties  # the place of the section of this name; None if the message has none
-        self.properties_start = 0  # offset at which that section would begin
+    payload: bytes
+    header_size: int = 0  # bytes of all sections in front of the body
+    property_size: int = 0  # bytes of the largest application property; 0 if all of them are small
+    scheduled_time: int | None = None  # ms; when the message becomes active; None for at once
+    time_to_live: int | None = None  # ms; None for the limit of the entity
+    partition_key: str | None = None  # messages with the same key go to one partition
+    properties: Section | None = None  # the place of the section of this name; None if the message has none
+    properties_start: int = 0  # offset at which that section would begin
 
     @property
     def excess(self) -> str | None:
@@ -164,7 +136,6 @@ class SentMessage:
             self.time_to_live = min(end - start, _MAX_TIME)
 
     def read_annotations(self, annotations: AmqpValue) -> None:
-        """Read the broker's fields from the annotations."""
         _expect(isinstance(annotations, dict), "annotations must be a map")
         values = cast("dict[str, AmqpValue]", annotations)
         when, key = values.get(SCHEDULED_TIME), values.get(_PARTITION_KEY)
@@ -191,7 +162,7 @@ def read_sent(payload: bytes) -> SentMessage:
     if not sections:
         _expect(False, "it is empty")
     # Read the sections in front of the body.
-    message = SentMessage(payload, None, len(payload))
+    message = SentMessage(payload, len(payload))
     for section in sections:
         if section.code >= DATA:
             message.header_size = section.start

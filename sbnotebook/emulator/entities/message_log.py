@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, Protocol
@@ -45,15 +46,8 @@ class Residency:
         self.size = 0
         self.turn = 0
         self._budget = budget
-        self._logs: set[MessageLog] = set()
+        self.logs: set[MessageLog] = set()  # those that can give up messages
         self._try_again_at = budget
-
-    def watch(self, log: MessageLog) -> None:
-        self._logs.add(log)
-
-    def forget(self, log: MessageLog) -> None:
-        """Remove a log that is gone, or cannot give up messages any more."""
-        self._logs.discard(log)
 
     def shed(self) -> None:
         """Give up the least recently used messages if there are too many; call it once all changes are kept."""
@@ -62,7 +56,7 @@ class Residency:
             return
         if self.size <= self._try_again_at and self.turn % _PATIENCE:
             return
-        shelves = [(shelf.last_used, shelf.number, log) for log in self._logs for shelf in log.resident_shelves()]
+        shelves = [(shelf.last_used, shelf.number, log) for log in self.logs for shelf in log.resident_shelves()]
         for _, number, log in sorted(shelves, key=lambda entry: entry[0]):
             if self.size <= self._budget * 3 // 4:
                 break
@@ -71,42 +65,26 @@ class Residency:
         self._try_again_at = max(self._budget, self.size + self._budget // 4)
 
 
+@dataclass(slots=True, eq=False)
 class _Shelf:
-    """Some messages that follow each other; ``messages`` is None while they are not in memory."""
-
-    __slots__ = (
-        "count",
-        "is_listed",
-        "is_sorted",
-        "last_used",
-        "messages",
-        "next_expiry",
-        "number",
-        "ready",
-        "ready_count",
-        "size",
-    )
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.messages: dict[int, BrokeredMessage] | None = {}
-        self.count = 0
-        self.size = 0
-        self.ready: list[int] = []  # a heap of sequence numbers, with some that are gone
-        self.ready_count = 0
-        self.is_sorted = True
-        self.is_listed = False
-        self.next_expiry: int | None = None
-        self.last_used = 0
+    number: int
+    messages: dict[int, BrokeredMessage] | None = field(
+        default_factory=dict[int, BrokeredMessage]
+    )  # None: in the store
+    count: int = 0
+    size: int = 0
+    ready: list[int] = field(default_factory=list[int])  # a heap of sequence numbers, with some that are gone
+    ready_count: int = 0
+    is_sorted: bool = True
+    is_listed: bool = False
+    next_expiry: int | None = None
+    last_used: int = 0
 
 
 class MessageLog:
-    """All messages of a box.
+    """All messages of a box, on shelves by the high digits of their numbers.
 
-    Shelves hold messages by the high digits of their numbers. Adding, finding and removing cost the same for any number
-    of messages. A walk sorts a shelf only if messages arrived out of order. That happens in a dead-letter queue, where
-    they keep their numbers. A shelf that was kept and has no locked message can be shed, and is loaded again when it is
-    asked for.
+    A shelf that was kept and has no locked message can be shed, and is loaded again when it is asked for.
     """
 
     def __init__(self, box: int, residency: Residency | None = None) -> None:
@@ -114,7 +92,7 @@ class MessageLog:
         self.size_bytes = 0  # bytes of all payloads; a payload must not change while it is in here
         self.ready_count = 0  # messages that ``take_ready`` can give
         self._residency = residency or Residency()
-        self._residency.watch(self)
+        self._residency.logs.add(self)
         self._shelves: dict[int, _Shelf] = {}
         self._order: list[int] = []  # the shelves' numbers, ascending
         self._ready_shelves: list[int] = []  # a heap of the shelves that have something ready
@@ -129,7 +107,6 @@ class MessageLog:
         return self._count
 
     def restore(self, summaries: list[ShelfSummary]) -> None:
-        """Put in shelves as a store has them; their messages stay there."""
         for number, messages, size, active, next_expiry in summaries:
             shelf = self._new_shelf(number)
             shelf.messages = None
@@ -141,7 +118,6 @@ class MessageLog:
             self._expect_expiry(shelf, next_expiry)
 
     def add(self, message: BrokeredMessage) -> None:
-        """Put in a message whose number is new here; it is not ready."""
         number = message.sequence_number
         shelf = self._last
         if shelf is None or shelf.number != number // SHELF or shelf.messages is None:
@@ -164,7 +140,6 @@ class MessageLog:
         return None if shelf is None or shelf.messages is None else shelf.messages.get(sequence_number)
 
     def remove(self, message: BrokeredMessage) -> None:
-        """Remove a message that is in here and not ready."""
         shelf = self._shelves[message.sequence_number // SHELF]
         if shelf.messages is None:
             raise AssertionError(f"The shelf of the message {message.sequence_number} was shed.")
@@ -264,7 +239,6 @@ class MessageLog:
         return None
 
     def withdraw(self, message: BrokeredMessage) -> None:
-        """Mark a ready message as not ready, because it is about to be removed."""
         self._shelves[message.sequence_number // SHELF].ready_count -= 1
         self.ready_count -= 1
         self._moved.pop(message.sequence_number, None)
@@ -334,8 +308,7 @@ class MessageLog:
         self._residency.size -= shelf.size + shelf.count * _OVERHEAD
 
     def close(self) -> None:
-        """Drop all messages."""
-        self._residency.forget(self)
+        self._residency.logs.discard(self)
         self._residency.size -= self.resident_size
         self._shelves.clear()
 

@@ -57,12 +57,10 @@ class EntityStatus(StrEnum):
 
     @property
     def can_send(self) -> bool:
-        """Tell whether messages can be sent to the entity."""
         return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
 
     @property
     def can_receive(self) -> bool:
-        """Tell whether messages can be received from the entity."""
         return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
 
@@ -462,21 +460,3 @@ def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = No
                 text = f"The value for the {name} property of an existing {what} cannot be changed."
                 raise ConfigurationError(f"SubCode=40000. {text}")
     return kind(**values)
-
-
-def option_table() -> str:
-    """Return the options as a table in Markdown, for the documentation."""
-    kinds: dict[str, type[Options]] = {
-        "queue": QueueOptions,
-        "topic": TopicOptions,
-        "subscription": SubscriptionOptions,
-    }
-    found = {name: option for kind in kinds.values() for name, option in options_of(kind).items()}
-    rows = ["| In Service Bus and `Config.json` | In Python | Values | Default | Of |", "|---|---|---|---|---|"]
-    for name, option in sorted(found.items()):
-        owners = ", ".join(owner for owner, kind in kinds.items() if name in options_of(kind))
-        default = None if option.default is None else option.write(option.default)
-        fixed = "; fixed from the creation on" if option.is_fixed else ""
-        shown = "" if default is None else f"`{default}`"
-        rows.append(f"| `{name}` | `{option.attribute}` | {option.values}{fixed} | {shown} | {owners} |")
-    return "\n".join(rows)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from sbnotebook.emulator.entities.admission import Admission
+from sbnotebook.emulator.entities.admission import Destination
 from sbnotebook.emulator.entities.box import Box, earliest
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
-from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason, SentMessage
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import with_dead_letter_reason, with_time_to_live
-from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import MessageEvent, Place, place_of
 from sbnotebook.model.address import SubQueue
@@ -33,28 +31,13 @@ class Counts(NamedTuple):
 
 
 class SubQueueBox(Box):
-    """A dead-letter queue or a transfer dead-letter queue."""
-
-    def __init__(self, context: Registry, box: int, path: str, owner: ReceivingEntity) -> None:
-        super().__init__(context, box, path, owner)
-        self.owner = owner
-
-
-class _DeadLetterQueue(SubQueueBox):
-    """Dead-lettered messages; those that the entity forwards stay only until the target takes them."""
-
-    def start_forwarding(self, now: int) -> None:
-        """Send on the messages in here, if the entity forwards its dead-lettered messages."""
-        if self._owner.options.forward_dead_letters_to is None:
-            return
-        for message in self._take_ready():
-            self._offer(message, now)
+    """A dead-letter queue, whose messages may be forwarded, or a transfer dead-letter queue."""
 
     def _offer(self, message: BrokeredMessage, now: int) -> None:
-        target = self._owner.options.forward_dead_letters_to
-        if target is not None:
+        target = self.owner.options.forward_dead_letters_to
+        if target is not None and self is self.owner.dead_letter:
             message.payload = self.log.payload(message)
-            if self._context.forward(message, target, now, dead_letter_source=self.owner.path) is None:
+            if self.context.forward(message, target, now, dead_letter_source=self.owner.path) is None:
                 self._remove(message)
                 return
         super()._offer(message, now)
@@ -70,26 +53,18 @@ class ReceivingEntity(Box):
         self, context: Registry, path: str, options: QueueOptions | SubscriptionOptions, record: EntityRecord
     ) -> None:
         box = record.entity_id * BOXES_PER_ENTITY
-        super().__init__(context, box, path, self)
+        super().__init__(context, box, path)
         self.options = options
         self.record = record
         self._state_bytes = 0
-        self._dead_letter_queue = _DeadLetterQueue(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
+        self.dead_letter = SubQueueBox(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
         self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
         if options.requires_session:
             self.sessions = Sessions()
-            context.residency.forget(self.log)
+            context.residency.logs.discard(self.log)
 
     @property
-    def owner(self) -> ReceivingEntity:
-        return self
-
-    @property
-    def dead_letter(self) -> SubQueueBox:
-        return self._dead_letter_queue
-
-    @property
-    def boxes(self) -> tuple[Receivable, SubQueueBox, SubQueueBox]:
+    def boxes(self) -> tuple[Box, ...]:
         return self, self.dead_letter, self.transfer_dead_letter
 
     @property
@@ -102,13 +77,8 @@ class ReceivingEntity(Box):
 
         Source: Service Bus documentation, "Message sessions", "Message session state".
         """
-        dead, transfer_dead = self._dead_letter_queue.log, self.transfer_dead_letter.log
+        dead, transfer_dead = self.dead_letter.log, self.transfer_dead_letter.log
         return self.log.size_bytes + dead.size_bytes + transfer_dead.size_bytes + self._state_bytes
-
-    @property
-    def scheduled_count(self) -> int:
-        """Return the number of scheduled messages: 0, because those of a subscription wait at its topic."""
-        return 0
 
     @property
     def counts(self) -> Counts:
@@ -129,7 +99,7 @@ class ReceivingEntity(Box):
                     "Session enabled entity doesn't allow a message whose session identifier is null. "
                     "Give it a session id."
                 )
-                self._put_dead(message, DeadLetterReason("Session ID is null.", text), now)
+                self.put_dead(message, DeadLetterReason("Session ID is null.", text), now)
                 return
             self.sessions.added(message)
         super().put(message, now)
@@ -140,7 +110,7 @@ class ReceivingEntity(Box):
         super().expire(now)
 
     def drop_locks(self, now: int) -> None:
-        for session in self.sessions.all_held() if self.sessions is not None else ():
+        for session in list(self.sessions.held) if self.sessions is not None else ():
             self._end_session(session, MessageEvent.LOCK_DROPPED, now)
         super().drop_locks(now)
         self.dead_letter.drop_locks(now)
@@ -153,11 +123,10 @@ class ReceivingEntity(Box):
 
     def start_forwarding(self, now: int) -> None:
         """Send on the messages in here, if the entity or its dead-letter queue now forwards."""
-        self._dead_letter_queue.start_forwarding(now)
-        if self.options.forward_to is None:
-            return
-        for message in self._take_ready():
-            self._offer(message, now)
+        if self.options.forward_dead_letters_to is not None:
+            self.dead_letter.start_forwarding(now)
+        if self.options.forward_to is not None:
+            super().start_forwarding(now)
 
     def forward_waiting(self, sequence_number: int, now: int) -> None:
         """Forward a message that had to wait, if it is still there."""
@@ -166,17 +135,18 @@ class ReceivingEntity(Box):
             self._withdraw(message)
             self._forward(message, self.options.forward_to, now)
 
-    def forget_messages(self) -> None:
-        for box in self.boxes:
-            box.close()
+    def close(self) -> None:
+        super().close()
+        self.dead_letter.close()
+        self.transfer_dead_letter.close()
 
     # ------------------------------------------------------------------------------------- sessions
 
     def accept_session(self, session_id: str | None, now: int) -> tuple[MessageSession, UUID] | None:
         sessions = self._sessions()
-        session = sessions.next_free() if session_id is None else sessions.find_or_create(session_id)
-        if session is None:
+        if session_id is None and not sessions.free:
             return None
+        session = sessions.find_or_create(next(iter(sessions.free)) if session_id is None else session_id)
         if session.holder is not None:
             name = session.session_id[:128]
             text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
@@ -184,7 +154,7 @@ class ReceivingEntity(Box):
         # Lock it, and wake up when the lock ends.
         until = now + self.options.lock_duration
         token = sessions.lock(session, until)
-        self._context.wake(self, until)
+        self.context.wake(self, until)
         return session, token
 
     def close_session(self, session: MessageSession, token: UUID, now: int) -> None:
@@ -206,12 +176,12 @@ class ReceivingEntity(Box):
 
     def set_session_state(self, session: MessageSession, state: bytes | None, now: int) -> None:
         """Set the state of a session; None removes it."""
-        limit = self._context.tier.quotas.max_session_state
+        limit = self.context.tier.quotas.max_session_state
         if len(state or b"") > limit:
             text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
         self.restore_session_state(session, state, now)
-        self._context.changes.sessions[self.box, session.session_id] = state, now
+        self.context.changes.sessions[self.box, session.session_id] = state, now
 
     def restore_session_state(self, session: MessageSession, state: bytes | None, updated_time: int) -> None:
         """Set the state of a session as the store has it, with the time (ms) when it was set."""
@@ -233,14 +203,14 @@ class ReceivingEntity(Box):
 
     def _offer(self, message: BrokeredMessage, now: int) -> None:
         target = self.options.forward_to
-        if target is not None and place_of(message) is Place.ACTIVE and self._context.may_forward(self, message):
+        if target is not None and place_of(message) is Place.ACTIVE and self.context.may_forward(self, message):
             self._forward(message, target, now)
         else:
             super()._offer(message, now)
 
     def _forward(self, message: BrokeredMessage, target: str, now: int) -> None:
         message.payload = with_time_to_live(message, self.log.payload(message))
-        failure = self._context.forward(message, target, now, message.dead_letter_source)
+        failure = self.context.forward(message, target, now, message.dead_letter_source)
         self._remove(message)
         if failure is not None:
             self._put_transfer_dead(message, failure, now)
@@ -250,14 +220,14 @@ class ReceivingEntity(Box):
         message.payload, message.size, message.expires_at = payload, len(payload), None
         self.transfer_dead_letter.put(message, now)
 
-    def _put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+    def put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         payload = with_dead_letter_reason(with_time_to_live(message, message.payload or b""), *why)
         message.payload, message.size = payload, len(payload)
-        message.expires_at, message.session_id = None, None
+        message.state, message.expires_at, message.session_id = BrokeredState.ACTIVE, None, None
         self.dead_letter.put(message, now)
 
 
-class Queue(ReceivingEntity):
+class Queue(ReceivingEntity, Destination):
     """A queue with its sub-queues.
 
     A message keeps its sequence number and its enqueued time when it is dead-lettered. A scheduled
@@ -266,49 +236,10 @@ class Queue(ReceivingEntity):
     Source: Service Bus documentation, "Message sequencing and timestamps".
     """
 
-    options: QueueOptions
+    options: QueueOptions  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def __init__(self, context: Registry, name: str, options: QueueOptions, record: EntityRecord) -> None:
-        super().__init__(context, name, options, record)
-        self.admission = Admission(context, self)
-        self.schedule = Schedule(self.log)
-
-    @property
-    def scheduled_count(self) -> int:
-        return len(self.schedule)
-
-    def send(self, sent: SentMessage, now: int, number: int | None = None) -> int:
-        """Keep a message that ``admission`` has checked, and return its sequence number: this one, if it has one."""
-        return self.admission.take(sent, now, number=number)
-
-    def transfer(self, sent: SentMessage, target: str, now: int) -> None:
-        """Send a message on to another entity, for which it came here in a transaction."""
-        message, failure = self.admission.transfer(sent, target, now)
-        if failure is not None:
-            self._put_transfer_dead(message, failure, now)
-
-    def take_in(self, message: BrokeredMessage, now: int) -> None:
-        """Keep a message that is active, or scheduled."""
-        self.put(message, now)
-        if message.state is BrokeredState.SCHEDULED:
-            self.schedule.add(message)
-            self._context.wake(self, message.scheduled_time or 0)
-
-    def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
-        return self.schedule.cancel(sequence_numbers, self._remove)
-
-    def expire(self, now: int) -> None:
-        for message in self.schedule.due(now):
-            self.record.accessed_time = now
-            message.payload = self.log.payload(message)
-            self._remove(message)
-            self.schedule.removed()
-            self.put(self.admission.activated(message, now), now)
-        super().expire(now)
-
-    @property
-    def next_deadline(self) -> int | None:
-        return earliest(super().next_deadline, self.schedule.next_time)
+    def transfer_failed(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+        self._put_transfer_dead(message, why, now)
 
 
 Receivable = ReceivingEntity | SubQueueBox

@@ -45,7 +45,6 @@ class Tier(Enum):
 
     @cached_property  # It is asked for with every message, and to find an enumeration's member in a dict is slow.
     def quotas(self) -> Quotas:
-        """Return the quotas of the tier."""
         return _QUOTAS[self]
 
 

@@ -6,8 +6,6 @@ from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 
 
 class EntityRecord:
-    """Facts about a queue, topic or subscription besides its options and messages."""
-
     def __init__(self, entity_id: int, kind: str, now: int, last_sequence_number: int = 0) -> None:
         self.entity_id = entity_id  # its number, which it keeps
         self.kind = kind  # "queue", "topic" or "subscription"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, cast
 
 from sbnotebook.emulator.entities.box import Box, earliest
 from sbnotebook.emulator.entities.changes import Changes
@@ -22,24 +22,22 @@ from sbnotebook.emulator.entities.options import (
     SubscriptionOptions,
     TopicOptions,
     forwarding_target,
+    options_of,
 )
 from sbnotebook.emulator.entities.partitions import PARTITIONS
 from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.entities.rules import DEFAULT_RULE, Rule, TrueFilter
+from sbnotebook.emulator.entities.rules.rule import DEFAULT_RULE, TRUE_FILTER, Rule
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress, SubQueue
 
-# Options that an entity has from the start or never
-_FIXED: Final = ("requires_session", "requires_duplicate_detection", "enable_partitioning")
 _TARGETS: Final = ("forward_to", "forward_dead_letters_to")
 _MAX_COPIES: Final = 10_000  # Copies of forwarded messages in one turn, which then takes about half a second
 
 AnyEntity = Queue | Topic | Subscription
-_S = TypeVar("_S", QueueOptions, TopicOptions)
 
 
 class Registry:
@@ -54,7 +52,7 @@ class Registry:
         self.order_after_release: Callable[[str], str] = lambda _: "place"
         self._entities: dict[str, Queue | Topic] = {}
         self._next_id = 1
-        self._alarms: list[tuple[int, int, Box | Topic]] = []  # a heap, with some that are outdated
+        self._alarms: list[tuple[int, int, Box]] = []  # a heap, with some that are outdated
         self._order = count()
         self._idle: list[AnyEntity] = []
         self._copies = 0  # of forwarded messages, in this turn
@@ -107,20 +105,27 @@ class Registry:
     # -------------------------------------------------------------------- making, changing, removing
 
     def create_queue(self, name: str, options: QueueOptions | None = None, *, now: int = 0) -> Queue:
-        options = _sized(options or QueueOptions())
-        self._check_tier(options)
-        name = self._new_name(name)
-        queue = self._entities[name.casefold()] = Queue(self, name, options, self._new_record("queue", now))
-        self._save(queue)
-        return queue
+        return cast("Queue", self.create(name, options or QueueOptions(), now=now))
 
     def create_topic(self, name: str, options: TopicOptions | None = None, *, now: int = 0) -> Topic:
-        options = _sized(options or TopicOptions())
+        return cast("Topic", self.create(name, options or TopicOptions(), now=now))
+
+    def create(self, name: str, options: QueueOptions | TopicOptions, *, now: int = 0) -> Queue | Topic:
+        """Create the queue or topic of these options. Each of its partitions takes in the size that is asked for.
+
+        Source: azure-sdk-for-python, recordings of test_async_mgmt_queue_create_with_queue_description.
+        """
+        if options.enable_partitioning:
+            options = replace(options, max_size_mb=min(options.max_size_mb * PARTITIONS, MAX_SIZE_MB))
         self._check_tier(options)
         name = self._new_name(name)
-        topic = self._entities[name.casefold()] = Topic(self, name, options, self._new_record("topic", now))
-        self._save(topic)
-        return topic
+        if isinstance(options, TopicOptions):
+            made: Queue | Topic = Topic(self, name, options, self._new_record("topic", now))
+        else:
+            made = Queue(self, name, options, self._new_record("queue", now))
+        self._entities[name.casefold()] = made
+        self._save(made)
+        return made
 
     def create_subscription(
         self,
@@ -143,7 +148,7 @@ class Registry:
         if len(topic.subscriptions) >= limit:
             raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, f"A topic has at most {limit} subscriptions.")
         if rules is None:
-            rules = [Rule(DEFAULT_RULE, TrueFilter(), created_time=now)]
+            rules = [Rule(DEFAULT_RULE, TRUE_FILTER, created_time=now)]
         subscription = Subscription(topic, name, options, self._new_record("subscription", now), rules)
         topic.add_subscription(subscription)
         self._save(subscription)
@@ -156,8 +161,8 @@ class Registry:
         if isinstance(options, SubscriptionOptions):
             options = _lasting(options)
         self._check_tier(options)
-        for name in _FIXED:
-            if getattr(options, name, None) != getattr(entity.options, name, None):
+        for name in (option.attribute for option in options_of(type(options)).values() if option.is_fixed):
+            if getattr(options, name) != getattr(entity.options, name):
                 text = (
                     f"{name} of the {entity.record.kind} {entity.path!r} cannot be changed: delete it and make it anew."
                 )
@@ -205,19 +210,14 @@ class Registry:
         self._delete(entity)
         self._forget_alarms()
 
-    def clear(self) -> list[AnyEntity]:
-        """Delete all entities, and return them, subscriptions first."""
-        removed: list[AnyEntity] = []
+    def clear(self) -> None:
         for entity in self.entities:
-            removed += entity.subscriptions if isinstance(entity, Topic) else []
-            removed.append(entity)
             self._delete(entity)
         self._forget_alarms()
-        return removed
 
     # ------------------------------------------------------------------------------------------ time
 
-    def wake(self, sleeper: Box | Topic, when: int) -> None:
+    def wake(self, sleeper: Box, when: int) -> None:
         """Call ``sleeper.expire`` at a moment (ms), or earlier."""
         if sleeper.alarm is None or when < sleeper.alarm:
             sleeper.alarm = when
@@ -275,7 +275,7 @@ class Registry:
             text = f"The entity '{name}' to forward to could not be found."
             return DeadLetterReason("MessagingEntityNotFound", text)
         self._copies += len(destination.subscriptions) if isinstance(destination, Topic) else 1
-        return destination.admission.take_forwarded(message, now, dead_letter_source)
+        return destination.take_forwarded(message, now, dead_letter_source)
 
     def restore(self, entity: AnyEntity) -> None:
         """Restore an entity from a snapshot."""
@@ -294,7 +294,7 @@ class Registry:
         if isinstance(entity, Topic):
             for subscription in entity.subscriptions:
                 self._delete(subscription)
-        entity.forget_messages()
+        entity.close()
         self.changes.entities.append((entity.record.entity_id, None))
 
     def _forget_alarms(self) -> None:
@@ -349,7 +349,7 @@ class Registry:
         if deadline is not None:
             self.wake(entity, deadline)
 
-    def _idle_end(self, sleeper: Box | Topic, now: int) -> int | None:
+    def _idle_end(self, sleeper: Box, now: int) -> int | None:
         if not isinstance(sleeper, AnyEntity) or (idle := _idle_time(sleeper)) is None:
             return None
         # The topic gets the same changes as its subscriptions.
@@ -387,13 +387,3 @@ def _lasting(options: SubscriptionOptions) -> SubscriptionOptions:
 
 def _forwards(options: Options) -> bool:
     return any(getattr(options, name, None) for name in _TARGETS)
-
-
-def _sized(options: _S) -> _S:
-    """Return the options of a new entity. With partitions, each of them takes in the size that was asked for.
-
-    Source: azure-sdk-for-python, recordings of test_async_mgmt_queue_create_with_queue_description.
-    """
-    if not options.enable_partitioning:
-        return options
-    return replace(options, max_size_mb=min(options.max_size_mb * PARTITIONS, MAX_SIZE_MB))

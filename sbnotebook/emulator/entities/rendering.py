@@ -41,33 +41,20 @@ _MAX_UINT: Final = 2**32 - 1
 _REASON: Final = encode("DeadLetterReason")
 _DESCRIPTION: Final = encode("DeadLetterErrorDescription")
 
-_SEQUENCE_NUMBER: Final = Symbol("x-opt-sequence-number")
-_ENQUEUED_SEQUENCE_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
-_ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
-_STATE: Final = Symbol("x-opt-message-state")
-_LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
-_DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
-_LOCK_TOKEN: Final = Symbol("x-opt-lock-token")
-
-# The same for every message but for the numbers: each name with the constructor byte of its value.
+# The same for every message but for the numbers: each name with the constructor byte of its value
 _SHORT_TEXTS: Final = frozenset((0xA1, 0xA3))
-_LONG, _TIMESTAMP, _INT, _UUID = b"\x81", b"\x83", b"\x71", b"\x98"
-_ENCODED_SEQUENCE_NUMBER: Final = encode(_SEQUENCE_NUMBER) + _LONG
-_ENCODED_ENQUEUED_SEQUENCE_NUMBER: Final = encode(_ENQUEUED_SEQUENCE_NUMBER) + _LONG
-_ENCODED_ENQUEUED_TIME: Final = encode(_ENQUEUED_TIME) + _TIMESTAMP
-_ENCODED_STATE: Final = encode(_STATE) + _INT
-_ENCODED_LOCKED_UNTIL: Final = encode(_LOCKED_UNTIL) + _TIMESTAMP
-_ENCODED_LOCK_TOKEN: Final = encode(_LOCK_TOKEN) + _UUID
-_ENCODED_OMITTED_SIZE: Final = encode(Symbol("omitted-message-body-size"))
+_OWN: Final = {
+    f"x-opt-{name}": encode(Symbol(f"x-opt-{name}")) + constructor
+    for name, constructor in (
+        ("sequence-number", b"\x81"), ("enqueue-sequence-number", b"\x81"), ("enqueued-time", b"\x83"),
+        ("message-state", b"\x71"), ("locked-until", b"\x83"), ("lock-token", b"\x98"), ("deadletter-source", b""),
+    )
+}  # fmt: skip
+_SEQUENCE_NUMBER, _FIRST_NUMBER, _ENQUEUED_TIME, _STATE, _LOCKED_UNTIL, _LOCK_TOKEN, _DEAD_LETTER_SOURCE = _OWN.values()
+_OMITTED_SIZE: Final = encode(Symbol("omitted-message-body-size"))
 # Five fields, of which the first four are null; the bytes of the delivery count follow
 _EMPTY_HEADER: Final = b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40\x70"
-_BROKERS_OWN: Final = frozenset(
-    name.encode()
-    for name in (
-        _SEQUENCE_NUMBER, _ENQUEUED_SEQUENCE_NUMBER, _ENQUEUED_TIME, _STATE, _LOCKED_UNTIL, _DEAD_LETTER_SOURCE,
-        _LOCK_TOKEN,
-    )
-)  # fmt: skip
+_BROKERS_OWN: Final = frozenset(map(str.encode, _OWN))
 """Only the broker sets these; a sender that passes on a message may send them along."""
 
 
@@ -105,9 +92,9 @@ def render(
     # Add what only the broker sets.
     if without_body:
         content = _without_body(content)
-        delivery.append(_ENCODED_OMITTED_SIZE + encode(Long(len(payload) - rest - len(content))))
+        delivery.append(_OMITTED_SIZE + encode(Long(len(payload) - rest - len(content))))
     if is_delivery and message.lock_token is not None:
-        delivery.append(_ENCODED_LOCK_TOKEN + message.lock_token.bytes)
+        delivery.append(_LOCK_TOKEN + message.lock_token.bytes)
     keeps_scheduled = is_delivery or keeps_scheduled
     items += _brokers_own(message, is_delivery=is_delivery, with_lock=with_lock, keeps_scheduled=keeps_scheduled)
     return b"".join(
@@ -116,28 +103,26 @@ def render(
 
 
 def _without_body(content: bytes) -> bytes:
-    """Return the sections behind the annotations without those of the body."""
     return b"".join(content[part.start : part.end] for part in split(content) if not DATA <= part.code <= VALUE)
 
 
 def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool, keeps_scheduled: bool) -> list[bytes]:
-    """Return the broker's annotations: each name with its value."""
     number = message.sequence_number
     items = [
-        _ENCODED_SEQUENCE_NUMBER + number.to_bytes(8),
-        _ENCODED_ENQUEUED_TIME + message.enqueued_time.to_bytes(8, signed=True),
+        _SEQUENCE_NUMBER + number.to_bytes(8),
+        _ENQUEUED_TIME + message.enqueued_time.to_bytes(8, signed=True),
     ]
     if not is_delivery or message.enqueued_sequence_number != number:
-        items.append(_ENCODED_ENQUEUED_SEQUENCE_NUMBER + message.enqueued_sequence_number.to_bytes(8))
+        items.append(_FIRST_NUMBER + message.enqueued_sequence_number.to_bytes(8))
     state = message.state
     if keeps_scheduled and message.scheduled_time is not None and state is BrokeredState.ACTIVE:
         state = BrokeredState.SCHEDULED
     if not is_delivery or state is BrokeredState.SCHEDULED:
-        items.append(_ENCODED_STATE + state.to_bytes(4))
+        items.append(_STATE + state.to_bytes(4))
     if message.dead_letter_source is not None:
-        items.append(encode(_DEAD_LETTER_SOURCE) + encode(message.dead_letter_source))
+        items.append(_DEAD_LETTER_SOURCE + encode(message.dead_letter_source))
     if with_lock:
-        items.append(_ENCODED_LOCKED_UNTIL + message.locked_until.to_bytes(8))
+        items.append(_LOCKED_UNTIL + message.locked_until.to_bytes(8))
     return items
 
 

@@ -54,7 +54,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
     for entity_id, ids in groupby(seen, key=lambda entry: entry[0]):
         entity = by_id.get(entity_id)
         if isinstance(entity, Queue | Topic):
-            entity.admission.restore_seen((message_id, until) for _, message_id, until in ids)
+            entity.restore_seen((message_id, until) for _, message_id, until in ids)
     # Messages that still had to be forwarded.
     for entity in by_id.values():
         if isinstance(entity, ReceivingEntity) and entity.sessions is None:
@@ -81,16 +81,8 @@ def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:
 
 
 def _restore_boxes(entity: AnyEntity, boxes: dict[int, StoredBox]) -> None:
-    shelves, _, scheduled = boxes.get(entity.box, _NOTHING)
-    if isinstance(entity, Topic):
-        entity.log.restore(shelves)
-        entity.schedule.restore(scheduled)
-        return
     for box in entity.boxes:
-        shelves, deferred, _ = boxes.get(box.box, _NOTHING)
-        box.restore(shelves, deferred)
-    if isinstance(entity, Queue):
-        entity.schedule.restore(scheduled)
+        box.restore(*boxes.get(box.box, _NOTHING))
     if entity.sessions is not None:
         # The waiting receivers of each session are needed at once.
         for message in entity.peek(0, entity.message_count):

@@ -6,22 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sbnotebook.emulator.entities.admission import Admission
+from sbnotebook.emulator.entities.admission import Destination
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
     BrokeredState,
     DeadLetterReason,
-    SentMessage,
     read_sent,
 )
-from sbnotebook.emulator.entities.message_log import MessageLog
 from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
 from sbnotebook.emulator.entities.queue import ReceivingEntity
 from sbnotebook.emulator.entities.record import EntityRecord
-from sbnotebook.emulator.entities.rules import FilterError, Rule, RuleSubject
-from sbnotebook.emulator.entities.schedule import Schedule
+from sbnotebook.emulator.entities.rules.operands import FilterError
+from sbnotebook.emulator.entities.rules.rule import Rule
+from sbnotebook.emulator.entities.rules.subject import RuleSubject
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
@@ -76,7 +75,7 @@ class Subscription(ReceivingEntity):
             payloads = list(self._copies(subject))
         except FilterError as error:
             if self.options.dead_letter_on_filter_errors:
-                self._put_dead(self._copy(message, payload, now), _filter_failed(error), now)
+                self.put_dead(self._copy(message, payload, now), _filter_failed(error), now)
             return
         # An action may have changed the session, or made the properties too large.
         for each in payloads:
@@ -85,7 +84,7 @@ class Subscription(ReceivingEntity):
             if changed is not None and self.options.requires_session:
                 copy.session_id = changed.session_id
             if changed is not None and changed.excess is not None:
-                self._put_dead(copy, _HEADER_TOO_LARGE, now)
+                self.put_dead(copy, _HEADER_TOO_LARGE, now)
             else:
                 self.put(copy, now)
 
@@ -112,23 +111,16 @@ class Subscription(ReceivingEntity):
         )
 
 
-class Topic:
+class Topic(Destination):
     """A topic: it keeps scheduled messages until they become active, and hands on all others.
 
     Source: Service Bus documentation, "Service Bus queues, topics, and subscriptions".
     """
 
     def __init__(self, context: Registry, name: str, options: TopicOptions, record: EntityRecord) -> None:
-        self.path = name
-        self.context = context
+        super().__init__(context, record.entity_id * BOXES_PER_ENTITY, name)
         self.options = options
         self.record = record
-        self.box = record.entity_id * BOXES_PER_ENTITY
-        self.alarm: int | None = None
-        self.is_deleted = False
-        self.admission = Admission(context, self)
-        self.log = MessageLog(self.box, context.residency)
-        self.schedule = Schedule(self.log)
         self._subscriptions: dict[str, Subscription] = {}
 
     @property
@@ -145,58 +137,17 @@ class Topic:
         del self._subscriptions[subscription.name.casefold()]
 
     @property
-    def scheduled_count(self) -> int:
-        return len(self.schedule)
-
-    @property
     def total_size(self) -> int:
-        return self.log.size_bytes + sum(subscription.total_size for subscription in self._subscriptions.values())
+        return super().total_size + sum(subscription.total_size for subscription in self._subscriptions.values())
 
-    def send(self, sent: SentMessage, now: int, number: int | None = None) -> int:
-        """Hand on, or keep for later, a message that ``admission`` has checked, and return its sequence number."""
-        return self.admission.take(sent, now, number=number)
-
-    def transfer(self, sent: SentMessage, target: str, now: int) -> None:
-        """Send a message on to another entity, for which it came here in a transaction, and which can take it.
-
-        A topic has no transfer dead-letter queue in which the message could stay.
-        """
-        self.admission.transfer(sent, target, now)
-
-    def take_in(self, message: BrokeredMessage, now: int) -> None:
+    def put(self, message: BrokeredMessage, now: int) -> None:
         """Hand on a message that is active; keep one that is scheduled."""
-        if message.state is not BrokeredState.SCHEDULED:
-            self.admission.pass_on(message)
-            for subscription in self._subscriptions.values():
-                subscription.take_in(message, now)
+        if message.state is BrokeredState.SCHEDULED:
+            super().put(message, now)
             return
-        self.log.add(message)
-        self.context.changes.add(self.box, message)
-        self.schedule.add(message)
-        self.context.wake(self, message.scheduled_time or 0)
-
-    def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
-        return self.schedule.cancel(sequence_numbers, self._remove)
-
-    def expire(self, now: int) -> None:
-        for message in self.schedule.due(now):
-            self.record.accessed_time = now
-            message.payload = self.log.payload(message)
-            self._remove(message)
-            self.schedule.removed()
-            self.take_in(self.admission.activated(message, now), now)
-
-    def forget_messages(self) -> None:
-        self.is_deleted = True
-        self.log.close()
-
-    @property
-    def next_deadline(self) -> int | None:
-        return self.schedule.next_time
-
-    def _remove(self, message: BrokeredMessage) -> None:
-        self.log.remove(message)
-        self.context.changes.remove(self.box, message.sequence_number)
+        self.pass_on(message)
+        for subscription in self._subscriptions.values():
+            subscription.take_in(message, now)
 
 
 _HEADER_TOO_LARGE = DeadLetterReason(

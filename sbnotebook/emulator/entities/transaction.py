@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 from sbnotebook.emulator.entities.message import SentMessage
@@ -31,14 +31,8 @@ _Step = Callable[[int], object]
 
 def root_of(entity: Queue | Topic | Receivable) -> Queue | Topic:
     """Return the queue or topic that an entity belongs to: itself, or that of a subscription or sub-queue."""
-    if isinstance(entity, Topic):
-        return entity
-    owner = entity.owner
-    if isinstance(owner, Subscription):
-        return owner.topic
-    if isinstance(owner, Queue):
-        return owner
-    raise AssertionError(f"{entity.path} belongs to no queue or topic.")
+    owner = cast("Queue | Subscription | Topic", entity.owner)
+    return owner.topic if isinstance(owner, Subscription) else owner
 
 
 class Transaction:
@@ -57,7 +51,7 @@ class Transaction:
         self, destination: Queue | Topic, messages: Sequence[SentMessage], via: Queue | Topic | None = None
     ) -> None:
         root = via or destination
-        self._join(root, (root.admission.keyed_partition(message) for message in messages))
+        self._join(root, (root.keyed_partition(message) for message in messages))
         self._count(messages)
         if via is None or via is destination:
             check = partial(_check_can_take, destination, messages)
@@ -69,9 +63,9 @@ class Transaction:
         self._add(partial(_check_is_there, via), lambda now: [via.transfer(each, target, now) for each in messages])
 
     def schedule(self, destination: Queue | Topic, messages: Sequence[SentMessage]) -> list[int]:
-        self._join(destination, (destination.admission.keyed_partition(message) for message in messages))
+        self._join(destination, (destination.keyed_partition(message) for message in messages))
         self._count(messages)
-        numbers = [destination.admission.next_number(message) for message in messages]
+        numbers = [destination.next_number(message) for message in messages]
 
         def keep(now: int) -> None:
             for message, number in zip(messages, numbers, strict=True):
@@ -134,7 +128,7 @@ def _check_is_there(entity: Queue | Topic, now: int) -> None:
 
 def _check_can_take(destination: Queue | Topic, messages: Sequence[SentMessage], now: int) -> None:
     _check_is_there(destination, now)
-    destination.admission.check(messages)
+    destination.check(messages)
 
 
 def _check_is_held(entity: Receivable, token: UUID, now: int) -> None:

@@ -102,19 +102,6 @@ TRANSITIONS: Final[dict[tuple[Place, MessageEvent], Transition]] = {
 """What happens to a message in a place; an event that has no row there is refused."""
 
 
-def as_table() -> str:
-    rows = [
-        (_words(place), _words(event), _words(row.to), row.actor, row.condition, "yes" if row.counts else "")
-        for (place, event), row in TRANSITIONS.items()
-    ]
-    heads = ("From", "What happens", "To", "By whom", "When", "Counts")
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in (heads, ("---",) * len(heads), *rows)) + "\n"
-
-
-def _words(name: Enum) -> str:
-    return name.name.lower().replace("_", " ")
-
-
 def place_of(message: BrokeredMessage) -> Place:
     if message.state is BrokeredState.SCHEDULED:
         return Place.SCHEDULED

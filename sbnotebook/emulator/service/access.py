@@ -19,7 +19,11 @@ from typing import Final
 from urllib.parse import unquote, unquote_plus
 
 from sbnotebook.emulator.clock import Clock
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, Condition, Queue, RefusedError, Registry, Topic
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
+from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.topic import Topic
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 
@@ -72,9 +76,7 @@ class NamespaceAccess:
         until = int(fields["se"]) * 1000
         if until <= self.clock.now():
             end = (_EPOCH + timedelta(milliseconds=until)).strftime("%Y-%m-%d %H:%M:%SZ")
-            raise RefusedError(
-                Condition.UNAUTHORIZED_ACCESS, f"ExpiredToken: The token is expired. Expiration time: '{end}'."
-            )
+            raise _refused(f"ExpiredToken: The token is expired. Expiration time: '{end}'.")
         return Grant(scope, entity, rule.claims, until)
 
     def log_in(self, key_name: str, key: str) -> Grant | None:
@@ -105,10 +107,7 @@ class NamespaceAccess:
     def require_manage(self, host: str, path: str, token: str | None) -> None:
         if token is None:
             header = "'Authorization: SharedAccessSignature …'"
-            raise RefusedError(
-                Condition.UNAUTHORIZED_ACCESS,
-                f"MissingToken: Send a header {header}, signed with a key that may manage.",
-            )
+            raise _refused(f"MissingToken: Send a header {header}, signed with a key that may manage.")
         grant = self.grant(token)
         if not grant.covers(path):
             raise _refused(_wrong_audience(path))
@@ -132,9 +131,7 @@ class NamespaceAccess:
             if named
             else f"Check SharedAccessKeyName: there is no key {name[:80]!r} for {place}."
         )
-        raise RefusedError(
-            Condition.UNAUTHORIZED_ACCESS, f"InvalidSignature: The token has an invalid signature. {hint}"
-        )
+        raise _refused(f"InvalidSignature: The token has an invalid signature. {hint}")
 
     def _rules(self, scope: str) -> Iterator[tuple[AuthorizationRule, str | None]]:
         path = _entity(scope)

@@ -6,10 +6,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sbnotebook.amqp import AmqpValue, Int, Symbol
-from sbnotebook.emulator.amqp import Coordinator, Link, ReceivingLink, SendingLink
-from sbnotebook.emulator.entities import AnyEntity, Condition, Queue, Receivable, RefusedError, Topic, root_of
+from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink
+from sbnotebook.emulator.amqp.performatives import Coordinator
+from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import AnyEntity
+from sbnotebook.emulator.entities.topic import Topic
+from sbnotebook.emulator.entities.transaction import SPANS_ENTITIES, root_of
 from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND
-from sbnotebook.emulator.service.cbs import CBS, cbs_node
 from sbnotebook.emulator.service.conditions import KNOW_MORE, error_of
 from sbnotebook.emulator.service.links import (
     SESSION_FILTER,
@@ -18,7 +22,7 @@ from sbnotebook.emulator.service.links import (
     SenderLink,
     attach_session,
 )
-from sbnotebook.emulator.service.management import management_node
+from sbnotebook.emulator.service.management import CBS, cbs_node, management_node
 from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
 from sbnotebook.emulator.service.transactions import attach_coordinator
 from sbnotebook.errors import InvalidEntityAddressError
@@ -43,7 +47,7 @@ def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
     try:
         return _attached(peer, link)
     except RefusedError as error:
-        link.refuse(error_of(error))
+        link.detach(error_of(error))
         return None
 
 
@@ -56,7 +60,9 @@ def _attached(peer: AmqpPeer, link: _AnyLink) -> LinkHandler:
     node = _node(peer, path)
     entity = peer.broker.registry.find(path) if node is None else node.entity
     if entity is not None and (node is not None or isinstance(link, SendingLink)):
-        peer.vias.check_receiver(link, root_of(entity))
+        root = root_of(entity)
+        if via_entity(link, root) not in (None, root):
+            raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)
     if node is not None:
         return _attach_to_node(peer, link, node)
     if isinstance(link, ReceivingLink):
@@ -111,7 +117,7 @@ def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyE
     if not entity.options.status.can_send:
         raise _disabled(path)
     properties: dict[str, AmqpValue] = {_MAX_BATCH_SIZE: Int(peer.broker.registry.tier.quotas.max_batch_size)}
-    destination, via = entity, peer.vias.attach(link, entity)
+    destination, via = entity, via_entity(link, entity)
     # A link via this entity names the one to which it sends in a property.
     address = link.properties.get(_DESTINATION)
     if address is not None:
@@ -128,6 +134,22 @@ def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyE
     peer.broker.memory.expect(limit)
     link.accept(max_message_size=limit, properties=properties)
     return SenderLink(peer, link, destination, via)
+
+
+def via_entity(link: Link, root: Queue | Topic) -> Queue | Topic | None:
+    """Return the entity that takes the messages of transactions on a session and sends them on; None for none.
+
+    That is the one of the session's first link to an entity, if a control link came before it. So a transaction can
+    cover several entities.
+
+    Source: azure-sdk-for-net, AmqpConnectionScope ("EnableCrossEntityTransactions"); azure-sdk-for-java 19137.
+    """
+    via: list[Queue | Topic] | None = link.session.notes.setdefault("via", None)
+    if via is None:
+        return None
+    if not via:
+        via.append(root)
+    return via[0]
 
 
 def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from sbnotebook.emulator.amqp import SharedMemory
+from sbnotebook.emulator.amqp.held import SharedMemory
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.connection_limit import ConnectionLimit
-from sbnotebook.emulator.entities import (
-    AnyEntity,
-    Condition,
-    Receivable,
-    ReceivingEntity,
-    Registry,
-    Subscription,
-    Topic,
-)
 from sbnotebook.emulator.entities.options import Options
+from sbnotebook.emulator.entities.queue import Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.refusals import Condition
+from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import NamespaceAccess
@@ -87,7 +82,6 @@ class Broker:
         return now
 
     def touch(self, peer: AmqpPeer) -> None:
-        """Write the waiting bytes of this connection at the end of the turn."""
         self._touched.add(peer)
         self.schedule_turn()
 
@@ -127,15 +121,14 @@ class Broker:
     ) -> None:
         """Detach the links to an entity and its sub-queues, or to one sub-queue, or only those to management nodes."""
         for peer in list(self.peers):
-            peer.detach_from(boxes(entity), condition, sentence, is_node=is_node)
+            peer.detach_from(entity.boxes, condition, sentence, is_node=is_node)
 
     def is_in_use(self, entity: AnyEntity) -> bool:
-        return any(peer.is_attached_to(boxes(entity)) for peer in self.peers)
+        return any(peer.is_attached_to(entity.boxes) for peer in self.peers)
 
     def was_used(self, entity: AnyEntity | Receivable) -> None:
         """Note that a client was attached to an entity until now, so that only from now on it is idle."""
-        record = entity.owner.record if isinstance(entity, Receivable) else entity.record
-        record.accessed_time = self.clock.now()
+        entity.owner.record.accessed_time = self.clock.now()
 
     def use_clock(self, clock: Clock) -> None:
         if self._cancel_alarm is not None:
@@ -247,8 +240,3 @@ class Broker:
     def _on_alarm(self) -> None:
         self._alarm_time = self._cancel_alarm = None
         self.schedule_turn()
-
-
-def boxes(entity: AnyEntity | Receivable) -> Collection[object]:
-    """Return the objects that links can be attached to: the entity, and its sub-queues if it has some."""
-    return entity.boxes if isinstance(entity, ReceivingEntity) else (entity,)

@@ -6,15 +6,14 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import uuid4
 
-from sbnotebook.emulator.amqp import Error
-from sbnotebook.emulator.entities import Condition, RefusedError
+from sbnotebook.emulator.amqp.performatives import Error
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 
 KNOW_MORE: Final = "To know more visit https://aka.ms/sbResourceMgrExceptions."
 """The end of some descriptions of Service Bus."""
 
 
 def new_error(condition: Condition, sentence: str) -> Error:
-    """Return the error to send, its description with a tracking ID."""
     return Error(condition.symbol, with_tracking_id(sentence))
 
 

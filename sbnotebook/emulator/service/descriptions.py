@@ -17,7 +17,6 @@ from uuid import UUID
 from xml.etree import ElementTree as ET
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
-from sbnotebook.emulator.entities import AnyEntity, Queue, ReceivingEntity, Subscription, Tier, Topic
 from sbnotebook.emulator.entities.options import (
     FOREVER,
     AuthorizationRule,
@@ -30,15 +29,17 @@ from sbnotebook.emulator.entities.options import (
     read_options,
     texts_of,
 )
-from sbnotebook.emulator.entities.rules import (
+from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.registry import AnyEntity
+from sbnotebook.emulator.entities.rules.rule import (
     DEFAULT_RULE,
-    CorrelationFilter,
     Filter,
     Rule,
     SqlAction,
     filter_of,
-    parts_of,
 )
+from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.emulator.service.atom import SCHEMA_INSTANCE, SERVICE_BUS, add_text, atom_time
 from sbnotebook.errors import ConfigurationError
 
@@ -159,8 +160,7 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
 
 def describe_rule(rule: Rule) -> ET.Element:
     root = ET.Element(f"{SERVICE_BUS}RuleDescription")
-    kind, texts, values = parts_of(rule.filter)
-    _add_part(root, "Filter", f"{kind}Filter", texts, values)
+    _add_part(root, "Filter", f"{rule.filter.kind}Filter", rule.filter.texts, rule.filter.values)
     # Then the action, the time and the name.
     if rule.action is None:
         ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
@@ -279,7 +279,7 @@ def _topic_counts(topic: Topic, version: str) -> dict[str, str]:
     texts = {"SubscriptionCount": str(len(topic.subscriptions))}
     if version >= _FILTER_COUNTS_SINCE:
         filters = [rule.filter for subscription in topic.subscriptions for rule in subscription.rules]
-        correlations = sum(isinstance(each, CorrelationFilter) for each in filters)
+        correlations = sum(each.kind == "Correlation" for each in filters)
         texts |= {"SqlFilterCount": str(len(filters) - correlations), "CorrelationFilterCount": str(correlations)}
     return texts
 

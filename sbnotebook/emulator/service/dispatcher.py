@@ -4,46 +4,25 @@ from __future__ import annotations
 
 from collections import deque
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
-from sbnotebook.emulator.entities import BrokeredMessage, MessageSession, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.queue import Receivable
 
 if TYPE_CHECKING:
-    from sbnotebook.emulator.service.links import ReceiverLink, SessionWaiter
+    from sbnotebook.emulator.entities.queue import Receivable
+    from sbnotebook.emulator.service.links import ReceiverLink, SessionReceiverLink, SessionWaiter
+
+    _Source = Receivable | SessionReceiverLink
 
 _MAX_MESSAGES: Final = 500
 # What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed
 _MAX_BYTES: Final = 4_194_304
 
 
-class HeldSession:
-    """A session that a client holds, as a source of messages."""
-
-    def __init__(self, entity: ReceivingEntity, session: MessageSession, token: UUID) -> None:
-        self.entity = entity
-        self.session = session
-        self.token = token
-
-    @property
-    def has_available(self) -> bool:
-        return self.session.holder == self.token and self.session.has_ready
-
-    def receive(self, now: int) -> BrokeredMessage | None:
-        return self.entity.receive(now, self.session)
-
-    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
-        return self.entity.receive_and_delete(now, self.session)
-
-
-MessageSource = Receivable | HeldSession
-"""The source of a link's messages: an entity, or a session that the client holds."""
-
-
 class Dispatcher:
     """Gives available messages to the receivers that can take them, in turn."""
 
     def __init__(self) -> None:
-        self.receivers: dict[MessageSource, deque[ReceiverLink]] = {}
+        self.receivers: dict[_Source, deque[ReceiverLink]] = {}
         self.session_waiters: dict[SessionWaiter, None] = {}  # in the order in which they came
 
     def wait(self, receiver: ReceiverLink) -> None:
@@ -57,12 +36,6 @@ class Dispatcher:
         if waiting is not None and receiver in waiting:
             waiting.remove(receiver)
 
-    def wait_for_session(self, waiter: SessionWaiter) -> None:
-        self.session_waiters[waiter] = None
-
-    def forget_waiter(self, waiter: SessionWaiter) -> None:
-        self.session_waiters.pop(waiter, None)
-
     @property
     def is_behind(self) -> bool:
         """Return whether there is more to deliver than one turn allows."""
@@ -73,7 +46,7 @@ class Dispatcher:
     def dispatch(self, now: int) -> None:
         """Deliver the available messages. Receivers that can take no more are removed."""
         for waiter in list(self.session_waiters):
-            if waiter.entity.sessions is not None and waiter.entity.sessions.has_free:
+            if waiter.entity.sessions is not None and waiter.entity.sessions.free:
                 waiter.accept(now)
         for source, waiting in list(self.receivers.items()):
             _deliver(source, waiting, now)
@@ -84,7 +57,7 @@ class Dispatcher:
                 del self.receivers[source]
 
 
-def _deliver(source: MessageSource, waiting: deque[ReceiverLink], now: int) -> None:
+def _deliver(source: _Source, waiting: deque[ReceiverLink], now: int) -> None:
     messages = size = 0
     while waiting and source.has_available and messages < _MAX_MESSAGES and size < _MAX_BYTES:
         receiver = waiting[0]

@@ -1,15 +1,5 @@
 """The administration of entities over HTTP, for ``ServiceBusAdministrationClient``.
 
-===============================================  ==========================================
-``/{entity}``                                    a queue or a topic
-``/{topic}/subscriptions``                       the subscriptions of a topic, in pages
-``/{topic}/subscriptions/{name}``                a subscription
-``/{topic}/subscriptions/{name}/rules``          the rules of a subscription, in pages
-``/{topic}/subscriptions/{name}/rules/{rule}``   a rule
-``/$Resources/queues``, ``/$Resources/topics``   all queues or topics, in pages
-``/$namespaceinfo``                              the namespace
-===============================================  ==========================================
-
 ``PUT`` creates, with the header ``If-Match`` it updates; ``GET`` reads, ``DELETE`` removes.
 
 Source: Service Bus REST documentation, "Entities"; what a namespace answered, as recorded for the tests of Azure's SDKs
@@ -27,7 +17,6 @@ from xml.etree import ElementTree as ET
 
 from aiohttp import web
 
-from sbnotebook.emulator.entities import AnyEntity, Condition, Queue, RefusedError, Subscription, Topic
 from sbnotebook.emulator.entities.options import (
     Options,
     QueueOptions,
@@ -35,7 +24,11 @@ from sbnotebook.emulator.entities.options import (
     TopicOptions,
     forwarding_target,
 )
-from sbnotebook.emulator.entities.rules import Rule
+from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import AnyEntity
+from sbnotebook.emulator.entities.rules.rule import Rule
+from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.access import namespace_of
 from sbnotebook.emulator.service.broker import Broker
@@ -48,7 +41,7 @@ from sbnotebook.emulator.service.descriptions import (
     read_entity,
     read_rule,
 )
-from sbnotebook.emulator.service.middleware import ASKS_FOR_ENTITY, RequestRefusedError
+from sbnotebook.emulator.service.middleware import ASKS_FOR_ENTITY
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
 
@@ -148,9 +141,9 @@ class _EntityRoutes:
 
     def _answer_without_entity(self, request: web.Request) -> web.Response:
         if request.method == "PUT":
-            raise RequestRefusedError(404, _NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
+            raise web.HTTPNotFound(text=_NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
         if request.method == "DELETE":
-            raise RequestRefusedError(404, _NO_SERVICE)
+            raise web.HTTPNotFound(text=_NO_SERVICE)
         return _atom("feed", atom.missing(self._broker.clock.now()))
 
     async def namespace(self, request: web.Request) -> web.Response:
@@ -164,7 +157,7 @@ class _EntityRoutes:
         kind = request.match_info["kind"].casefold()
         entities: list[Queue] | list[Topic] | None = kinds.get(kind)
         if entities is None:
-            raise RequestRefusedError(404, "There is a list of queues, and one of topics.")
+            raise web.HTTPNotFound(text="There is a list of queues, and one of topics.")
         return self._page(request, kind.title(), entities)
 
     async def list_subscriptions(self, request: web.Request) -> web.Response:
@@ -177,28 +170,20 @@ class _EntityRoutes:
 
     async def put_entity(self, request: web.Request) -> web.Response:
         name, body = request.match_info["entity"], await _body(request, "QueueDescription", "TopicDescription")
-        is_topic = body is not None and _is(body, "TopicDescription")
+        kind = TopicOptions if body is not None and _is(body, "TopicDescription") else QueueOptions
         now = self._broker.advance()
         if "If-Match" in request.headers:
-            return await self._update_entity(request, body, is_topic=is_topic)
+            entity = self.find_entity(request)
+            if type(entity.options) is not kind:
+                raise ConfigurationError(f"{entity.path!r} cannot become another kind of entity: delete it first.")
+            return await self._updated(request, entity, self._read(request, kind, body, entity.options))
         try:
-            if is_topic:
-                topic_options = self._read(request, TopicOptions, body, None)
-                return await self._created(request, self._registry.create_topic(name, topic_options, now=now))
-            options = self._read(request, QueueOptions, body, None)
-            return await self._created(request, self._registry.create_queue(name, options, now=now))
+            made = self._registry.create(name, self._read(request, kind, body, None), now=now)
         except RefusedError as error:
             if error.condition is Condition.ENTITY_ALREADY_EXISTS:
-                raise RequestRefusedError(409, _CONFLICT) from None
+                raise web.HTTPConflict(text=_CONFLICT) from None
             raise
-
-    async def _update_entity(self, request: web.Request, body: ET.Element | None, *, is_topic: bool) -> web.Response:
-        entity = self.find_entity(request)
-        if isinstance(entity, Topic) is not is_topic:
-            raise ConfigurationError(f"{entity.path!r} cannot become another kind of entity: delete it first.")
-        if isinstance(entity, Topic):
-            return await self._updated(request, entity, self._read(request, TopicOptions, body, entity.options))
-        return await self._updated(request, entity, self._read(request, QueueOptions, body, entity.options))
+        return await self._created(request, made)
 
     async def put_subscription(self, request: web.Request) -> web.Response:
         body = await _body(request, "SubscriptionDescription")
@@ -252,7 +237,7 @@ class _EntityRoutes:
             return entity
         if self._registry.find(_owner_path(request)) is not None:
             # It is a sub-queue that is asked for.
-            raise RequestRefusedError(400, f"The specified HTTP verb ({request.method}) is not valid. {KNOW_MORE}")
+            raise web.HTTPBadRequest(text=f"The specified HTTP verb ({request.method}) is not valid. {KNOW_MORE}")
         raise _NoEntityError
 
     def _topic(self, request: web.Request) -> Topic:
@@ -296,7 +281,7 @@ class _EntityRoutes:
             self._broker.access.require_manage(request.host, target, request.headers.get(header))
         except RefusedError as error:
             text = f"The header {header} needs a token that may manage '{target[:_MAX_PATH]}'."
-            raise RequestRefusedError(401, f"SubCode=40100. Unauthorized. {text} {error}") from None
+            raise web.HTTPUnauthorized(text=f"SubCode=40100. Unauthorized. {text} {error}") from None
 
     def _entry(self, request: web.Request, entity: AnyEntity | Rule, *, is_listed: bool = False) -> atom.Entry:
         if isinstance(entity, Rule):
@@ -360,15 +345,13 @@ def _path(request: web.Request, entity: Queue | Topic, *parts: str) -> str:
     return f"{_namespace(request)}:{kind}:{'|'.join((entity.path, *parts))}"
 
 
-def _exists(request: web.Request, entity: Topic, *parts: str) -> RequestRefusedError:
-    return RequestRefusedError(
-        409, f"The messaging entity '{_path(request, entity, *parts)}' already exists. {KNOW_MORE}"
-    )
+def _exists(request: web.Request, entity: Topic, *parts: str) -> web.HTTPException:
+    return web.HTTPConflict(text=f"The messaging entity '{_path(request, entity, *parts)}' already exists. {KNOW_MORE}")
 
 
-def _unfound(request: web.Request, entity: Queue | Topic, *parts: str) -> RequestRefusedError:
+def _unfound(request: web.Request, entity: Queue | Topic, *parts: str) -> web.HTTPException:
     text = f"Entity '{_path(request, entity, *parts)[:_MAX_PATH]}' was not found. {KNOW_MORE}"
-    return RequestRefusedError(404, text)
+    return web.HTTPNotFound(text=text)
 
 
 def _address(request: web.Request, listed: str | None) -> str:
@@ -381,7 +364,7 @@ def _address(request: web.Request, listed: str | None) -> str:
 
 
 async def _refuse_list(_request: web.Request) -> web.Response:
-    raise RequestRefusedError(400, f"The specified HTTP verb (PUT) is not valid. {KNOW_MORE}")
+    raise web.HTTPBadRequest(text=f"The specified HTTP verb (PUT) is not valid. {KNOW_MORE}")
 
 
 async def _body(request: web.Request, *kinds: str) -> ET.Element | None:

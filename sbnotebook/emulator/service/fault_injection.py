@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sbnotebook.emulator.entities import AnyEntity, Condition, Receivable
+from sbnotebook.emulator.entities.queue import Receivable
+from sbnotebook.emulator.entities.refusals import Condition
+from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.faults import ACTS, Faults
 from sbnotebook.emulator.service.access import MANAGEMENT
-from sbnotebook.emulator.service.broker import Broker, boxes
+from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.errors import ConfigurationError
 
@@ -108,5 +110,5 @@ def _connected(broker: Broker, path: str | None) -> list[AmqpPeer]:
     peers = list(broker.peers)
     if path is None:
         return peers
-    attached = [box for entity in _named(broker, path) for box in boxes(entity)]
+    attached = [box for entity in _named(broker, path) for box in entity.boxes]
     return [peer for peer in peers if peer.is_attached_to(attached)]

@@ -26,7 +26,8 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from sbnotebook.emulator.entities import Receivable, ReceivingEntity, Topic
+from sbnotebook.emulator.entities.queue import Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.topic import Topic
 from sbnotebook.emulator.proof import PROOF, prove, prove_lease
 from sbnotebook.emulator.service.access import ROOT_RULE
 from sbnotebook.emulator.service.broker import Broker
@@ -34,7 +35,6 @@ from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.fault_injection import change_faults
 from sbnotebook.emulator.service.middleware import (
     ASKS_FOR_ENTITY,
-    RequestRefusedError,
     answer_errors,
     authorize,
     expect_body,
@@ -53,26 +53,22 @@ class ProcessLeases:
     """Counts the processes that use the emulator. Each holds a connection open, which ends with it."""
 
     def __init__(self) -> None:
-        self._count = 0
-
-    @property
-    def count(self) -> int:
-        return self._count
+        self.count = 0
 
     @contextmanager
     def held(self) -> Generator[None]:
-        self._count += 1
+        self.count += 1
         try:
             yield
         finally:
-            self._count -= 1
+            self.count -= 1
 
     async def wait_until_unused(self, seconds: float, is_in_use: Callable[[], bool]) -> None:
         """Wait until no lease was held, and ``is_in_use`` was false, for this many seconds."""
         unused_since = time.monotonic()
         while time.monotonic() - unused_since < seconds:
             await asyncio.sleep(min(_POLL, seconds))
-            if self._count or is_in_use():
+            if self.count or is_in_use():
                 unused_since = time.monotonic()
 
 
@@ -98,7 +94,7 @@ class _Admin:
 
     async def page(self, request: web.Request) -> web.Response:
         if ASKS_FOR_ENTITY in request.query:
-            raise RequestRefusedError(400, "The name of an entity is missing.")
+            raise web.HTTPBadRequest(text="The name of an entity is missing.")
         return page()
 
     async def health(self, request: web.Request) -> web.Response:
@@ -131,7 +127,7 @@ class _Admin:
         now, path, start = self._broker.advance(), request.query.get("entity", ""), request.query.get("from", "0")
         box = self._broker.registry.find(path)
         if not isinstance(box, Receivable) or not _NUMBER.fullmatch(start):
-            raise RequestRefusedError(404, "Say the path of a queue, subscription or sub-queue, and a number.")
+            raise web.HTTPNotFound(text="Say the path of a queue, subscription or sub-queue, and a number.")
         return web.json_response({"messages": shown_messages(box, int(start), now)})
 
     async def faults(self, _request: web.Request) -> web.Response:
@@ -183,7 +179,9 @@ def _topic(topic: Topic) -> dict[str, Any]:
 async def _json_object(request: web.Request) -> dict[str, Any]:
     if request.content_type != "application/json":
         # A browser sends any other type for a page of another origin without asking first.
-        raise RequestRefusedError(415, "The body must be JSON: send the header 'Content-Type: application/json'.")
+        raise web.HTTPUnsupportedMediaType(
+            text="The body must be JSON: send the header 'Content-Type: application/json'."
+        )
     try:
         value: Any = await request.json()
     except (ValueError, RecursionError):

@@ -10,44 +10,34 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, UInt
 from sbnotebook.amqp.sections import DATA, section_value, split
-from sbnotebook.emulator.amqp import (
+from sbnotebook.emulator.amqp.link import DispositionReceived, Link, ReceivingLink, SendingLink, TransferReceived
+from sbnotebook.emulator.amqp.performatives import (
     Accepted,
     DeliveryState,
-    DispositionReceived,
     Error,
-    Link,
     Modified,
     Outcome,
-    ReceivingLink,
     Rejected,
     Released,
-    SendingLink,
     Source,
     TransactionalState,
-    TransferReceived,
-)
-from sbnotebook.emulator.entities import (
-    AnyEntity,
-    Condition,
-    Queue,
-    Receivable,
-    ReceivingEntity,
-    RefusedError,
-    SentMessage,
-    Topic,
-    Transaction,
-    read_sent,
 )
 from sbnotebook.emulator.entities.box import RELEASE
+from sbnotebook.emulator.entities.message import BrokeredMessage, SentMessage, read_sent
+from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import AnyEntity
+from sbnotebook.emulator.entities.sessions import MessageSession
+from sbnotebook.emulator.entities.topic import Topic
+from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import error_of, new_error, with_tracking_id
-from sbnotebook.emulator.service.dispatcher import HeldSession, MessageSource
 from sbnotebook.emulator.service.settling import check_age, settle, settle_later, settlement_of
 from sbnotebook.errors import AmqpDecodeError
 
@@ -131,12 +121,11 @@ class SenderLink(LinkHandler):
             transaction = None if event.txn_id is None else self._peer.transactions.find(event.txn_id)
             # All messages of a batch are checked before the first is taken in.
             if event.message_format == _BATCH_FORMAT:
-                self._check_size(event)
-                messages = _batched(event.payload)
-                self._destination.admission.check_batch(messages)
+                messages = _batched(event.payload, self._peer.broker.registry.tier.quotas.max_batch_size)
+                self._destination.check_batch(messages)
             else:
                 messages = [read_sent(event.payload)]
-            self._destination.admission.check(messages)
+            self._destination.check(messages)
             # A fault on demand refuses messages that are valid.
             broker = self._peer.broker
             if faults.server_busy or faults.reject_nth or broker.faults.operations_per_second:
@@ -159,22 +148,14 @@ class SenderLink(LinkHandler):
             transaction.failure = "A message that was sent settled in it was refused."
         return _refused(self._peer, self._link, error, event.txn_id)
 
-    def _check_size(self, event: TransferReceived) -> None:
-        limit = self._peer.broker.registry.tier.quotas.max_batch_size
-        if len(event.payload) > limit:
-            text = f"The batch has {len(event.payload)} bytes, the limit is {limit}."
-            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
-
 
 class ReceiverLink(LinkHandler):
     """A client receives messages, in peek-lock or receive-and-delete mode."""
 
-    def __init__(
-        self, peer: AmqpPeer, link: SendingLink, entity: Receivable, source: MessageSource | None = None
-    ) -> None:
+    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable) -> None:
         super().__init__(entity)
         self.entity = entity
-        self.source: MessageSource = source or entity
+        self.source: Receivable | SessionReceiverLink = entity
         self._link = link
         self._peer = peer
         self._deletes = link.snd_settle_mode == _SETTLED
@@ -225,7 +206,6 @@ class ReceiverLink(LinkHandler):
         return len(payload)
 
     def end_drain(self) -> None:
-        """Tell the client that there are no more messages."""
         self._link.drained()
         self._peer.broker.touch(self._peer)
 
@@ -278,7 +258,6 @@ class ReceiverLink(LinkHandler):
         self._link.forget(token.bytes_le)
 
     def detached(self) -> None:
-        """Stop delivering. The locks of the link's messages stay."""
         self._peer.broker.dispatcher.forget(self)
         self._peer.broker.was_used(self.entity)
 
@@ -317,23 +296,38 @@ class ReceiverLink(LinkHandler):
 class SessionReceiverLink(ReceiverLink):
     """A client receives from a session, which it holds until the link or the lock ends."""
 
-    def __init__(self, peer: AmqpPeer, link: SendingLink, held: HeldSession) -> None:
-        super().__init__(peer, link, held.entity, held)
-        self._held = held
-        self._name = (held.entity, link.name)
-        peer.broker.session_links[self._name] = held.session.session_id
-        held.session.on_lost = self._lose
+    def __init__(
+        self, peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity, session: MessageSession, token: UUID
+    ) -> None:
+        super().__init__(peer, link, entity)
+        self.source = self
+        self._owner = entity
+        self._session = session
+        self._token = token
+        self._name = (entity, link.name)
+        peer.broker.session_links[self._name] = session.session_id
+        session.on_lost = self._lose
         self._cancel_alarm: Callable[[], None] | None = None
 
     def detached(self) -> None:
         super().detached()
         if self._cancel_alarm is not None:
             self._cancel_alarm()
-        if self._held.session.holder == self._held.token:
-            self._held.session.on_lost = None
+        if self._session.holder == self._token:
+            self._session.on_lost = None
         self._peer.broker.session_links.pop(self._name, None)
-        self._held.entity.close_session(self._held.session, self._held.token, self._peer.broker.advance())
+        self._owner.close_session(self._session, self._token, self._peer.broker.advance())
         self._peer.broker.schedule_turn()
+
+    @property
+    def has_available(self) -> bool:
+        return self._session.holder == self._token and self._session.has_ready
+
+    def receive(self, now: int) -> BrokeredMessage | None:
+        return self._owner.receive(now, self._session)
+
+    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
+        return self._owner.receive_and_delete(now, self._session)
 
     def _lose(self, until: int) -> None:
         self._peer.broker.session_links.pop(self._name, None)
@@ -360,7 +354,7 @@ class SessionWaiter(LinkHandler):
     def wait(self, timeout: int) -> None:
         """Wait for a session, at most for ``timeout`` milliseconds."""
         broker = self._peer.broker
-        broker.dispatcher.wait_for_session(self)
+        broker.dispatcher.session_waiters[self] = None
         self._cancel_alarm = broker.clock.wake_at(broker.clock.now() + timeout, self._give_up)
         broker.schedule_turn()
 
@@ -370,7 +364,7 @@ class SessionWaiter(LinkHandler):
         if accepted is None:
             return
         self._stop()
-        handler = _accepted(self._peer, self._link, HeldSession(self.entity, *accepted))
+        handler = _accepted(self._peer, self._link, self.entity, *accepted)
         self._peer.handlers[self._link] = handler
         handler.credit_changed()
         self._peer.broker.touch(self._peer)
@@ -379,12 +373,12 @@ class SessionWaiter(LinkHandler):
         self._stop()
 
     def _stop(self) -> None:
-        self._peer.broker.dispatcher.forget_waiter(self)
+        self._peer.broker.dispatcher.session_waiters.pop(self, None)
         if self._cancel_alarm is not None:
             self._cancel_alarm()
 
     def _give_up(self) -> None:
-        self._peer.broker.dispatcher.forget_waiter(self)
+        self._peer.broker.dispatcher.session_waiters.pop(self, None)
         text = "The operation did not complete within the allotted time: no session became available."
         self._peer.detach(self._link, new_error(Condition.TIMEOUT, text))
 
@@ -401,20 +395,22 @@ def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -
         waiter = SessionWaiter(peer, link, entity)
         waiter.wait(_timeout(link))
         return waiter
-    return _accepted(peer, link, HeldSession(entity, *accepted))
+    return _accepted(peer, link, entity, *accepted)
 
 
-def _accepted(peer: AmqpPeer, link: SendingLink, held: HeldSession) -> SessionReceiverLink:
+def _accepted(
+    peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity, session: MessageSession, token: UUID
+) -> SessionReceiverLink:
     source, asked = link.source or Source(), _filter(link)
-    session_id: AmqpValue = held.session.session_id
+    session_id: AmqpValue = session.session_id
     if isinstance(asked, Described):
         session_id = Described(asked.descriptor, session_id)  # The SDK for Go writes and reads it like this.
     # azure-servicebus compares the address byte by byte, so it goes back as it came.
     answer = Source(source.address, filter={SESSION_FILTER: session_id})
-    ticks = held.session.locked_until * _TICKS_PER_MS + _TICKS_OF_1970
-    limit = peer.broker.max_message_size(held.entity)
+    ticks = session.locked_until * _TICKS_PER_MS + _TICKS_OF_1970
+    limit = peer.broker.max_message_size(entity)
     link.accept(source=answer, properties={_LOCKED_UNTIL: Long(ticks)}, max_message_size=limit)
-    return SessionReceiverLink(peer, link, held)
+    return SessionReceiverLink(peer, link, entity, session, token)
 
 
 def _filter(link: SendingLink) -> AmqpValue:
@@ -475,15 +471,14 @@ def _confirm(peer: AmqpPeer, confirm: Callable[[], None], delay: float) -> None:
     asyncio.get_running_loop().call_later(delay, late)
 
 
-def _batched(payload: bytes) -> list[SentMessage]:
+def _batched(payload: bytes, limit: int) -> list[SentMessage]:
+    if len(payload) > limit:
+        text = f"The batch has {len(payload)} bytes, the limit is {limit}."
+        raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
     sections = split(payload, in_order=False)
     bodies = [section_value(payload, section) for section in sections if section.code == DATA]
     if not bodies:
         raise AmqpDecodeError("The batch cannot be read: it has no data section, so it holds no message.")
-    return [_read_batched(body) for body in bodies]
-
-
-def _read_batched(body: AmqpValue) -> SentMessage:
-    if not isinstance(body, bytes):
+    if not all(isinstance(body, bytes) for body in bodies):
         raise AmqpDecodeError("The batch cannot be read: a data section must hold the bytes of a message.")
-    return read_sent(body)
+    return [read_sent(cast("bytes", body)) for body in bodies]

@@ -1,25 +1,21 @@
-"""The node ``ENTITY/$management``: the table of its operations, and how a request is carried out.
+"""The nodes that take requests: ``ENTITY/$management`` with the table of its operations, and ``$cbs`` for tokens.
 
-Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations".
+Sources: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations" and "AMQP 1.0 in
+Azure Service Bus and Event Hubs protocol guide", "Claims-based authorization".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sbnotebook.amqp import AmqpValue, Int, Symbol
-from sbnotebook.emulator.entities import (
-    AnyEntity,
-    Claim,
-    Condition,
-    Queue,
-    Receivable,
-    ReceivingEntity,
-    RefusedError,
-    Subscription,
-    Topic,
-)
+from sbnotebook.emulator.entities.options import Claim
+from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import AnyEntity
+from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.emulator.faults import SERVER_BUSY
 from sbnotebook.emulator.service import message_operations as messages
 from sbnotebook.emulator.service import rule_operations as rules
@@ -29,6 +25,7 @@ from sbnotebook.emulator.service.conditions import with_tracking_id
 from sbnotebook.emulator.service.requests import Call, Node, Reply, Request
 from sbnotebook.errors import ConfigurationError
 
+CBS: Final = "$cbs"
 _PREFIX: Final = "com.microsoft:"
 _LINK_NAME: Final = "associated-link-name"
 
@@ -138,3 +135,29 @@ def _failure(condition: Condition, sentence: str) -> Reply:
             "errorCondition": Symbol(condition.symbol),
         }
     )
+
+
+# ------------------------------------------------------------ $cbs
+
+
+def cbs_node(access: ConnectionAccess) -> Node:
+    return Node(CBS, None, partial(_put_token, access), _refused_token)
+
+
+def _put_token(access: ConnectionAccess, request: Request) -> Reply:
+    """Accept a token; one for an entity that does not exist is refused as in Azure, with the status NOT_FOUND."""
+    if request.operation != "put-token":
+        raise RefusedError(Condition.NOT_IMPLEMENTED, f"There is no operation {request.operation[:80]!r}.")
+    if not isinstance(request.body, str):
+        raise RefusedError(Condition.ARGUMENT_ERROR, "The body of put-token must be the token, as a string.")
+    access.put_token(request.body, str(request.application_properties.get("name") or ""))
+    return _reply(202, "Accepted")
+
+
+def _refused_token(condition: Condition, sentence: str) -> Reply:
+    return _reply(condition.status, with_tracking_id(sentence))
+
+
+def _reply(status: int, description: str) -> Reply:
+    # With hyphens, unlike those of a management node.
+    return Reply({"status-code": Int(status), "status-description": description})

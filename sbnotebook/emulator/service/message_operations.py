@@ -7,8 +7,11 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue, Array, Int, Long, Timestamp
-from sbnotebook.emulator.entities import Condition, MessageSession, Receivable, RefusedError, Tier, read_sent
+from sbnotebook.emulator.entities.message import read_sent
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.sessions import MessageSession
 from sbnotebook.emulator.service.requests import Call, Reply, done, nothing
 from sbnotebook.emulator.service.settling import asked_settlement, settle, settle_later
 
@@ -29,7 +32,7 @@ def schedule(call: Call) -> Reply:
     if size > limit:
         text = f"The messages have {size} bytes, the limit is {limit}."
         raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
-    destination.admission.check(messages)
+    destination.check(messages)
     if call.transaction is None:
         numbers = [destination.send(message, call.now) for message in messages]
     else:
@@ -170,15 +173,11 @@ def list_sessions(call: Call) -> Reply:
 def _tokens(call: Call) -> list[UUID]:
     tokens = cast("list[UUID]", call.body["lock-tokens"])
     if call.faults.mixed_partitions == "refused":
-        _expect_one_partition(call.entity, tokens, call.now)
+        numbers = (call.entity.number_of(token, call.now) for token in tokens)
+        if len({number >> PARTITION_SHIFT for number in numbers if number is not None}) > 1:
+            text = "Batching lock tokens for different partitions is not supported."
+            raise RefusedError(Condition.NOT_ALLOWED, text)
     return tokens
-
-
-def _expect_one_partition(entity: Receivable, tokens: list[UUID], now: int) -> None:
-    numbers = [number for token in tokens if (number := entity.number_of(token, now)) is not None]
-    if len({number >> PARTITION_SHIFT for number in numbers}) > 1:
-        text = "Batching lock tokens for different partitions is not supported."
-        raise RefusedError(Condition.NOT_ALLOWED, text)
 
 
 def _session(call: Call) -> MessageSession | None:

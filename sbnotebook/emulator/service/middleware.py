@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from sbnotebook.emulator.entities import RefusedError
+from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.access import NamespaceAccess
@@ -46,19 +46,13 @@ _ENDS: Final = (".localhost", ".servicebus.windows.net")
 under which some users run the emulator."""
 
 
-class RequestRefusedError(Exception):
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status = status
-
-
 @web.middleware
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _refusal(request, error.status, error.text or error.reason)
-    except (RequestRefusedError, SbNotebookError) as error:
+        return _refusal(request, _status(error), error.text or error.reason)
+    except SbNotebookError as error:
         return _refusal(request, _status(error), str(error))
     except Exception:
         _LOGGER.exception("The request %s %s failed.", request.method, request.path)
@@ -76,11 +70,10 @@ def refuse_other_names(names: Iterable[str]) -> Middleware:
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         name = _plain(_host_of(request))
         if not name:
-            raise RequestRefusedError(400, "The header Host has no name or address that can be read.")
+            raise web.HTTPBadRequest(text="The header Host has no name or address that can be read.")
         if name not in accepted and not name.endswith(_ENDS) and not _is_address(name):
-            raise RequestRefusedError(
-                403,
-                f"Ask for localhost or 127.0.0.1, and not for {name[:100]}, "
+            raise web.HTTPForbidden(
+                text=f"Ask for localhost or 127.0.0.1, and not for {name[:100]}, "
                 "or start the emulator with --allow-host and this name.",
             )
         return await handler(request)
@@ -115,7 +108,7 @@ async def expect_body(request: web.Request, handler: Handler) -> web.StreamRespo
 
 
 def _status(error: Exception) -> int:
-    if isinstance(error, RequestRefusedError):
+    if isinstance(error, web.HTTPException):
         return error.status
     return error.condition.status if isinstance(error, RefusedError) else 400
 

@@ -5,26 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
-from sbnotebook.emulator.amqp import (
-    AmqpConnection,
+from sbnotebook.emulator.amqp.connection import AmqpConnection
+from sbnotebook.emulator.amqp.held import HeldMemory
+from sbnotebook.emulator.amqp.link import (
     ConnectionClosed,
     CreditChanged,
     DispositionReceived,
-    Error,
     Event,
-    HeldMemory,
     Link,
     LinkAttaching,
     LinkDetached,
     ReceivingLink,
-    Rejected,
     SendingLink,
     TransferReceived,
 )
-from sbnotebook.emulator.entities import Condition, RefusedError
-from sbnotebook.emulator.faults import Drop, EntityFaults
+from sbnotebook.emulator.amqp.performatives import Error, Rejected
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.emulator.service.attaching import attach, authorize
@@ -32,17 +31,12 @@ from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import error_of, new_error
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.emulator.service.requests import ReplyLink, RequestLink
-from sbnotebook.emulator.service.transactions import Transactions, ViaEntities
+from sbnotebook.emulator.service.transactions import Transactions
 from sbnotebook.errors import ProtocolViolationError
 
 _LOGGER: Final = clean_logger(__name__)
 # The handler for events of a link that was refused or detached while they were on the way
 _NO_HANDLER: Final = LinkHandler(None)
-_OPEN_TIMEOUT: Final = 30.0  # Seconds that a client has to open its connection
-# Seconds that a client has to send a token after that. Azure, too, ends a connection that is not used.
-_TOKEN_TIMEOUT: Final = 60.0
-# Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone.
-_IDLE_TIMEOUT: Final = 240.0
 _SHORTEST_BEAT: Final = 0.05  # The least time in seconds between two signs of life, even if the client asks for less
 _SLICE: Final = 0.002  # Seconds for which a connection is handled before it is the turn of the others
 _MAX_UNSENT: Final = 134_217_728  # Bytes that one read may make us write. Small requests can have large answers.
@@ -56,34 +50,29 @@ class AmqpPeer(asyncio.Protocol):
     continue.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        *,
-        open_timeout: float = _OPEN_TIMEOUT,
-        token_timeout: float = _TOKEN_TIMEOUT,
-        idle_timeout: float = _IDLE_TIMEOUT,
-    ) -> None:
+    open_timeout: ClassVar = 30.0  # Seconds that a client has to open its connection
+    # Seconds that a client has to send a token after that. Azure, too, ends a connection that is not used.
+    token_timeout: ClassVar = 60.0
+    # Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone.
+    idle_timeout: ClassVar = 240.0
+
+    def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.access = ConnectionAccess(broker.access, self._detach_unauthorized, self._trust)
         self.held = HeldMemory(broker.memory, self.drop)
         self.is_trusted = False
         self.transactions = Transactions(broker)
-        self.vias = ViaEntities()
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
         self._connection = AmqpConnection(
-            idle_timeout_ms=round(1000 * idle_timeout), log_in=self.access.log_in, held=self.held
+            idle_timeout_ms=round(1000 * self.idle_timeout), log_in=self.access.log_in, held=self.held
         )
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._is_full = self._is_frozen = self._is_busy = self._is_cut = False
         self._unheard = b""
-        self._open_timeout = open_timeout
-        self._token_timeout = token_timeout
         self._deadline: asyncio.TimerHandle | None = None
         self._unsent = 0
-        self._idle_timeout = idle_timeout
         self._idle_check: asyncio.TimerHandle | None = None
         self._was_heard = True
         self._silent_since = 0.0
@@ -91,7 +80,7 @@ class AmqpPeer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self.broker.peers.add(self)
-        self._deadline = asyncio.get_running_loop().call_later(self._open_timeout, self._expect_open)
+        self._deadline = asyncio.get_running_loop().call_later(self.open_timeout, self._expect_open)
         if self.broker.freezes_new:
             self.freeze()
         self._check_idle()
@@ -144,7 +133,6 @@ class AmqpPeer(asyncio.Protocol):
         self._adjust()
 
     def freeze(self) -> None:
-        """Stop reading and answering until ``thaw``."""
         self._is_frozen = True
         self._adjust()
 
@@ -231,15 +219,15 @@ class AmqpPeer(asyncio.Protocol):
         if self._was_heard or self._is_frozen:
             self._was_heard = False
             self._silent_since = loop.time()
-        elif loop.time() - self._silent_since > 2 * self._idle_timeout:
+        elif loop.time() - self._silent_since > 2 * self.idle_timeout:
             self._end_silence()
-        self._idle_check = loop.call_later(self._idle_timeout / 2, self._check_idle)
+        self._idle_check = loop.call_later(self.idle_timeout / 2, self._check_idle)
 
     def _end_silence(self) -> None:
         if self._connection.is_closed or not self.is_writable:
             self.abort()  # A client that does not read would not get the close, either.
             return
-        milliseconds = round(1000 * self._idle_timeout)
+        milliseconds = round(1000 * self.idle_timeout)
         text = f"The connection was inactive for more than the allowed {milliseconds} milliseconds and is closed."
         self._connection.close(Error("amqp:connection:forced", text))
         self._handle_events()
@@ -247,13 +235,13 @@ class AmqpPeer(asyncio.Protocol):
 
     def _expect_open(self) -> None:
         if not (self._connection.is_open or self._is_frozen):
-            self.drop(f"the client did not open it in {self._open_timeout:g} seconds.")
+            self.drop(f"the client did not open it in {self.open_timeout:g} seconds.")
             return
-        self._deadline = asyncio.get_running_loop().call_later(self._token_timeout, self._expect_token)
+        self._deadline = asyncio.get_running_loop().call_later(self.token_timeout, self._expect_token)
 
     def _expect_token(self) -> None:
         if not (self.is_trusted or self._is_frozen):
-            self.drop(f"the client sent no token in {self._token_timeout:g} seconds.")
+            self.drop(f"the client sent no token in {self.token_timeout:g} seconds.")
 
     def _trust(self) -> None:
         if not self.is_trusted:
@@ -323,14 +311,14 @@ class AmqpPeer(asyncio.Protocol):
         if faults.drop_before_nth or faults.drop_after_nth:
             is_given_back = isinstance(event, DispositionReceived) and event.settled
             drop = None if is_given_back or handler.path is None else faults.drop()
-        if drop is Drop.BEFORE:
+        if drop == "before":
             self.abort()
             return
         if isinstance(event, TransferReceived):
             handler.transfer_received(event, faults)
         else:
             handler.disposition_received(event, faults)
-        if drop is Drop.AFTER:
+        if drop == "after":
             self.abort()
 
     def _attach(self, link: ReceivingLink | SendingLink) -> None:

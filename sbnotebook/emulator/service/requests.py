@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from sbnotebook.amqp import AmqpValue, Int, encode
 from sbnotebook.amqp.limits import ITEMS
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
-from sbnotebook.emulator.amqp import Accepted, ReceivingLink, Rejected, SendingLink, TransferReceived
-from sbnotebook.emulator.entities import AnyEntity, Condition, Receivable, RefusedError, Transaction
+from sbnotebook.emulator.amqp.link import ReceivingLink, SendingLink, TransferReceived
+from sbnotebook.emulator.amqp.performatives import Accepted, Rejected
+from sbnotebook.emulator.entities.queue import Receivable
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import AnyEntity
+from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.broker import Broker
@@ -105,7 +109,7 @@ class RequestLink(LinkHandler):
     def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
         """Return the link that ``reply_to`` names, or else the first link from this node; None if there is none."""
         handlers = self._peer.handlers.values()
-        links = [each for each in handlers if isinstance(each, ReplyLink) and each.answers_for(self._node)]
+        links = [each for each in handlers if isinstance(each, ReplyLink) and each.address == self._node.address]
         named = (each for each in links if reply_to is not None and reply_to in each.names)
         return next(named, links[0] if links else None)
 
@@ -129,7 +133,7 @@ class ReplyLink(LinkHandler):
         super().__init__(node.entity)
         self._peer = peer
         self._link = link
-        self._node = node
+        self.address = node.address
         self._waiting: deque[bytes] = deque()
         self._sent = 0
 
@@ -141,9 +145,6 @@ class ReplyLink(LinkHandler):
     def detached(self) -> None:
         self._peer.held.add_answers(-sum(map(len, self._waiting)))
         self._waiting.clear()
-
-    def answers_for(self, node: Node) -> bool:
-        return self._node.address == node.address
 
     def send(self, payload: bytes) -> None:
         self._waiting.append(payload)

@@ -10,15 +10,14 @@ import re
 from typing import Any, Final, cast
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Timestamp, ULong
-from sbnotebook.emulator.entities import Condition, RefusedError
-from sbnotebook.emulator.entities.rules import (
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.rules.rule import (
     CORRELATION_PROPERTIES,
     Filter,
     Rule,
     SqlAction,
-    SqlFilter,
     filter_of,
-    parts_of,
+    sql_filter,
 )
 from sbnotebook.emulator.service.requests import Call, Reply, done, nothing
 
@@ -98,7 +97,7 @@ def _read_filter(description: dict[str, Any]) -> Filter:
         raise RefusedError(Condition.ARGUMENT_ERROR, f"A rule-description needs one of {', '.join(_KINDS)}.")
     name, parts = given[0], description[given[0]]
     if name == "sql-filter":
-        return SqlFilter(_expression(parts, name))
+        return sql_filter(_expression(parts, name))
     if name != "correlation-filter":
         return filter_of(_KINDS[name], {}, {})
     # The texts and the properties of a correlation filter.
@@ -117,11 +116,11 @@ def _written(rule: Rule) -> Described:
     action = Described(_EMPTY_ACTION, [])
     if rule.action is not None:
         action = Described(_SQL_ACTION, [rule.action.expression, _COMPATIBILITY_LEVEL])
-    kind, texts, values = parts_of(rule.filter)
+    taken = rule.filter
     parts: list[AmqpValue] = []
-    if kind == "Sql":
-        parts = [texts["SqlExpression"], _COMPATIBILITY_LEVEL]
-    elif kind == "Correlation":
-        parts = [*(texts.get(name) for name in _CORRELATION), dict(values)]
-    written = Described(_FILTERS[kind], parts)
+    if taken.kind == "Sql":
+        parts = [taken.texts["SqlExpression"], _COMPATIBILITY_LEVEL]
+    elif taken.kind == "Correlation":
+        parts = [*(taken.texts.get(name) for name in _CORRELATION), dict(taken.values)]
+    written = Described(_FILTERS[taken.kind], parts)
     return Described(_RULE_DESCRIPTION, [written, action, rule.name, Timestamp(rule.created_time)])

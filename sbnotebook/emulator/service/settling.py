@@ -7,9 +7,12 @@ from contextlib import suppress
 from typing import Any, Final, cast
 from uuid import UUID
 
-from sbnotebook.emulator.amqp import Accepted, Modified, Outcome, Rejected, Released
-from sbnotebook.emulator.entities import Condition, DeadLetterReason, Receivable, RefusedError, Transaction
+from sbnotebook.emulator.amqp.performatives import Accepted, Modified, Outcome, Rejected, Released
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
+from sbnotebook.emulator.entities.message import DeadLetterReason
+from sbnotebook.emulator.entities.queue import Receivable
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.entities.transitions import MessageEvent
 from sbnotebook.emulator.faults import EntityFaults
 
@@ -81,7 +84,7 @@ def settle_later(
 ) -> None:
     """Let a transaction settle these messages; ``then`` is called with the token of each that it has settled."""
     for token in tokens:
-        entity.check(token, settlement, now)
+        entity.check_settlement(token, settlement, now)
     for token in tokens:
 
         def settle_one(now: int, token: UUID = token) -> None:
@@ -102,7 +105,7 @@ def _check_request(
 ) -> None:
     try:
         for token in tokens:
-            entity.check(token, settlement, now)
+            entity.check_settlement(token, settlement, now)
     except RefusedError as error:
         if faults.refused_tokens == "settled" and error.condition in _LOST:
             _settle_held(entity, tokens, settlement, now)

@@ -12,22 +12,21 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
-from weakref import WeakKeyDictionary
 
 from sbnotebook.amqp.sections import VALUE, split
-from sbnotebook.emulator.amqp import (
+from sbnotebook.emulator.amqp.composites import decode_composite
+from sbnotebook.emulator.amqp.link import ReceivingLink, TransferReceived
+from sbnotebook.emulator.amqp.performatives import (
     Accepted,
     Coordinator,
     Declare,
     Declared,
     DeliveryState,
     Discharge,
-    ReceivingLink,
     Rejected,
-    TransferReceived,
 )
-from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.entities import Condition, RefusedError, Tier
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.service.conditions import error_of, new_error
 from sbnotebook.emulator.service.links import LinkHandler
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
 
-from sbnotebook.emulator.amqp import Link
-from sbnotebook.emulator.entities import SPANS_ENTITIES, Queue, Topic, Transaction
+from sbnotebook.emulator.amqp.link import Link
+from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.service.broker import Broker
 
 _MAX_OPEN: Final = 1000  # Open transactions of a connection, each of which may have been forgotten by its client
@@ -137,34 +136,6 @@ class Transactions:
         self._broker.memory.transactions += self._size - before
 
 
-class ViaEntities:
-    """The AMQP sessions on which a control link came before any link to an entity.
-
-    The entity of the first link after it takes all that is sent in transactions on such a session and sends it on. So a
-    transaction can cover several entities.
-
-    Source: azure-sdk-for-net, AmqpConnectionScope ("EnableCrossEntityTransactions"); azure-sdk-for-java 19137.
-    """
-
-    def __init__(self) -> None:
-        self._vias: WeakKeyDictionary[object, list[Queue | Topic] | None] = WeakKeyDictionary()
-
-    def coordinate(self, link: Link) -> None:
-        self._vias.setdefault(link.session, [])
-
-    def attach(self, link: Link, root: Queue | Topic) -> Queue | Topic | None:
-        via = self._vias.setdefault(link.session, None)
-        if via is None:
-            return None
-        if not via:
-            via.append(root)
-        return via[0]
-
-    def check_receiver(self, link: Link, root: Queue | Topic) -> None:
-        if self.attach(link, root) not in (None, root):
-            raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)
-
-
 COORDINATOR: Final = "$coordinator"
 """The path of control links, for the faults that end a connection."""
 
@@ -242,7 +213,7 @@ def attach_coordinator(peer: AmqpPeer, link: ReceivingLink) -> LinkHandler:
         raise RefusedError(Condition.NOT_ALLOWED, text)
     link.target = Coordinator()
     link.accept()
-    peer.vias.coordinate(link)
+    link.session.notes.setdefault("via", [])
     return CoordinatorLink(peer, link)
 
 

@@ -41,8 +41,8 @@ def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.S
             raise web.HTTPBadRequest(text=f"Ask for a WebSocket with the subprotocol {_SUBPROTOCOL}.")
         # The peer uses the WebSocket as if it were a socket.
         await socket.prepare(request)
-        peer, transport = AmqpPeer(broker), _WebSocketTransport(request)
-        transport.set_protocol(peer)
+        peer = AmqpPeer(broker)
+        transport = _WebSocketTransport(request, peer)
         peer.connection_made(transport)
         writing = asyncio.create_task(transport.write_to(socket))
         try:
@@ -65,10 +65,10 @@ def _is_from_a_browser(request: web.Request) -> bool:
 class _WebSocketTransport(asyncio.Transport):
     """The transport of an AMQP connection, over a WebSocket instead of a socket."""
 
-    def __init__(self, request: web.Request) -> None:
+    def __init__(self, request: web.Request, peer: AmqpPeer) -> None:
         super().__init__()
         self._request = request
-        self._protocol: asyncio.BaseProtocol = asyncio.Protocol()
+        self._peer = peer
         self._pieces: deque[bytes] = deque()
         self._waiting = 0
         self._is_paused = False
@@ -76,9 +76,6 @@ class _WebSocketTransport(asyncio.Transport):
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._is_closing = False
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._request.transport if name == "line" else default
@@ -101,7 +98,7 @@ class _WebSocketTransport(asyncio.Transport):
         self._has_work.set()
         if self._waiting > _HIGH_WATER and not self._is_paused:
             self._is_paused = True
-            self._protocol.pause_writing()
+            self._peer.pause_writing()
 
     def close(self) -> None:
         self._is_closing = True
@@ -115,9 +112,9 @@ class _WebSocketTransport(asyncio.Transport):
     async def read_from(self, socket: web.WebSocketResponse) -> None:
         """Pass incoming bytes on until the socket ends."""
         async for message in socket:
-            if message.type is not WSMsgType.BINARY or not isinstance(self._protocol, asyncio.Protocol):
+            if message.type is not WSMsgType.BINARY:
                 return
-            self._protocol.data_received(message.data)
+            self._peer.data_received(message.data)
             await self._may_read.wait()
 
     async def write_to(self, socket: web.WebSocketResponse) -> None:
@@ -136,4 +133,4 @@ class _WebSocketTransport(asyncio.Transport):
             self._waiting -= len(piece)
         if self._is_paused:
             self._is_paused = False
-            self._protocol.resume_writing()
+            self._peer.resume_writing()

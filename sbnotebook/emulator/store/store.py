@@ -10,16 +10,16 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, Changes
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, COUNTER, Changes
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
 from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox
 from sbnotebook.emulator.store.opening import FILE_NAME, open_database, opening_error
-from sbnotebook.emulator.store.writing import Writer
 from sbnotebook.errors import EmulatorError
 
 # Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte
@@ -50,6 +50,45 @@ UNION SELECT DISTINCT box / {BOXES_PER_ENTITY} FROM session
 """  # noqa: S608 - nothing but numbers
 _LOST: Final = "a message has lost its payload"
 
+_Key = tuple[int, int]  # Box and sequence number
+_SWEPT: Final = 500  # Rows of deleted entities that a turn removes: what takes a few ms
+
+_KEEP_ENTITY: Final = """
+INSERT INTO entity (id, kind, path, description, created_time, updated_time) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET path = excluded.path, description = excluded.description,
+    created_time = excluded.created_time, updated_time = excluded.updated_time
+"""
+_COUNT_UP: Final = f"""
+UPDATE entity SET last_sequence_number = ?1 WHERE id = ?2 AND last_sequence_number & {COUNTER} < ?1 & {COUNTER}
+"""  # noqa: S608 - nothing but numbers
+_ADD: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# As most messages are. To bind None takes longer than all the rest of a row: sqlite3 looks for an adapter each time.
+_ADD_PLAIN: Final = """
+INSERT INTO message (box, sequence_number, enqueued_sequence_number, enqueued_time, size, state, delivery_count, hops,
+    payload_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_REMOVE: Final = "DELETE FROM message WHERE box = ? AND sequence_number BETWEEN ? AND ?"
+_UPDATE: Final = """
+UPDATE message SET enqueued_sequence_number = ?, enqueued_time = ?, size = ?, state = ?, scheduled_time = ?,
+    delivery_count = ?, expires_at = ?, session_id = ?, dead_letter_source = ?, hops = ?
+WHERE box = ? AND sequence_number = ?
+"""
+_UPDATE_PAYLOAD: Final = """
+UPDATE payload SET bytes = ? WHERE id = (SELECT payload_id FROM message WHERE box = ? AND sequence_number = ?)
+"""
+_SWEEP_MESSAGES: Final = f"""
+DELETE FROM message WHERE (box, sequence_number) IN
+    (SELECT box, sequence_number FROM message WHERE box >= ? AND box < ? LIMIT {_SWEPT})
+"""  # noqa: S608 - nothing but numbers
+_SWEEP_SEEN: Final = f"""
+DELETE FROM seen WHERE (entity_id, message_id) IN
+    (SELECT entity_id, message_id FROM seen WHERE entity_id = ? LIMIT {_SWEPT})
+"""  # noqa: S608 - nothing but numbers
+_FORGET: Final = """
+DELETE FROM seen WHERE (entity_id, message_id) IN
+    (SELECT entity_id, message_id FROM seen WHERE until <= ? ORDER BY until LIMIT ?)
+"""
+
 
 class Store:
     """The file of one data directory; no second process can have it open at the same time."""
@@ -57,10 +96,11 @@ class Store:
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE_NAME
         self._failure: Exception | None = None
+        self._swept: set[int] = set()  # entities that are gone, of which something is left
         try:
             with ExitStack() as stack:
                 self._database = stack.enter_context(open_database(directory))
-                self._writer = Writer(self._database)
+                self._payload_id = int(self._database.execute("SELECT coalesce(max(id), 0) FROM payload").fetchone()[0])
                 self._exit = stack.pop_all()
         except (sqlite3.DatabaseError, OSError) as error:
             raise opening_error(self.path, error) from error
@@ -72,17 +112,16 @@ class Store:
         self.close()
 
     def load(self, now: int) -> Snapshot:
-        """Read the snapshot that a registry is restored from: summaries, no messages."""
+        """Read the snapshot that a registry is restored from: summaries, and no messages."""
         try:
             snapshot = _read_snapshot(self._database, now)
-            orphans = _read_orphans(self._database)
             known = {entity_id for entity_id, *_ in snapshot[0]}
-            gone = {box // BOXES_PER_ENTITY for box in snapshot[1]} - known | orphans
-            self._writer.swept |= gone
+            self._swept |= {box // BOXES_PER_ENTITY for box in snapshot[1]} - known
+            self._swept |= {entity_id for (entity_id,) in self._database.execute(_ORPHANS)}
         except (sqlite3.DatabaseError, ValueError) as error:
             self.close()
             raise opening_error(self.path, error) from error
-        return _without(snapshot, gone)
+        return snapshot
 
     @property
     def identity(self) -> str:
@@ -90,7 +129,6 @@ class Store:
         return str(self._database.execute("SELECT id FROM identity").fetchone()[0])
 
     def save_identity(self, identity: str) -> None:
-        """Write a new identity, of a namespace that was emptied."""
         self._database.execute("UPDATE identity SET id = ?", (identity,))
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
@@ -115,7 +153,7 @@ class Store:
         try:
             with self._database:
                 self._database.execute("BEGIN")
-                self._writer.write(changes)
+                self._write(changes)
         except (sqlite3.Error, ValueError) as error:
             self._failure = error
             raise
@@ -127,16 +165,79 @@ class Store:
         self._failure = failure = opening_error(self.path, error)
         return failure
 
+    def _write(self, changes: Changes) -> None:
+        """Write these changes, and remove some of the remains of deleted entities."""
+        self._write_entities(changes)
+        self._write_messages(changes)
+        self._write_sessions(changes)
+        if changes.seen:
+            self._database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", changes.seen)
+            # More are forgotten than come in, so that none stays for long.
+            self._database.execute(_FORGET, (changes.seen_at, max(_SWEPT, 2 * len(changes.seen))))
+        if self._swept:
+            self._sweep(next(iter(self._swept)))
 
-def _without(snapshot: Snapshot, gone: set[int]) -> Snapshot:
-    """Return the snapshot without the remains of deleted entities."""
-    entities, boxes, sessions, seen = snapshot
-    return (
-        entities,
-        {box: found for box, found in boxes.items() if box // BOXES_PER_ENTITY not in gone},
-        [session for session in sessions if session[0] // BOXES_PER_ENTITY not in gone],
-        [each for each in seen if each[0] not in gone],
-    )
+    def _write_entities(self, changes: Changes) -> None:
+        for entity_id, row in changes.entities:
+            if row is None:
+                self._database.execute("DELETE FROM entity WHERE id = ?", (entity_id,))
+                self._swept.add(entity_id)
+                continue
+            while entity_id in self._swept:  # Its number is given out again.
+                self._sweep(entity_id)
+            kind, path, description, *times = row
+            self._database.execute(_KEEP_ENTITY, (entity_id, kind, path, json.dumps(description), *times))
+
+    def _write_messages(self, changes: Changes) -> None:
+        # Removals first, because a number may come back to its box.
+        execute = self._database.executemany
+        if changes.removed:
+            execute(_REMOVE, _runs(changes.removed))
+        if changes.last:
+            execute(_COUNT_UP, [(number, entity_id) for entity_id, number in changes.last.items()])
+        if changes.added:
+            self._write_added(changes.added)
+        if changes.updated:
+            execute(_UPDATE, [(*_fields(message), *key) for key, message in changes.updated.items()])
+            execute(_UPDATE_PAYLOAD, [(_payload(changes.updated[key]), *key) for key in changes.rewritten])
+
+    def _write_added(self, added: Mapping[_Key, BrokeredMessage]) -> None:
+        rows: list[tuple[object, ...]] = []
+        plain_rows: list[tuple[object, ...]] = []
+        payloads: list[tuple[int, bytes]] = []
+        payload_id = self._payload_id
+        # Most messages are plain, which makes a row that is faster to write.
+        for (box, number), message in added.items():
+            payload_id += 1
+            payloads.append((payload_id, _payload(message)))
+            if _is_plain(message):
+                numbers = message.enqueued_sequence_number, message.enqueued_time, message.size, int(message.state)
+                plain_rows.append((box, number, *numbers, message.delivery_count, message.hops, payload_id))
+            else:
+                rows.append((box, number, *_fields(message), payload_id))
+        self._payload_id = payload_id
+        self._database.executemany(_ADD, rows)
+        self._database.executemany(_ADD_PLAIN, plain_rows)
+        self._database.executemany("INSERT INTO payload VALUES (?, ?)", payloads)
+
+    def _write_sessions(self, changes: Changes) -> None:
+        for key, (state, updated_time) in changes.sessions.items():
+            if state is None:
+                self._database.execute("DELETE FROM session WHERE box = ? AND session_id = ?", key)
+            else:
+                row = (*key, state, updated_time)
+                self._database.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?)", row)
+
+    def _sweep(self, entity_id: int) -> None:
+        """Remove some of the remains of a deleted entity."""
+        box = entity_id * BOXES_PER_ENTITY
+        boxes = (box, box + BOXES_PER_ENTITY)
+        self._database.execute("DELETE FROM session WHERE box >= ? AND box < ?", boxes)
+        if (
+            self._database.execute(_SWEEP_MESSAGES, boxes).rowcount < _SWEPT
+            and self._database.execute(_SWEEP_SEEN, (entity_id,)).rowcount < _SWEPT
+        ):
+            self._swept.discard(entity_id)
 
 
 def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
@@ -152,11 +253,6 @@ def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
         "SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY entity_id, until", (now,)
     )
     return entities, _read_boxes(database), list(sessions), list(seen)
-
-
-def _read_orphans(database: sqlite3.Connection) -> set[int]:
-    """Return the numbers of deleted entities of which ids and sessions are left."""
-    return {entity_id for (entity_id,) in database.execute(_ORPHANS)}
 
 
 def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[BrokeredMessage]:
@@ -192,3 +288,50 @@ def _read_boxes(database: sqlite3.Connection) -> dict[int, StoredBox]:
         shelves[box].append((number, count, size, active, next_expiry))
         deferred[box] += deferred_count
     return {box: (found, deferred[box], scheduled[box]) for box, found in shelves.items()}
+
+
+def _runs(keys: Iterable[_Key]) -> list[tuple[int, int, int]]:
+    """Return box, first and last of numbers that follow each other, so that one statement removes them."""
+    runs: list[tuple[int, int, int]] = []
+    box, first, last = -1, 0, 0
+    for key in sorted(keys):
+        if key == (box, last + 1):
+            last += 1
+            continue
+        if box >= 0:
+            runs.append((box, first, last))
+        box, first = key
+        last = first
+    return [*runs, (box, first, last)]
+
+
+def _fields(message: BrokeredMessage) -> tuple[object, ...]:
+    return (
+        message.enqueued_sequence_number,
+        message.enqueued_time,
+        message.size,
+        int(message.state),  # A number of another type is slow to bind.
+        message.scheduled_time,
+        message.delivery_count,
+        message.expires_at,
+        message.session_id,
+        message.dead_letter_source,
+        message.hops,
+    )
+
+
+def _is_plain(message: BrokeredMessage) -> bool:
+    """Tell whether the store keeps only numbers of a message, besides its payload."""
+    return (
+        message.scheduled_time is None
+        and message.expires_at is None
+        and message.session_id is None
+        and message.dead_letter_source is None
+    )
+
+
+def _payload(message: BrokeredMessage) -> bytes:
+    if message.payload is None:
+        text = f"the message {message.sequence_number} came without its payload"
+        raise ValueError(text)
+    return message.payload

@@ -6,20 +6,23 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sbnotebook.emulator.amqp import (
-    AmqpConnection,
-    Event,
-    HeldMemory,
-    LinkAttaching,
-    ReceivingLink,
-    SendingLink,
-    SharedMemory,
+from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
+from sbnotebook.emulator.amqp.connection import AmqpConnection
+from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
+from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
+from sbnotebook.emulator.amqp.link import Event, LinkAttaching, ReceivingLink, SendingLink
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    SENDER,
+    Attach,
+    Begin,
+    Flow,
+    Open,
+    Performative,
     Source,
     Target,
+    Transfer,
 )
-from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
-from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
-from sbnotebook.emulator.amqp.performatives import RECEIVER, SENDER, Attach, Begin, Flow, Open, Performative, Transfer
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
 SENDING_ATTACH = Attach(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -18,8 +17,7 @@ from sbnotebook.emulator.amqp.performatives import Accepted, Error, Transactiona
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 
-@composite(0xF0)
-@dataclass(frozen=True, slots=True, kw_only=True)
+@composite(0xF0, kw_only=True)
 class Sample:
     early: Annotated[str | None, str] = None
     number: Annotated[int, UInt]

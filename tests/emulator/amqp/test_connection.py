@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.amqp import AmqpConnection, ConnectionClosed, Error, LinkDetached, TransferReceived
 from sbnotebook.emulator.amqp.composites import encode_composite
+from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, SASL_FRAME, FrameWriter
-from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Open, Transfer
+from sbnotebook.emulator.amqp.link import ConnectionClosed, LinkDetached, TransferReceived
+from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Error, Open, Transfer
 from sbnotebook.emulator.amqp.sasl import MECHANISMS, SaslInit, SaslMechanisms, SaslOutcome
 from tests.emulator.amqp.conftest import AMQP_HEADER, SENDING_ATTACH, Peer, all_events, frame
 
@@ -87,13 +88,15 @@ def test_an_amqp_frame_is_no_sasl_frame_and_the_other_way_round() -> None:
 
 
 def test_the_open_frame_reports_our_limits() -> None:
-    peer = Peer(container_id="ns", max_frame_size=65_536, idle_timeout_ms=240_000)
+    peer = Peer(idle_timeout_ms=240_000)
     peer.write_bytes(AMQP_HEADER)
     peer.connection.data_to_send()
     assert peer.connection.peer_idle_timeout_ms is None
     peer.write(Open(container_id="c", idle_time_out=60_000), channel=0)
     assert peer.connection.peer_idle_timeout_ms == 60_000
-    assert peer.answer(Open) == Open(container_id="ns", max_frame_size=65_536, channel_max=4095, idle_time_out=240_000)
+    assert peer.answer(Open) == Open(
+        container_id="emulator", max_frame_size=65_536, channel_max=4095, idle_time_out=240_000
+    )
 
 
 def test_an_idle_time_out_of_zero_is_none() -> None:

@@ -16,21 +16,19 @@ from azure.servicebus._pyamqp import performatives as sdk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.amqp import (
-    Accepted,
-    AmqpConnection,
+from sbnotebook.emulator.amqp.composites import decode_composite
+from sbnotebook.emulator.amqp.connection import AmqpConnection
+from sbnotebook.emulator.amqp.link import (
     ConnectionClosed,
     CreditChanged,
     DispositionReceived,
-    Error,
     Event,
     LinkAttaching,
     ReceivingLink,
     SendingLink,
     TransferReceived,
 )
-from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.amqp.performatives import Close
+from sbnotebook.emulator.amqp.performatives import Accepted, Close, Error
 from tests.chances import rounds
 from tests.emulator.amqp.conftest import all_events, events_of
 
@@ -135,7 +133,7 @@ class _Broker:
     def _answer(self, event: Event) -> None:
         match event:
             case LinkAttaching(link=link) if link.address == "missing":
-                link.refuse(Error("amqp:not-found", "There is no such queue."))
+                link.detach(Error("amqp:not-found", "There is no such queue."))
             case LinkAttaching(link=link):
                 link.accept(max_message_size=1 << 20)
                 if isinstance(link, ReceivingLink):

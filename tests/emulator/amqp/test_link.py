@@ -6,22 +6,17 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.amqp import (
-    Accepted,
-    Coordinator,
-    Error,
-    LinkDetached,
-    ReceivingLink,
-    SendingLink,
-    Source,
-    Target,
-    TransferReceived,
-)
+from sbnotebook.emulator.amqp.link import LinkDetached, ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
+    Accepted,
     Attach,
     Close,
+    Coordinator,
     Detach,
+    Error,
     Flow,
+    Source,
+    Target,
 )
 from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer
 
@@ -42,7 +37,7 @@ def test_both_termini_are_sent_even_if_the_peer_left_one_out(peer: Peer) -> None
 
 def test_a_refused_link_has_no_more_events(peer: Peer) -> None:
     link = peer.attaching(SENDING_ATTACH)
-    link.refuse(NOT_FOUND)
+    link.detach(NOT_FOUND)
     peer.read()
     link.accept()
     assert peer.transfer(0, b"too late") == []

@@ -5,27 +5,27 @@ from dataclasses import replace
 import pytest
 
 from sbnotebook.amqp import AmqpValue, Symbol
-from sbnotebook.emulator.amqp import (
-    Accepted,
+from sbnotebook.emulator.amqp.frames import HEADER_SIZE
+from sbnotebook.emulator.amqp.link import (
     ConnectionClosed,
     DispositionReceived,
     LinkAttaching,
     LinkDetached,
-    Outcome,
-    Released,
     SendingLink,
 )
-from sbnotebook.emulator.amqp.frames import HEADER_SIZE
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
+    Accepted,
     Begin,
     Close,
     Detach,
     Disposition,
     End,
     Flow,
+    Outcome,
     Received,
+    Released,
     Transfer,
 )
 from sbnotebook.errors import ProtocolViolationError

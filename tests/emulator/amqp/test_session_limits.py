@@ -4,18 +4,24 @@ from dataclasses import replace
 
 import pytest
 
-from sbnotebook.emulator.amqp import (
-    Accepted,
+from sbnotebook.emulator.amqp.link import (
     ConnectionClosed,
     DispositionReceived,
-    Error,
     Event,
     LinkAttaching,
     LinkDetached,
-    Rejected,
     TransferReceived,
 )
-from sbnotebook.emulator.amqp.performatives import RECEIVER, Begin, Detach, Disposition, Transfer
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    Accepted,
+    Begin,
+    Detach,
+    Disposition,
+    Error,
+    Rejected,
+    Transfer,
+)
 from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame, trusted_memory
 
 
@@ -78,7 +84,7 @@ def test_no_more_links_than_a_connection_can_have(peer: Peer) -> None:
         if number < 5000:
             (event,) = events
             assert isinstance(event, LinkAttaching)
-            event.link.refuse(Error("amqp:not-found"))
+            event.link.detach(Error("amqp:not-found"))
         else:
             assert end_of(events) == "amqp:resource-limit-exceeded"
 
@@ -122,7 +128,7 @@ def test_a_link_gives_back_what_it_took(peer: Peer) -> None:
     for number in range(3):
         link = peer.attaching(replace(SENDING_ATTACH, handle=1, properties={"x": "y" * 5000}))
         waiting = held.state_size
-        link.accept() if number else link.refuse(Error("amqp:not-found"))
+        link.accept() if number else link.detach(Error("amqp:not-found"))
         assert waiting - before > 5000 > held.state_size - before > 0
         assert not link.properties
         peer.write(Detach(handle=1, closed=True))

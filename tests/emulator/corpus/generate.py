@@ -15,12 +15,12 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from sbnotebook.amqp import encode
-from sbnotebook.emulator.amqp import Accepted, Source, Target
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
+    Accepted,
     Attach,
     Begin,
     Close,
@@ -28,6 +28,8 @@ from sbnotebook.emulator.amqp.performatives import (
     End,
     Flow,
     Open,
+    Source,
+    Target,
     Transfer,
 )
 from sbnotebook.emulator.amqp.sasl import SaslInit

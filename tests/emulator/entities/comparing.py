@@ -6,18 +6,14 @@ from itertools import count
 from uuid import UUID
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA
-from sbnotebook.emulator.entities import (
-    BrokeredMessage,
-    QueueOptions,
-    Receivable,
-    Registry,
-    SubscriptionOptions,
-    Topic,
-    TopicOptions,
-    restore,
-)
+from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.message_log import Residency
-from sbnotebook.emulator.entities.rules import CorrelationFilter, Rule
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.queue import Receivable
+from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.rules.rule import Rule, correlation_filter
+from sbnotebook.emulator.entities.snapshot import restore
+from sbnotebook.emulator.entities.topic import Topic
 from tests.emulator.entities.conftest import values
 from tests.emulator.entities.documented import Copy, Entity, Namespace, entity_of
 from tests.emulator.entities.store_helpers import OnDisk
@@ -61,7 +57,7 @@ def create(registry: Registry) -> None:
     topic = registry.create_topic("events", TopicOptions())
     registry.create_subscription(topic, "all", SubscriptionOptions(5000, 1))
     red = SubscriptionOptions(5000, 3, default_time_to_live=15_000, dead_letter_on_expiration=True)
-    registry.create_subscription(topic, "red", red, rules=[Rule("red", CorrelationFilter(subject="red"))])
+    registry.create_subscription(topic, "red", red, rules=[Rule("red", correlation_filter(subject="red"))])
 
 
 class Pair:
@@ -196,4 +192,4 @@ class Pair:
             assert found.owner.counts == (states[0], locked, states[1], states[2], dead, transferred)
             if entity.has_sessions and found.sessions is not None:
                 assert {each.session_id for each in found.sessions.listed(None)} == self.model.sessions(name)
-                assert found.sessions.has_free == bool(self.model.free_sessions(name))
+                assert bool(found.sessions.free) == bool(self.model.free_sessions(name))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sbnotebook.emulator.entities import BrokeredMessage, Registry
+from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.entities.snapshot import Snapshot
 from sbnotebook.emulator.store import Store
 

@@ -5,16 +5,12 @@ from zlib import crc32
 
 import pytest
 
-from sbnotebook.emulator.entities import (
-    Condition,
-    Queue,
-    QueueOptions,
-    RefusedError,
-    Registry,
-    SentMessage,
-    Tier,
-    read_sent,
-)
+from sbnotebook.emulator.entities.message import SentMessage, read_sent
+from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.errors import AmqpDecodeError
 from tests.emulator.entities.conftest import sent
 
@@ -23,7 +19,7 @@ DAY = 86_400_000
 
 def refused(queue: Queue, message: SentMessage) -> Condition:
     with pytest.raises(RefusedError) as caught:
-        queue.admission.check([message])
+        queue.check([message])
     return caught.value.condition
 
 
@@ -40,15 +36,15 @@ def refused(queue: Queue, message: SentMessage) -> Condition:
 def test_a_message_has_the_size_that_tier_and_queue_allow(tier: Tier, allowed: int | None, limit: int) -> None:
     queue = Registry(tier).create_queue("q", QueueOptions(max_message_size_kb=allowed))
     overhead = len(sent("x" * limit).payload) - limit
-    queue.admission.check([sent("x" * (limit - overhead))])
+    queue.check([sent("x" * (limit - overhead))])
     assert refused(queue, sent("x" * (limit - overhead + 1))) is Condition.MESSAGE_SIZE_EXCEEDED
 
 
 @pytest.mark.parametrize(("value", "message_id"), [("x", None), (b"y", None), ("x", "behind other sections")])
 def test_a_property_has_at_most_32_kilobytes(queue: Queue, value: str | bytes, message_id: str | None) -> None:
-    queue.admission.check([sent("x", message_id=message_id, properties={"other": 1, "a": value * 32_768})])
+    queue.check([sent("x", message_id=message_id, properties={"other": 1, "a": value * 32_768})])
     with pytest.raises(RefusedError, match="A property of the message has 32769 bytes, the limit is 32768") as caught:
-        queue.admission.check([sent("x", message_id=message_id, properties={"a": value * 32_769, "other": 1})])
+        queue.check([sent("x", message_id=message_id, properties={"a": value * 32_769, "other": 1})])
     assert caught.value.condition is Condition.MESSAGE_SIZE_EXCEEDED
 
 
@@ -56,17 +52,17 @@ def test_a_queue_with_sessions_asks_for_one(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(requires_session=True))
     assert refused(queue, sent("x")) is Condition.NOT_ALLOWED
     assert refused(queue, sent("x", session_id="s" * 129)) is Condition.ARGUMENT_ERROR
-    queue.admission.check([sent("x", session_id="s" * 128)])
+    queue.check([sent("x", session_id="s" * 128)])
 
 
 def test_an_unreadable_message_is_refused_where_it_is_read(registry: Registry) -> None:
     damaged = read_sent(bytes.fromhex("005373c00401a101ff005375a00178"))
-    registry.create_queue("plain").admission.check([damaged])
+    registry.create_queue("plain").check([damaged])
     unique = registry.create_queue("unique", QueueOptions(requires_duplicate_detection=True))
     parted = registry.create_queue("parted", QueueOptions(enable_partitioning=True))
     for entity in (unique, parted, registry.create_topic("topic")):
         with pytest.raises(AmqpDecodeError):
-            entity.admission.check([damaged])
+            entity.check([damaged])
 
 
 # ------------------------------------------------------------------------------------- time to live
@@ -155,14 +151,14 @@ def test_a_number_begins_with_its_partition(registry: Registry) -> None:
 def test_the_limits_of_a_queue_count_to_the_last_byte(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(max_size_mb=1, max_message_size_kb=2048))
     overhead = len(sent("x" * 1_048_000).payload) - 1_048_000
-    queue.admission.check([sent("x" * (1_048_576 - overhead))])
+    queue.check([sent("x" * (1_048_576 - overhead))])
     assert refused(queue, sent("x" * (1_048_577 - overhead))) is Condition.RESOURCE_LIMIT_EXCEEDED
 
 
 def test_the_header_may_have_65536_bytes(queue: Queue) -> None:
     large = {"b": "x" * 32_000, "c": "x" * 3_000}
     overhead = sent("x", properties={"a": "x" * 30_000, **large}).header_size - 30_000
-    queue.admission.check([sent("x", properties={"a": "x" * (65_536 - overhead), **large})])
+    queue.check([sent("x", properties={"a": "x" * (65_536 - overhead), **large})])
     assert (
         refused(queue, sent("x", properties={"a": "x" * (65_537 - overhead), **large}))
         is Condition.MESSAGE_SIZE_EXCEEDED
@@ -171,7 +167,7 @@ def test_the_header_may_have_65536_bytes(queue: Queue) -> None:
 
 def test_an_id_has_at_most_128_characters(registry: Registry) -> None:
     unique = registry.create_queue("u", QueueOptions(requires_duplicate_detection=True))
-    unique.admission.check([sent("x", message_id="m" * 128)])
+    unique.check([sent("x", message_id="m" * 128)])
     assert refused(unique, sent("x", message_id="m" * 129)) is Condition.ARGUMENT_ERROR
 
 
@@ -205,5 +201,5 @@ def test_partitions_follow_the_session_or_the_key_or_the_id(registry: Registry) 
     assert [partition(plain, message_id="c") for _ in range(3)] == [0, 1, 2]
     assert partition(unique, message_id="c") == crc32(b"c") % 16
     # What a transaction compares: messages of two keys may have the same partition.
-    assert plain.admission.keyed_partition(sent("x", partition_key="b")) == crc32(b"b") % 16
-    assert plain.admission.keyed_partition(sent("x")) is None
+    assert plain.keyed_partition(sent("x", partition_key="b")) == crc32(b"b") % 16
+    assert plain.keyed_partition(sent("x")) is None

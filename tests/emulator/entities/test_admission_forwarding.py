@@ -5,19 +5,13 @@ from typing import Any
 import pytest
 
 from sbnotebook.amqp import Timestamp
-from sbnotebook.emulator.entities import (
-    BrokeredMessage,
-    EntityStatus,
-    Queue,
-    QueueOptions,
-    Receivable,
-    Registry,
-    SubscriptionOptions,
-    read_sent,
-    restore,
-)
 from sbnotebook.emulator.entities import registry as registry_module
-from sbnotebook.emulator.entities.rules import Rule, SqlAction, TrueFilter
+from sbnotebook.emulator.entities.message import BrokeredMessage, read_sent
+from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, SubscriptionOptions
+from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.rules.rule import TRUE_FILTER, Rule, SqlAction
+from sbnotebook.emulator.entities.snapshot import restore
 from tests.emulator.entities.conftest import BURY, lock, properties, sent
 from tests.emulator.entities.store_helpers import OnDisk
 
@@ -216,7 +210,7 @@ def test_a_time_that_an_action_sets_counts_where_it_is_forwarded(
     registry: Registry, option: str, expected: tuple[int, ...]
 ) -> None:
     topic, target = registry.create_topic("t"), registry.create_queue("target")
-    rules = [Rule("later", TrueFilter(), SqlAction("SET sys.ScheduledEnqueueTimeUtc = due"))]
+    rules = [Rule("later", TRUE_FILTER, SqlAction("SET sys.ScheduledEnqueueTimeUtc = due"))]
     options: dict[str, Any] = {option: "target"}
     subscription = registry.create_subscription(topic, "s", SubscriptionOptions(**options), rules=rules)
     topic.send(sent("x", properties={"due": Timestamp(500)}), 0)

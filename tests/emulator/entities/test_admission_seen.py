@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import time
 
-from sbnotebook.emulator.entities import QueueOptions, Registry
+from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.registry import Registry
 from tests.emulator.entities.conftest import sent
 
 _MANY = 40_000

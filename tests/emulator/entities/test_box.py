@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator.entities import (
-    DeadLetterReason,
-    Queue,
-    QueueOptions,
-    Receivable,
-    RefusedError,
-    Registry,
-)
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
+from sbnotebook.emulator.entities.message import DeadLetterReason
+from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.refusals import RefusedError
+from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.entities.transitions import MessageEvent
 from tests.emulator.entities.conftest import lock, properties, sent
 
@@ -45,7 +42,7 @@ def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Regis
     message, token = lock(queue)
     registry.changes.clear()
     for settlement in (ABANDON, DEFER, DEAD_LETTER):
-        for act in (queue.settle, queue.check):
+        for act in (queue.settle, queue.check_settlement):
             with pytest.raises(RefusedError, match="the limit is 65536"):
                 act(token, settlement._replace(properties={"a": "x" * 70_000}), 0)
     assert queue.holds(token, 0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sbnotebook.emulator.entities import QueueOptions, Registry, TopicOptions
 from sbnotebook.emulator.entities.message_log import SHELF, Residency
+from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
+from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.store import Store
 from tests.emulator.entities.conftest import sent
 

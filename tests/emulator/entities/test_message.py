@@ -19,8 +19,7 @@ from sbnotebook.amqp.sections import (
     section_value,
     split,
 )
-from sbnotebook.emulator.entities import BrokeredMessage, read_sent
-from sbnotebook.emulator.entities.message import with_message_id
+from sbnotebook.emulator.entities.message import BrokeredMessage, read_sent, with_message_id
 from sbnotebook.emulator.entities.rendering import render, with_dead_letter_reason
 from sbnotebook.errors import AmqpDecodeError
 from tests.emulator.entities.conftest import encoded, sent

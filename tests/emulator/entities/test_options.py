@@ -9,18 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities import (
-    AuthorizationRule,
-    Claim,
-    EntityStatus,
-    QueueOptions,
-    SubscriptionOptions,
-    TopicOptions,
-)
 from sbnotebook.emulator.entities.json_form import stored, stored_options
 from sbnotebook.emulator.entities.options import (
     FOREVER,
+    AuthorizationRule,
+    Claim,
+    EntityStatus,
     Options,
+    QueueOptions,
+    SubscriptionOptions,
+    TopicOptions,
     forwarding_target,
     read_options,
 )

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator.entities import BrokeredMessage
+from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.message_log import MessageLog
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS, tour
 

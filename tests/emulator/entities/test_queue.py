@@ -5,16 +5,12 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.entities import (
-    Condition,
-    Queue,
-    QueueOptions,
-    RefusedError,
-    Registry,
-    SubscriptionOptions,
-    Tier,
-)
 from sbnotebook.emulator.entities.box import ABANDON
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
+from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import Registry
 from tests.emulator.entities.conftest import BURY, lock, sent
 
 
@@ -68,9 +64,9 @@ def test_the_states_of_sessions_take_space(registry: Registry) -> None:
     calls.set_session_state(session, b"x" * 600_000, 0)
     assert calls.total_size == 600_000
     message = sent("x" * 600_000, session_id="a")
-    assert refusal(lambda: calls.admission.check([message])) is Condition.RESOURCE_LIMIT_EXCEEDED
+    assert refusal(lambda: calls.check([message])) is Condition.RESOURCE_LIMIT_EXCEEDED
     calls.set_session_state(session, None, 0)
-    calls.admission.check([message])
+    calls.check([message])
 
 
 def test_a_session_of_a_deleted_queue_gives_nothing_back(registry: Registry) -> None:
@@ -93,7 +89,7 @@ def test_a_queue_with_sessions_forwards_the_messages_it_has(registry: Registry, 
     fill(calls, "c")
     assert (calls.message_count, target.counts.active) == (0, 4)
     assert calls.sessions is not None
-    assert (calls.sessions.has_free, list(calls.sessions.listed(None))) == (False, [])
+    assert (list(calls.sessions.free), list(calls.sessions.listed(None))) == ([], [])
 
 
 def test_a_long_session_id_is_quoted_up_to_128_characters(calls: Queue) -> None:

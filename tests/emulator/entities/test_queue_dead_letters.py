@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator.entities import (
-    BrokeredMessage,
-    Queue,
-    QueueOptions,
-    Registry,
-    SentMessage,
-    SubscriptionOptions,
-)
+from sbnotebook.emulator.entities.message import BrokeredMessage, SentMessage
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
+from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.registry import Registry
 from tests.emulator.entities.conftest import BURY, lock, sent
 
 FORWARDING = QueueOptions(forward_dead_letters_to="errors")

@@ -6,17 +6,11 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.entities import (
-    AnyEntity,
-    Condition,
-    QueueOptions,
-    RefusedError,
-    Registry,
-    SubscriptionOptions,
-    Tier,
-    TopicOptions,
-)
-from sbnotebook.emulator.entities.rules import FalseFilter, Rule
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.rules.rule import FALSE_FILTER, Rule
 from sbnotebook.errors import InvalidEntityAddressError
 from tests.emulator.entities.conftest import sent
 
@@ -201,7 +195,7 @@ def test_a_topic_is_used_with_its_subscriptions(registry: Registry) -> None:
     topic = registry.create_topic("t", TopicOptions(auto_delete_on_idle=IDLE))
     subscription = registry.create_subscription(topic, "s", SubscriptionOptions(auto_delete_on_idle=IDLE), now=1_000)
     subscription.receive(2_000)
-    registry.put_rule(subscription, Rule("none", FalseFilter()), now=3_000)
+    registry.put_rule(subscription, Rule("none", FALSE_FILTER), now=3_000)
     assert idle(registry, IDLE + 2_999) == []
     assert set(idle(registry, IDLE + 3_000)) == {topic, subscription}
 

@@ -18,18 +18,13 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sbnotebook.emulator.entities import (
-    BrokeredMessage,
-    EntityStatus,
-    MessageSession,
-    Queue,
-    QueueOptions,
-    Receivable,
-    RefusedError,
-    Subscription,
-    Topic,
-)
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE
+from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions
+from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.refusals import RefusedError
+from sbnotebook.emulator.entities.sessions import MessageSession
+from sbnotebook.emulator.entities.topic import Subscription, Topic
 from tests.chances import rounds
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
 from tests.emulator.entities.conftest import BURY, sent, settles
@@ -102,7 +97,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         assert isinstance(destination, Queue | Topic)
         can_send = self.model.entities[name].can_send
         try:
-            destination.admission.check([new])
+            destination.check([new])
         except RefusedError:
             assert not can_send
             return
@@ -371,7 +366,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.registry.clear()
         self.kept.keep(self.registry)
         assert self.registry.residency.size == 0
-        assert self.kept.snapshot(self.now) == ([], {}, [], [])
+        assert self.kept.snapshot(self.now)[0] == []
         self.kept.close()
 
 

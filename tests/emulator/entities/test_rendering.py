@@ -12,7 +12,7 @@ from sbnotebook.amqp.sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
 )
-from sbnotebook.emulator.entities import BrokeredMessage, BrokeredState
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.rendering import (
     render,
     with_application_properties,

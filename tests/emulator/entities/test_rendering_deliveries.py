@@ -16,7 +16,7 @@ from sbnotebook.amqp.sections import (
     VALUE,
     split,
 )
-from sbnotebook.emulator.entities import BrokeredMessage, BrokeredState, read_sent
+from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, read_sent
 from sbnotebook.emulator.entities.rendering import render
 from sbnotebook.errors import AmqpDecodeError
 from tests.emulator.entities.conftest import values

@@ -4,15 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from sbnotebook.emulator.entities import (
-    BrokeredState,
-    QueueOptions,
-    Registry,
-    TopicOptions,
-    restore,
-)
 from sbnotebook.emulator.entities.box import DEFER
-from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.emulator.entities.message import BrokeredState
+from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
+from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
+from sbnotebook.emulator.entities.snapshot import restore
 from sbnotebook.errors import EmulatorError
 from tests.emulator.entities.conftest import lock, sent
 from tests.emulator.entities.store_helpers import OnDisk
@@ -30,7 +27,7 @@ def again(registry: Registry, kept: OnDisk, now: int = 0) -> Registry:
 def test_entities_come_back_as_they_were(registry: Registry, kept: OnDisk) -> None:
     registry.create_queue("Orders", QueueOptions(5_000, 3), now=7)
     topic = registry.create_topic("t", TopicOptions(user_metadata="x"), now=8)
-    registry.create_subscription(topic, "s", rules=[Rule("big", SqlFilter("size > 3"))], now=9)
+    registry.create_subscription(topic, "s", rules=[Rule("big", sql_filter("size > 3"))], now=9)
     restored = again(registry, kept, now=100)
     queue, subscription = restored.find_queue("orders"), restored.find_subscription("t", "s")
     assert queue is not None
@@ -40,7 +37,7 @@ def test_entities_come_back_as_they_were(registry: Registry, kept: OnDisk) -> No
     assert queue.counts == (0, 0, 0, 0, 0, 0)
     assert restored.topics[0].options == TopicOptions(user_metadata="x")
     assert subscription is not None
-    assert subscription.rules == [Rule("big", SqlFilter("size > 3"))]
+    assert subscription.rules == [Rule("big", sql_filter("size > 3"))]
     assert restored.create_queue("new").record.entity_id == 4
 
 

@@ -2,14 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator.entities import (
-    BrokeredState,
-    Registry,
-    SubscriptionOptions,
-    Topic,
-    TopicOptions,
-)
-from sbnotebook.emulator.entities.rules import FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from sbnotebook.emulator.entities.message import BrokeredState
+from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.rules.rule import FALSE_FILTER, TRUE_FILTER, Rule, SqlAction, sql_filter
+from sbnotebook.emulator.entities.topic import Topic
 from tests.emulator.entities.conftest import properties, sent
 
 
@@ -31,7 +28,7 @@ def test_each_subscription_gets_its_own_copy(registry: Registry, topic: Topic) -
 
 
 def test_a_rule_says_what_a_subscription_gets(registry: Registry, topic: Topic) -> None:
-    rules = [Rule("big", SqlFilter("size > 3")), Rule("also big", SqlFilter("size > 2")), Rule("no", FalseFilter())]
+    rules = [Rule("big", sql_filter("size > 3")), Rule("also big", sql_filter("size > 2")), Rule("no", FALSE_FILTER)]
     some = registry.create_subscription(topic, "some", rules=rules)
     for size in (1, 3, 5):
         topic.send(sent("x", properties={"size": size}), 0)
@@ -40,7 +37,7 @@ def test_a_rule_says_what_a_subscription_gets(registry: Registry, topic: Topic) 
         {"size": 5},
     ]  # One copy, however many rules take it.
     registry.remove_rule(some, "BIG")
-    registry.put_rule(some, Rule("Also Big", SqlFilter("size > 4")))
+    registry.put_rule(some, Rule("Also Big", sql_filter("size > 4")))
     assert [rule.name for rule in some.rules] == ["Also Big", "no"]
     topic.send(sent("x", properties={"size": 4}), 0)
     assert some.counts.active == 2
@@ -49,9 +46,9 @@ def test_a_rule_says_what_a_subscription_gets(registry: Registry, topic: Topic) 
 
 def test_each_rule_with_an_action_makes_a_copy_of_its_own(registry: Registry, topic: Topic) -> None:
     rules = [
-        Rule("plain", TrueFilter()),
-        Rule("a", TrueFilter(), SqlAction("SET n = 1")),
-        Rule("b", TrueFilter(), SqlAction("SET n = 2")),
+        Rule("plain", TRUE_FILTER),
+        Rule("a", TRUE_FILTER, SqlAction("SET n = 1")),
+        Rule("b", TRUE_FILTER, SqlAction("SET n = 2")),
     ]
     subscription = registry.create_subscription(topic, "s", rules=rules)
     topic.send(sent("x"), 0)
@@ -66,7 +63,7 @@ def test_each_rule_with_an_action_makes_a_copy_of_its_own(registry: Registry, to
 def test_an_action_can_give_a_message_another_session(
     registry: Registry, topic: Topic, has_sessions: bool, given: str, session_id: str | None
 ) -> None:
-    rules = [Rule("a", TrueFilter(), SqlAction("SET sys.SessionId = @id", {"@id": given}))]
+    rules = [Rule("a", TRUE_FILTER, SqlAction("SET sys.SessionId = @id", {"@id": given}))]
     options = SubscriptionOptions(requires_session=has_sessions)
     subscription = registry.create_subscription(topic, "s", options, rules=rules)
     topic.send(sent("x", session_id="mmm", label="x" * 300), 0)
@@ -78,7 +75,7 @@ def test_a_rule_that_cannot_be_evaluated_dead_letters(
     registry: Registry, topic: Topic, keeps: bool, count: int
 ) -> None:
     options = SubscriptionOptions(dead_letter_on_filter_errors=keeps)
-    rules = [Rule("odd", SqlFilter("size / zero = 1"))]
+    rules = [Rule("odd", sql_filter("size / zero = 1"))]
     subscription = registry.create_subscription(topic, "s", options, rules=rules)
     topic.send(sent("x", properties={"size": 1, "zero": 0}), 0)
     assert subscription.counts == (0, 0, 0, 0, count, 0)
@@ -87,7 +84,7 @@ def test_a_rule_that_cannot_be_evaluated_dead_letters(
 
 
 def test_an_action_can_make_the_properties_too_large(registry: Registry, topic: Topic) -> None:
-    rules = [Rule("copy", TrueFilter(), SqlAction("SET b = a; SET c = a"))]
+    rules = [Rule("copy", TRUE_FILTER, SqlAction("SET b = a; SET c = a"))]
     subscription = registry.create_subscription(topic, "s", rules=rules)
     topic.send(sent("x", properties={"a": "x" * 30_000}), 0)
     assert subscription.counts == (0, 0, 0, 0, 1, 0)

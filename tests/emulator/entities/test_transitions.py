@@ -8,9 +8,13 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from sbnotebook.emulator.entities import BrokeredMessage, Queue, QueueOptions, Registry
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, as_table, place_of
+from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, place_of
+from scripts.emulator_tables import transition_table
 from tests.emulator.entities.conftest import BURY, sent, settles
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "outcomes.md"
@@ -119,4 +123,4 @@ def test_the_last_failure_dead_letters_a_message(place: Place, event: MessageEve
 
 
 def test_the_documentation_shows_the_table() -> None:
-    assert f"\n\n{as_table()}" in PAGE.read_text(encoding="utf-8")
+    assert f"\n\n{transition_table()}" in PAGE.read_text(encoding="utf-8")

@@ -15,7 +15,6 @@ import pytest
 
 from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
-from sbnotebook.emulator.amqp import Source, Target
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameReader, FrameWriter
 from sbnotebook.emulator.amqp.performatives import (
@@ -28,10 +27,12 @@ from sbnotebook.emulator.amqp.performatives import (
     End,
     Flow,
     Open,
+    Source,
+    Target,
     Transfer,
 )
 from sbnotebook.emulator.amqp.sasl import SaslInit, SaslMechanisms, SaslOutcome
-from sbnotebook.emulator.entities import SubscriptionOptions, TopicOptions
+from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
 from tests.emulator.service.transaction_client import TransactionClient, Work
 
 T = TypeVar("T")

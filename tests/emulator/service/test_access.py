@@ -18,7 +18,9 @@ from azure.servicebus.exceptions import (
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, RefusedError, Registry
+from sbnotebook.emulator.entities.options import AuthorizationRule
+from sbnotebook.emulator.entities.refusals import RefusedError
+from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.service.access import (
     LISTEN,
     MANAGE,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.amqp import Symbol
-from sbnotebook.emulator.amqp import Source
+from sbnotebook.emulator.amqp.performatives import Source
 from tests.emulator.service.conftest import Connect
 
 

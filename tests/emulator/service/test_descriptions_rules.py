@@ -7,7 +7,14 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
-from sbnotebook.emulator.entities.rules import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from sbnotebook.emulator.entities.rules.rule import (
+    FALSE_FILTER,
+    TRUE_FILTER,
+    Rule,
+    SqlAction,
+    correlation_filter,
+    sql_filter,
+)
 from sbnotebook.emulator.service import atom
 from sbnotebook.emulator.service.descriptions import describe_rule, read_default_rule, read_rule
 from sbnotebook.errors import ConfigurationError
@@ -45,13 +52,13 @@ def values(content: str) -> str:
 @pytest.mark.parametrize(
     "rule",
     [
-        Rule("r", TrueFilter(), None, 5),
-        Rule("$Default", FalseFilter(), None, 5),
-        Rule("r", SqlFilter("a = @a AND b < 3", {"@a": Int(1)}), SqlAction("SET c = @c", {"@c": VALUES["time"]}), 5),
-        Rule("r", CorrelationFilter(subject="a", to="b", properties=VALUES), SqlAction("REMOVE c"), 5),
+        Rule("r", TRUE_FILTER, None, 5),
+        Rule("$Default", FALSE_FILTER, None, 5),
+        Rule("r", sql_filter("a = @a AND b < 3", {"@a": Int(1)}), SqlAction("SET c = @c", {"@c": VALUES["time"]}), 5),
+        Rule("r", correlation_filter(subject="a", to="b", properties=VALUES), SqlAction("REMOVE c"), 5),
         Rule(
             "r",
-            CorrelationFilter(
+            correlation_filter(
                 correlation_id="1",
                 message_id="2",
                 to="3",
@@ -70,30 +77,29 @@ def test_a_rule_is_read_as_it_was_written(rule: Rule) -> None:
     body = atom.entry(atom.Entry("r", "http://h/r", 0, 0, describe_rule(rule)))
     again = read_rule(rule.name, atom.read_description(body), 5)
     assert again == rule
-    kept = getattr(again.filter, "properties", {})
+    kept = again.filter.values
     assert {name: type(value) for name, value in kept.items()} == {
-        name: type(value) for name, value in getattr(rule.filter, "properties", {}).items()
+        name: type(value) for name, value in rule.filter.values.items()
     }
 
 
 def test_a_moment_that_no_calendar_has_is_a_number() -> None:
-    rule = Rule("r", CorrelationFilter(properties={"time": Timestamp(2**60)}))
+    rule = Rule("r", correlation_filter(properties={"time": Timestamp(2**60)}))
     again = read_rule("r", describe_rule(rule), 0)
-    assert isinstance(again.filter, CorrelationFilter)
-    assert again.filter.properties == {"time": Long(2**60)}
+    assert again.filter.values == {"time": Long(2**60)}
 
 
 def test_a_rule_without_a_filter_matches_every_message() -> None:
-    assert read_rule("r", described(""), 7) == Rule("r", TrueFilter(), None, 7)
+    assert read_rule("r", described(""), 7) == Rule("r", TRUE_FILTER, None, 7)
 
 
 def test_a_subscription_may_come_with_its_first_rule() -> None:
     assert read_default_rule(described("", "SubscriptionDescription"), 7) is None
     content = '<DefaultRuleDescription><Filter i:type="FalseFilter"/>{}</DefaultRuleDescription>'
     first = read_default_rule(described(content.format("<Name>mine</Name>"), "SubscriptionDescription"), 7)
-    assert first == Rule("mine", FalseFilter(), None, 7)
+    assert first == Rule("mine", FALSE_FILTER, None, 7)
     unnamed = read_default_rule(described(content.format(""), "SubscriptionDescription"), 7)
-    assert unnamed == Rule("$Default", FalseFilter(), None, 7)
+    assert unnamed == Rule("$Default", FALSE_FILTER, None, 7)
 
 
 @pytest.mark.parametrize(

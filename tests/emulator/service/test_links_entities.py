@@ -29,8 +29,17 @@ from sbnotebook.emulator import (
     TopicOptions,
     running,
 )
-from sbnotebook.emulator.amqp import Accepted, Error, Modified, Outcome, Rejected
-from sbnotebook.emulator.amqp.performatives import RECEIVER, Detach, Disposition, Transfer
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    Accepted,
+    Detach,
+    Disposition,
+    Error,
+    Modified,
+    Outcome,
+    Rejected,
+    Transfer,
+)
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_client import ask, described
 from tests.emulator.service.transaction_client import refusal

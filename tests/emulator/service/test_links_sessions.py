@@ -18,8 +18,16 @@ from azure.servicebus.exceptions import (
 
 from sbnotebook.amqp import AmqpValue, Described, Symbol, UInt, ULong
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, SubscriptionOptions
-from sbnotebook.emulator.amqp import Rejected, Source
-from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Detach, Disposition, Flow, Transfer
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    Attach,
+    Detach,
+    Disposition,
+    Flow,
+    Rejected,
+    Source,
+    Transfer,
+)
 from tests.emulator.service.conftest import Connect, RawClient
 
 FILTER = Symbol("com.microsoft:session-filter")

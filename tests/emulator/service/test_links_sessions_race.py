@@ -8,8 +8,7 @@ import pytest
 
 from sbnotebook.amqp import Symbol, UInt, encode
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
-from sbnotebook.emulator.amqp import Source, Target
-from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach
+from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Source, Target
 from tests.emulator.service.conftest import Connect, RawClient
 
 FILTER, TIMEOUT = Symbol("com.microsoft:session-filter"), Symbol("com.microsoft:timeout")

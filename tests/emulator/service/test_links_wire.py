@@ -6,9 +6,18 @@ import pytest
 
 from sbnotebook.amqp import encode
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.amqp import Accepted, Modified, Rejected, Released
-from sbnotebook.emulator.amqp.performatives import RECEIVER, Detach, Disposition, Flow, Transfer
-from sbnotebook.emulator.entities import Counts
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    Accepted,
+    Detach,
+    Disposition,
+    Flow,
+    Modified,
+    Rejected,
+    Released,
+    Transfer,
+)
+from sbnotebook.emulator.entities.queue import Counts
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.transaction_client import refusal
 

@@ -10,8 +10,8 @@ import pytest
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Symbol, Timestamp, ULong, encode
 from sbnotebook.emulator import ManualClock, RunningEmulator
-from sbnotebook.emulator.amqp import Accepted
-from sbnotebook.emulator.entities import Counts
+from sbnotebook.emulator.amqp.performatives import Accepted
+from sbnotebook.emulator.entities.queue import Counts
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_node import Node
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import pytest
@@ -13,12 +12,12 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, encode
 from sbnotebook.emulator import QueueOptions, RunningEmulator
-from sbnotebook.emulator.amqp import Source, Target, TransferReceived
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, FrameWriter
-from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Close, Detach, Transfer
+from sbnotebook.emulator.amqp.link import TransferReceived
+from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Close, Detach, Source, Target, Transfer
 from sbnotebook.emulator.clock import SystemClock
-from sbnotebook.emulator.entities import Registry
+from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.emulator.service.broker import Broker
@@ -77,10 +76,11 @@ def test_no_client_hears_more_than_twenty_signs_of_life_a_second(connect: Connec
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("greeting", [b"A", b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"])
-async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) -> None:
+async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AmqpPeer, "open_timeout", 1)
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
-    async with await create_server(lambda: AmqpPeer(broker, open_timeout=1), "127.0.0.1", 0) as listener:
+    async with await create_server(lambda: AmqpPeer(broker), "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         open_client = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
         reader, writer = await asyncio.open_connection(host, port)
@@ -93,11 +93,12 @@ async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes) ->
 
 
 @pytest.mark.anyio
-async def test_only_a_client_that_sends_a_token_stays() -> None:
+async def test_only_a_client_that_sends_a_token_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AmqpPeer, "open_timeout", 2)
+    monkeypatch.setattr(AmqpPeer, "token_timeout", 2)
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
-    new_peer = partial(AmqpPeer, broker, open_timeout=2, token_timeout=2)
-    async with await create_server(new_peer, "127.0.0.1", 0) as listener:
+    async with await create_server(lambda: AmqpPeer(broker), "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         known = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};")
         stranger = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
@@ -110,10 +111,11 @@ async def test_only_a_client_that_sends_a_token_stays() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_silent_client_is_closed() -> None:
+async def test_a_silent_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AmqpPeer, "idle_timeout", 1)
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
-    async with await create_server(lambda: AmqpPeer(broker, idle_timeout=1), "127.0.0.1", 0) as listener:
+    async with await create_server(lambda: AmqpPeer(broker), "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
         silent = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
         alive = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)

@@ -6,9 +6,8 @@ import pytest
 
 from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, section_value, split
-from sbnotebook.emulator.amqp import Accepted
 from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.amqp.performatives import Transfer
+from sbnotebook.emulator.amqp.performatives import Accepted, Transfer
 from tests.emulator.service.conftest import Connect, RawClient, token, token_request
 from tests.emulator.service.transaction_client import refusal
 

@@ -8,19 +8,22 @@ import pytest
 
 from sbnotebook.amqp import Symbol, encode
 from sbnotebook.emulator import ManualClock, RunningEmulator, running
-from sbnotebook.emulator.amqp import (
+from sbnotebook.emulator.amqp.composites import encode_composite
+from sbnotebook.emulator.amqp.performatives import (
     Accepted,
     Coordinator,
     Discharge,
+    Disposition,
+    End,
     Error,
+    Flow,
     Modified,
     Rejected,
     Released,
     TransactionalState,
+    Transfer,
 )
-from sbnotebook.emulator.amqp.composites import encode_composite
-from sbnotebook.emulator.amqp.performatives import Disposition, End, Flow, Transfer
-from sbnotebook.emulator.entities import Tier
+from sbnotebook.emulator.entities.quotas import Tier
 from tests.emulator.service.conftest import RawClient
 from tests.emulator.service.transaction_client import VALUE, TransactionClient, Work, body, held, refusal
 

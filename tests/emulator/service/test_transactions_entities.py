@@ -11,14 +11,8 @@ from sbnotebook.amqp import Array, Symbol, Timestamp, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, section_value, split
 from sbnotebook.amqp.sections import VALUE as VALUE_SECTION
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
-from sbnotebook.emulator.amqp import (
-    Accepted,
-    Source,
-    Target,
-    TransactionalState,
-)
-from sbnotebook.emulator.amqp.performatives import Attach, Begin
-from sbnotebook.emulator.entities import AuthorizationRule, Claim
+from sbnotebook.emulator.amqp.performatives import Accepted, Attach, Begin, Source, Target, TransactionalState
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from tests.emulator.service.conftest import Connect, token
 from tests.emulator.service.transaction_client import VALUE, TransactionClient, Work, body, held, refusal
 

@@ -6,17 +6,23 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sbnotebook.amqp import encode
-from sbnotebook.emulator.amqp import Accepted, Coordinator, Declare, Declared, Discharge, Rejected, TransactionalState
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
+    Accepted,
     Attach,
+    Coordinator,
+    Declare,
+    Declared,
     Detach,
+    Discharge,
     Disposition,
     Flow,
+    Rejected,
     Source,
     Target,
+    TransactionalState,
     Transfer,
 )
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions, TopicOptions, running
+from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.model import (
     Complete,
     DeadLetter,
@@ -127,7 +126,7 @@ async def test_forwarded_dead_letters_came_back(namespace: AsyncNamespace, share
     ("subscriptions", "rules", "expected", "why"),
     [
         (["only"], None, CONSUMED, None),
-        (["only"], [Rule("all-but", SqlFilter("1 = 1"))], UNKNOWN, "a filter of"),
+        (["only"], [Rule("all-but", sql_filter("1 = 1"))], UNKNOWN, "a filter of"),
         (["one", "two"], None, UNKNOWN, "has 2 subscriptions"),
         ([], None, UNKNOWN, "has 0 subscriptions"),
     ],

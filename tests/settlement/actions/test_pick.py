@@ -14,8 +14,7 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.amqp import AmqpValue, Long, Symbol, encode
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.errors import ArchiveError, DecisionError
 from sbnotebook.model import (
     Abandon,

@@ -12,8 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,

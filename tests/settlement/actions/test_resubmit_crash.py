@@ -18,8 +18,7 @@ import anyio
 import pytest
 
 from sbnotebook.amqp import Long, UInt
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.model import Complete, DeadLetter, Message, PeekedMessage
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal

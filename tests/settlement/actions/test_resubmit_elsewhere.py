@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.errors import DecisionError, ReadOnlyError
 from sbnotebook.model import Complete, EntityAddress, OutcomeStatus, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection

@@ -12,8 +12,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.errors import JournalError
 from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Journal

@@ -9,8 +9,7 @@ import anyio.from_thread
 import pytest
 
 from sbnotebook.amqp import Short, Symbol
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch

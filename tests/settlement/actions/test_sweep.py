@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 import anyio
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Complete,

@@ -11,8 +11,7 @@ import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.amqp import Timestamp, UByte, ULong
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Complete,

@@ -22,8 +22,7 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import QueueOptions, Tier
+from sbnotebook.emulator import QueueOptions, RunningEmulator, Tier, running
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Complete, EntityAddress, Message, Resubmit, SubQueue
 from sbnotebook.settlement import AsyncNamespace, Connection

@@ -18,8 +18,8 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusConnectionError
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.entities import AuthorizationRule, Claim, Condition, RefusedError
-from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim, QueueOptions
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.service.access import ConnectionAccess
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting import sign_in as module

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Abandon, Complete, LockedMessage, Message, Outcome, OutcomeStatus
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace

@@ -12,8 +12,7 @@ from azure.servicebus.exceptions import (
     SessionLockLostError,
 )
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions, SubscriptionOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Complete,

@@ -11,8 +11,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Defer, EntityAddress, Message, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.failures import Failure

@@ -18,8 +18,7 @@ import pytest
 from azure.servicebus._pyamqp.aio._cbs_async import CBSAuthenticator
 from azure.servicebus.exceptions import ServiceBusQuotaExceededError
 
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import QueueOptions
+from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
 from sbnotebook.settlement.pace import Limiter

@@ -8,9 +8,8 @@ import pytest
 
 from sbnotebook.amqp import Decimal32, type_name
 from sbnotebook.client import Namespace
-from sbnotebook.emulator import RunningEmulator
-from sbnotebook.emulator.entities import SubscriptionOptions
-from sbnotebook.emulator.entities.rules import Rule, SqlFilter
+from sbnotebook.emulator import RunningEmulator, SubscriptionOptions
+from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
 from sbnotebook.widgets.action_panel import ActionPanel
@@ -59,7 +58,7 @@ def test_send_form_says_which_subscriptions_take_the_message(
     namespace: Namespace, shared_emulator: RunningEmulator
 ) -> None:
     shared_emulator.create_topic("form-events")
-    rules = [Rule("large", SqlFilter("size > 5"), None)]
+    rules = [Rule("large", sql_filter("size > 5"), None)]
     shared_emulator.create_subscription("form-events", "large", SubscriptionOptions(), rules=rules)
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "form-events")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.entities.rules.operands import Operand, compare, to_operand
+from sbnotebook.emulator.entities.rules.operands import compare, to_operand
 from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
@@ -37,133 +37,63 @@ _EXPRESSION: Final = "SqlExpression"
 
 
 @dataclass(frozen=True, slots=True)
-class TrueFilter:
-    """Takes every message."""
-
-    def matches(self, _subject: RuleSubject) -> bool:
-        """Tell whether the filter takes a message: always."""
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class FalseFilter:
-    """Takes no message."""
-
-    def matches(self, _subject: RuleSubject) -> bool:
-        """Tell whether the filter takes a message: never."""
-        return False
-
-
-@dataclass(frozen=True, slots=True)
-class SqlFilter:
-    """Takes the messages that fulfil a condition on their properties.
-
-    Attributes:
-        expression: the condition, of at most 1,024 characters.
-        parameters: the values of ``@name`` in it, by name with or without the sign.
-
-    Raises:
-        ConfigurationError: the expression cannot be read, or uses what Service Bus does not have.
-
-    Example:
-        >>> red = RuleSubject(bytes.fromhex("005374c10d02a105636f6c6f72a103726564005375a000"))
-        >>> SqlFilter("color IN ('red', 'blue') AND sys.Label IS NULL").matches(red)
-        True
-        >>> SqlFilter("size > 3").matches(red), SqlFilter("NOT size > 3").matches(red)
-        (False, False)
-    """
-
-    expression: str
-    parameters: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
-    _test: Callable[[RuleSubject], bool | None] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_test", compile_filter(self.expression, self.parameters))
-
-    def matches(self, subject: RuleSubject) -> bool:
-        """Tell whether the filter takes a message; not if the answer is unknown."""
-        return self._test(subject) is True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorrelationFilter:
-    """Takes the messages whose properties equal the given ones, all of them.
-
-    Attributes:
-        correlation_id: None leaves this and each of the others out.
-        message_id: of the message.
-        to: its address.
-        reply_to: the address for replies.
-        subject: also called label.
-        session_id: of the message.
-        reply_to_session_id: of replies.
-        content_type: of the body.
-        properties: application properties by name. Texts are equal in upper and lower case only if
-            they are the same; numbers of different types can be equal.
-
-    Raises:
-        ConfigurationError: nothing is given.
+class Filter:
+    """Takes messages: all, none, those that fulfil a condition, or those whose properties equal the given ones.
 
     Source: Service Bus documentation, "Topic filters and actions", "Correlation filters"; "Set
-    subscription filters", which says that the filter equals a SQL filter with ``=`` and ``AND``.
+    subscription filters", which says that the last equals a SQL filter with ``=`` and ``AND``.
     """
 
-    correlation_id: str | None = None
-    message_id: str | None = None
-    to: str | None = None
-    reply_to: str | None = None
-    subject: str | None = None
-    session_id: str | None = None
-    reply_to_session_id: str | None = None
-    content_type: str | None = None
-    properties: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
-    _system: tuple[tuple[str, str], ...] = field(init=False, repr=False, compare=False)
-    _user: tuple[tuple[str, Operand], ...] = field(init=False, repr=False, compare=False)
+    kind: str  # True, False, Sql or Correlation
+    texts: Mapping[str, str]  # by their names in Service Bus
+    values: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])  # parameters, or properties
+    matches: Callable[[RuleSubject], bool] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        given = ((name.replace("_", ""), getattr(self, name)) for name in CORRELATION_PROPERTIES.values())
-        object.__setattr__(self, "_system", tuple(item for item in given if item[1] is not None))
-        object.__setattr__(self, "_user", tuple((name, to_operand(value)) for name, value in self.properties.items()))
-        if not self._system and not self._user:
-            raise ConfigurationError("A correlation filter needs at least one property to compare.")
-
-    def matches(self, subject: RuleSubject) -> bool:
-        """Tell whether the filter takes a message."""
-        return all(subject.system(name) == value for name, value in self._system) and all(
-            compare(operator.eq, subject.user(name), value) for name, value in self._user
-        )
+        if self.kind == "Sql":
+            test = compile_filter(self.texts[_EXPRESSION], self.values)
+            matches: Callable[[RuleSubject], bool] = lambda subject: test(subject) is True  # noqa: E731
+        elif self.kind == "Correlation":
+            matches = _comparing(self.texts, self.values)
+        else:
+            is_true = self.kind == "True"
+            matches = lambda _subject: is_true  # noqa: E731
+        object.__setattr__(self, "matches", matches)
 
 
-Filter = TrueFilter | FalseFilter | SqlFilter | CorrelationFilter
+def _comparing(texts: Mapping[str, str], values: Mapping[str, AmqpValue]) -> Callable[[RuleSubject], bool]:
+    if not texts and not values:
+        raise ConfigurationError("A correlation filter needs at least one property to compare.")
+    user = [(name, to_operand(value)) for name, value in values.items()]
+    return lambda subject: (
+        all(subject.system(name) == text for name, text in texts.items())
+        and all(compare(operator.eq, subject.user(name), value) for name, value in user)
+    )
 
 
-def parts_of(filter_: Filter) -> tuple[str, dict[str, str], Mapping[str, AmqpValue]]:
-    """Return the kind of a filter, its texts by their names in Service Bus, and its properties or parameters."""
-    match filter_:
-        case TrueFilter():
-            return "True", {_EXPRESSION: "1=1"}, {}
-        case FalseFilter():
-            return "False", {_EXPRESSION: "1=0"}, {}
-        case SqlFilter():
-            return "Sql", {_EXPRESSION: filter_.expression}, filter_.parameters
-        case CorrelationFilter():
-            texts = {name: getattr(filter_, field) for name, field in CORRELATION_PROPERTIES.items()}
-            return "Correlation", {name: text for name, text in texts.items() if text is not None}, filter_.properties
+TRUE_FILTER: Final = Filter("True", {_EXPRESSION: "1=1"})
+FALSE_FILTER: Final = Filter("False", {_EXPRESSION: "1=0"})
+
+
+def sql_filter(expression: str, parameters: Mapping[str, AmqpValue] | None = None) -> Filter:
+    return Filter("Sql", {_EXPRESSION: expression}, parameters or {})
+
+
+def correlation_filter(properties: Mapping[str, AmqpValue] | None = None, **fields: str | None) -> Filter:
+    """Return the filter that compares these fields, by their names in a message, and application properties."""
+    texts = {name: fields.get(own) for name, own in CORRELATION_PROPERTIES.items()}
+    return filter_of("Correlation", texts, properties or {})
 
 
 def filter_of(kind: str, texts: Mapping[str, str | None], values: Mapping[str, AmqpValue]) -> Filter:
-    """Return the filter of these parts, as ``parts_of`` names them."""
     match kind:
-        case "True":
-            return TrueFilter()
-        case "False":
-            return FalseFilter()
+        case "True" | "False":
+            return TRUE_FILTER if kind == "True" else FALSE_FILTER
         case "Sql":
-            return SqlFilter(texts.get(_EXPRESSION) or "", values)
+            return sql_filter(texts.get(_EXPRESSION) or "", values)
         case "Correlation":
-            return CorrelationFilter(
-                **{field: texts.get(name) for name, field in CORRELATION_PROPERTIES.items()}, properties=values
-            )
+            given = {name: text for name in CORRELATION_PROPERTIES if (text := texts.get(name)) is not None}
+            return Filter(kind, given, values)
         case _:
             raise ConfigurationError(
                 f"There is no filter {kind[:40]!r}: use SqlFilter, CorrelationFilter, TrueFilter, FalseFilter."
@@ -172,22 +102,7 @@ def filter_of(kind: str, texts: Mapping[str, str | None], values: Mapping[str, A
 
 @dataclass(frozen=True, slots=True)
 class SqlAction:
-    """Sets and removes properties of a message.
-
-    Attributes:
-        expression: ``SET property = value`` and ``REMOVE property``, one after the other, with or
-            without semicolons; at most 1,024 characters and 32 statements.
-        parameters: the values of ``@name`` in it, by name with or without the sign.
-
-    Raises:
-        ConfigurationError: the expression cannot be read, or uses what Service Bus does not have.
-
-    Example:
-        >>> subject = RuleSubject(bytes.fromhex("005375a000"))
-        >>> SqlAction("SET quantity = 7 / 2; SET sys.Label = 'half'").apply(subject)
-        >>> subject.user("quantity"), subject.system("Label")
-        (3, 'half')
-    """
+    """Sets and removes properties of a message: ``SET property = value``, ``REMOVE property``."""
 
     expression: str
     parameters: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
@@ -197,30 +112,17 @@ class SqlAction:
         object.__setattr__(self, "_statements", compile_action(self.expression, self.parameters))
 
     def apply(self, subject: RuleSubject) -> None:
-        """Carry out the statements in order; each sees what those before it did."""
         for statement in self._statements:
             statement(subject)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule of a subscription.
-
-    Attributes:
-        name: its name in the subscription.
-        filter: decides which messages the rule takes.
-        action: changes the copies; None if the rule makes no copy of its own.
-        created_time: ms since 1970-01-01 UTC.
-        texts: parts of its description that are given back as they were written, by their places in it.
-
-    Raises:
-        ConfigurationError: it cannot have this name, by any way in which it is made.
-    """
-
     name: str
     filter: Filter
-    action: SqlAction | None = None
-    created_time: int = 0
+    action: SqlAction | None = None  # None if the rule makes no copy of its own
+    created_time: int = 0  # ms
+    # Parts of its description that are given back as they were written, by their places in it
     texts: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
     def __post_init__(self) -> None:

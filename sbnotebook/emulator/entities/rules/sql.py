@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from uuid import uuid4
 
 from sbnotebook.amqp import AmqpValue, Long
-from sbnotebook.emulator.entities.rules.like import LikePattern
 from sbnotebook.emulator.entities.rules.operands import FilterError, Operand, combine, compare, negate, to_operand
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
@@ -31,6 +30,8 @@ MOST_STATEMENTS: Final = 32
 """Of one action. Source: Service Bus documentation, "Service Bus quotas", expressions per rule action."""
 MOST_NESTED: Final = 16
 """Parentheses, NOT and signs inside of each other; the reader calls itself for each of them."""
+MOST_PATTERN_CHARACTERS: Final = 1_024
+"""Of a pattern of LIKE that comes from a property; one in the expression cannot be longer than that."""
 
 Calculation = Callable[[RuleSubject], Operand]
 Predicate = Callable[[RuleSubject], bool | None]
@@ -472,3 +473,53 @@ def _named(name: Calculation) -> Calculation:
         return subject.user(rest if rest and scope.lower() == "user" else found)
 
     return calculate
+
+
+class LikePattern:
+    r"""A pattern of LIKE, made ready for many texts.
+
+    Each bit of an integer is one place in the pattern that may have been reached. A character of the
+    text moves all of them at once, so the cost grows with the length of the text and not with what
+    the pattern could be matched to in how many ways.
+
+    Source: Service Bus documentation, "Subscription rule SQL filter syntax", "pattern" and "escape_char".
+    """
+
+    __slots__ = ("_by_character", "_end", "_loops", "_others", "_start")
+
+    def __init__(self, pattern: str, escape: str | None = None) -> None:
+        if len(pattern) > MOST_PATTERN_CHARACTERS:
+            raise FilterError(
+                f"A pattern of LIKE has at most {MOST_PATTERN_CHARACTERS} characters, not {len(pattern)}."
+            )
+        if escape is not None and len(escape) != 1:
+            raise FilterError("The escape character of LIKE must be one character.")
+        literals: list[tuple[str, int]] = []
+        self._loops = self._others = 0
+        place = 1
+        characters = iter(pattern)
+        for character in characters:
+            escaped = character == escape
+            if escaped:
+                character = next(characters, "")  # noqa: PLW2901 - nothing follows the escape character
+            if character == "%" and not escaped:
+                self._loops |= place
+                continue
+            if character == "_" and not escaped:
+                self._others |= place
+            else:
+                literals.append((character or (escape or ""), place))
+            place <<= 1
+        self._start, self._end = 1, place
+        self._by_character: dict[str, int] = {}
+        for character, bit in literals:
+            self._by_character[character] = self._by_character.get(character, self._others) | bit
+
+    def matches(self, text: str) -> bool:
+        """Tell whether the whole text is one that the pattern describes; upper and lower case differ."""
+        reached, loops, others, by_character = self._start, self._loops, self._others, self._by_character
+        for character in text:
+            reached = ((reached & by_character.get(character, others)) << 1) | (reached & loops)
+            if not reached:
+                return False
+        return bool(reached & self._end)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode
+from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode, list_of_encoded
 from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     HEADER,
@@ -22,7 +22,6 @@ from sbnotebook.amqp.sections import (
     PROPERTIES,
     elements,
     find_section,
-    list_of,
     map_of,
     section_value,
     with_section,
@@ -75,34 +74,16 @@ _HOMES: Final[dict[str, _Home]] = {
 
 
 class RuleSubject:
-    """One message while rules are evaluated on it.
+    """One message while rules are evaluated on it."""
 
-    Attributes:
-        enqueued_time: ms; when the topic took it, for ``sys.EnqueuedTimeUtc``; None leaves that unknown.
-        sequence_number: its number in the topic, for ``sys.SequenceNumber``; None leaves that unknown.
-
-    Example:
-        >>> subject = RuleSubject(bytes.fromhex("005375a00162"))
-        >>> subject.set("color", "red", system=False)
-        >>> subject.user("Color"), subject.exists("size", system=False)
-        ('red', False)
-        >>> subject.payload.hex()
-        '005374d10000001000000002a105636f6c6f72a103726564005375a00162'
-    """
-
-    __slots__ = ("_decoded", "_folded", "_payload", "enqueued_time", "sequence_number")
+    __slots__ = ("_decoded", "_folded", "enqueued_time", "payload", "sequence_number")
 
     def __init__(self, payload: bytes, *, enqueued_time: int | None = None, sequence_number: int | None = None) -> None:
-        self._payload = payload
-        self.enqueued_time = enqueued_time
-        self.sequence_number = sequence_number
+        self.payload = payload  # the encoded message, with all changes
+        self.enqueued_time = enqueued_time  # ms; when the topic took it
+        self.sequence_number = sequence_number  # in the topic
         self._decoded: dict[int, Any] = {}
         self._folded: dict[str, str] | None = None
-
-    @property
-    def payload(self) -> bytes:
-        """Return the encoded message, with all changes."""
-        return self._payload
 
     def user(self, name: str) -> Operand:
         """Return the value of an application property; None if there is none. The case of the name is ignored."""
@@ -146,7 +127,6 @@ class RuleSubject:
         self._write(APPLICATION_PROPERTIES, name if key is None else key, encoded)
 
     def remove(self, name: str, *, system: bool) -> None:
-        """Remove a property, if it is there."""
         if system:
             home = self._writable(name)
             if self._read(home) is not None:
@@ -191,9 +171,9 @@ class RuleSubject:
             return known
         value: Any = kind()
         try:
-            section = find_section(self._payload, code)
+            section = find_section(self.payload, code)
             if section is not None:
-                value = section_value(self._payload, section)
+                value = section_value(self.payload, section)
         except AmqpDecodeError as error:
             raise FilterError(f"The properties of the message cannot be read: {error}") from None
         if not isinstance(value, kind):
@@ -204,9 +184,9 @@ class RuleSubject:
     def _write(self, section: int, key: int | str, value: bytes | None) -> None:
         """Write a value, or take it away; the section was read before, so it is known to be well-formed."""
         if isinstance(key, int):
-            self._payload = with_list_item(self._payload, section, key, value)
+            self.payload = with_list_item(self.payload, section, key, value)
         else:
-            self._payload = with_map_item(self._payload, section, key, value)
+            self.payload = with_map_item(self.payload, section, key, value)
         self._decoded.pop(section, None)
         self._folded = None
 
@@ -238,10 +218,6 @@ def _expiry(subject: RuleSubject) -> Operand:
     return combine("+", _enqueued(subject), subject.system("TimeToLive"))
 
 
-def _unset(_subject: RuleSubject) -> Operand:
-    return None
-
-
 _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
     "enqueuedtimeutc": _enqueued,
     "enqueuedtime": _enqueued,
@@ -252,9 +228,7 @@ _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
     "size": lambda subject: Long(len(subject.payload)),
     # A message has been delivered, locked or dead-lettered only after the rules.
     "deliverycount": lambda _subject: Int(0),
-    "deadlettersource": _unset,
-    "lockeduntilutc": _unset,
-    "locktoken": _unset,
+    **dict.fromkeys(("deadlettersource", "lockeduntilutc", "locktoken"), lambda _subject: None),
 }
 
 
@@ -264,7 +238,7 @@ def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -
     fields = [] if section is None else elements(payload, section.value_start, LISTS)
     fields += [_NULL] * (index + 1 - len(fields))
     fields[index] = value or _NULL
-    return with_section(payload, code, list_of(fields))
+    return with_section(payload, code, list_of_encoded(fields))
 
 
 def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES
-from sbnotebook.emulator.entities.rules import RuleSubject
+from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from tests.emulator.entities.conftest import encoded
 
 

@@ -24,9 +24,9 @@ from sbnotebook.amqp import (
     ULong,
     UShort,
 )  # fmt: skip
-from sbnotebook.emulator.entities.rules import FilterError
 from sbnotebook.emulator.entities.rules.operands import (
     MOST_TEXT_CHARACTERS,
+    FilterError,
     Operand,
     amqp_value,
     combine,

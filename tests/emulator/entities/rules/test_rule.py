@@ -7,17 +7,17 @@ from uuid import UUID
 import pytest
 
 from sbnotebook.amqp import AmqpValue, Int, Long, Timestamp
-from sbnotebook.emulator.entities import SubscriptionOptions
 from sbnotebook.emulator.entities.json_form import rule_from_json, rule_to_json, stored, stored_rules
-from sbnotebook.emulator.entities.rules import (
-    CorrelationFilter,
-    FalseFilter,
+from sbnotebook.emulator.entities.options import SubscriptionOptions
+from sbnotebook.emulator.entities.rules.rule import (
+    FALSE_FILTER,
+    TRUE_FILTER,
     Rule,
-    RuleSubject,
     SqlAction,
-    SqlFilter,
-    TrueFilter,
+    correlation_filter,
+    sql_filter,
 )
+from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from tests.emulator.entities.conftest import encoded
 from tests.emulator.entities.rules.conftest import subject
 
@@ -26,10 +26,10 @@ VALUES: dict[str, AmqpValue] = {
     "@when": Timestamp(5), "@id": UUID(int=1), "@bytes": b"a",
 }  # fmt: skip
 RULES = [
-    Rule("$Default", TrueFilter()),
-    Rule("none", FalseFilter(), created_time=5),
-    Rule("sql", SqlFilter("a = @int", VALUES), SqlAction("SET a = @long; REMOVE b", VALUES), 7),
-    Rule("correlated", CorrelationFilter(correlation_id="c", subject="", properties=VALUES), SqlAction("REMOVE b")),
+    Rule("$Default", TRUE_FILTER),
+    Rule("none", FALSE_FILTER, created_time=5),
+    Rule("sql", sql_filter("a = @int", VALUES), SqlAction("SET a = @long; REMOVE b", VALUES), 7),
+    Rule("correlated", correlation_filter(correlation_id="c", subject="", properties=VALUES), SqlAction("REMOVE b")),
 ]
 
 
@@ -37,21 +37,20 @@ RULES = [
 def test_a_rule_comes_back_from_json_as_it_was(rule: Rule) -> None:
     back = stored_rules(json.loads(json.dumps(stored(SubscriptionOptions(), [rule]))))[0]
     assert back == rule
-    if isinstance(back.filter, SqlFilter):
-        assert [type(value) for value in back.filter.parameters.values()] == [type(value) for value in VALUES.values()]
+    if back.filter.kind == "Sql":
+        assert [type(value) for value in back.filter.values.values()] == [type(value) for value in VALUES.values()]
 
 
 def test_a_datetime_is_kept_as_a_timestamp() -> None:
-    rule = Rule("dated", CorrelationFilter(properties={"when": datetime(2024, 5, 6, tzinfo=UTC)}))
+    rule = Rule("dated", correlation_filter(properties={"when": datetime(2024, 5, 6, tzinfo=UTC)}))
     back = rule_from_json(rule_to_json(rule))
-    assert isinstance(back.filter, CorrelationFilter)
-    assert back.filter.properties == {"when": Timestamp(1_714_953_600_000)}
+    assert back.filter.values == {"when": Timestamp(1_714_953_600_000)}
 
 
 def test_an_action_changes_the_copy_and_not_the_message() -> None:
     message = subject({"size": Int(4)})
     before = message.payload
-    copy = RuleSubject(Rule("half", TrueFilter(), SqlAction("SET size = size / 2")).copy(message))
+    copy = RuleSubject(Rule("half", TRUE_FILTER, SqlAction("SET size = size / 2")).copy(message))
     assert (copy.user("size"), copy.user("RuleName")) == (2, "half")
     assert (message.payload, message.user("size")) == (before, 4)
 
@@ -59,5 +58,5 @@ def test_an_action_changes_the_copy_and_not_the_message() -> None:
 def test_an_action_knows_when_the_topic_took_the_message() -> None:
     message = RuleSubject(encoded(), enqueued_time=9, sequence_number=3)
     action = SqlAction("SET taken = sys.EnqueuedTimeUtc; SET number = sys.SequenceNumber")
-    copy = RuleSubject(Rule("a", TrueFilter(), action).copy(message))
+    copy = RuleSubject(Rule("a", TRUE_FILTER, action).copy(message))
     assert (copy.user("taken"), copy.user("number")) == (Timestamp(9), 3)

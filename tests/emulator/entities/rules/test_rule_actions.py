@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Timestamp, ULong, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, FOOTER, PROPERTIES, SEQUENCE, VALUE
-from sbnotebook.emulator.entities.rules import FilterError, RuleSubject, SqlAction
+from sbnotebook.emulator.entities.rules.operands import FilterError
+from sbnotebook.emulator.entities.rules.rule import SqlAction
+from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from tests.emulator.entities.rules.conftest import subject
 
 

@@ -5,11 +5,8 @@ from typing import Any
 import pytest
 
 from sbnotebook.amqp import AmqpValue, Int, Long, Timestamp
-from sbnotebook.emulator.entities.rules import (
-    CorrelationFilter,
-    FilterError,
-    SqlFilter,
-)
+from sbnotebook.emulator.entities.rules.operands import FilterError
+from sbnotebook.emulator.entities.rules.rule import correlation_filter, sql_filter
 from sbnotebook.errors import ConfigurationError
 from tests.emulator.entities.rules.conftest import subject
 
@@ -22,31 +19,31 @@ FIELDS = {
 
 def test_unknown_is_no_match() -> None:
     message = subject({"color": "red"})
-    assert SqlFilter("color = 'red'").matches(message)
-    assert SqlFilter("size = 1").matches(message) is False
-    assert not SqlFilter("NOT size = 1").matches(message)
+    assert sql_filter("color = 'red'").matches(message)
+    assert sql_filter("size = 1").matches(message) is False
+    assert not sql_filter("NOT size = 1").matches(message)
 
 
 def test_parameters_have_names_with_or_without_the_sign() -> None:
     for name in ("@least", "least", "LEAST"):
-        taken = SqlFilter("size >= @least", {name: 5})
+        taken = sql_filter("size >= @least", {name: 5})
         assert [taken.matches(subject({"size": Long(size)})) for size in (4, 5)] == [False, True]
 
 
 def test_a_parameter_without_a_value_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="@least"):
-        SqlFilter("size >= @least", {"@most": 5})
+        sql_filter("size >= @least", {"@most": 5})
 
 
 def test_a_filter_that_cannot_be_evaluated_is_an_error() -> None:
     with pytest.raises(FilterError, match="Nonsense"):
-        SqlFilter("sys.Nonsense = 1").matches(subject())
+        sql_filter("sys.Nonsense = 1").matches(subject())
 
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_correlation_filter_compares_a_system_property(field: str) -> None:
     given: dict[str, Any] = {field: "a"}
-    taken = CorrelationFilter(**given)
+    taken = correlation_filter(**given)
     others = {FIELDS[other]: "a" for other in FIELDS if FIELDS[other] != FIELDS[field]}
     assert taken.matches(subject(**{FIELDS[field]: "a"}))
     assert not taken.matches(subject(**{FIELDS[field]: "A"}))
@@ -54,7 +51,7 @@ def test_a_correlation_filter_compares_a_system_property(field: str) -> None:
 
 
 def test_a_correlation_filter_wants_everything_that_is_given() -> None:
-    taken = CorrelationFilter(subject="a", correlation_id="c", properties={"color": "red", "size": Int(5)})
+    taken = correlation_filter(subject="a", correlation_id="c", properties={"color": "red", "size": Int(5)})
     system = {"label": "a", "correlation_id": "c"}
     assert taken.matches(subject({"Color": "red", "size": Long(5), "more": 1}, **system))
     assert not taken.matches(subject({"color": "red", "size": Long(6)}, **system))
@@ -66,10 +63,10 @@ def test_a_correlation_filter_wants_everything_that_is_given() -> None:
     ("expected", "found"), [("5", Long(5)), (True, Long(1)), (Timestamp(6), Long(6)), (None, None), ("a", "A")]
 )
 def test_a_correlation_filter_keeps_types_apart(expected: AmqpValue, found: AmqpValue) -> None:
-    assert not CorrelationFilter(properties={"value": expected}).matches(subject({"value": found}))
+    assert not correlation_filter(properties={"value": expected}).matches(subject({"value": found}))
 
 
 def test_a_correlation_filter_needs_something_to_compare() -> None:
     with pytest.raises(ConfigurationError, match="at least one property"):
-        CorrelationFilter()
-    CorrelationFilter(subject="")
+        correlation_filter()
+    correlation_filter(subject="")

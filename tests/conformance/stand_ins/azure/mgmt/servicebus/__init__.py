@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from azure.servicebus.management import AuthorizationRule, ServiceBusAdministrationClient
 from namespaces import KEY, KEY_NAME, here
 
-from sbnotebook.emulator.entities import AuthorizationRule as Access
-from sbnotebook.emulator.entities import Claim
+from sbnotebook.emulator.entities.options import AuthorizationRule as Access
+from sbnotebook.emulator.entities.options import Claim
 
 if TYPE_CHECKING:
     from azure.mgmt.servicebus.models import SBAuthorizationRule, SBQueue, SBSubscription

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.rules import FilterError
-from sbnotebook.emulator.entities.rules.like import MOST_PATTERN_CHARACTERS, LikePattern
+from sbnotebook.emulator.entities.rules.operands import FilterError
+from sbnotebook.emulator.entities.rules.sql import MOST_PATTERN_CHARACTERS, LikePattern
 from tests.chances import rounds
 from tests.costs import steps
 
