@@ -10,7 +10,7 @@ from typing import Final
 from benchmarks.results import Result, show
 from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text, Title, nodes_of
 from sbnotebook.widgets.front_end import module, style
-from sbnotebook.widgets.renderers.browser import SCRIPTS, STYLES, difference
+from sbnotebook.widgets.renderers.browser import difference
 from tests.browser.conftest import chromium
 
 COUNT: Final = 200
@@ -55,7 +55,7 @@ def measure() -> list[Result]:
     with chromium() as browser:
         page = browser.new_page()
         page.set_content("<main></main>")
-        page.evaluate(DRAW, [module(*SCRIPTS), style(*STYLES), {"turn": 0, "nodes": trees[0]}])
+        page.evaluate(DRAW, [module("blocks.js"), style("look.css", "blocks.css"), {"turn": 0, "nodes": trees[0]}])
         times = [float(page.evaluate("(message) => window.change(message)", change)) for change in changes]
     size = max(len(json.dumps(change)) for change in changes)
     return [

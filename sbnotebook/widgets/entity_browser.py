@@ -57,10 +57,10 @@ class Browser(Panel):
         """All dead-letter queues, in a table; None where there is none."""
         self._is_looking = False
         super().__init__(self.actions, self.messages, self.form)
-        self._ends = [self.tree.on_choose(self._opened), self.actions.on_report(lambda _: self.tree.refresh())]
-        self.tree.observe(lambda _: self.redraw(), ("as_of", "problem", "chosen"))
-        if self.tree.chosen:
-            self._opened(self.tree.chosen)
+        self.actions.on_report(lambda _: self.tree.refresh())
+        self.tree.observe(lambda _: self._opened(), "chosen")
+        self.tree.observe(lambda _: self.redraw(), ("as_of", "problem"))
+        self._opened()
 
     def blocks(self) -> list[Block]:
         chosen = self.tree.chosen
@@ -105,8 +105,6 @@ class Browser(Panel):
 
     def close(self) -> None:
         """Remove it from the screen, and stop peeking and the plan in progress."""
-        for end in self._ends:
-            end()
         super().close()
         self.table.close()
         self.tree.close()
@@ -137,8 +135,10 @@ class Browser(Panel):
     def _is_topic(self, address: EntityAddress) -> bool:
         return any(each.kind == "topic" and each.address == address for each in self.tree.counts)
 
-    def _opened(self, path: str) -> None:
-        address = EntityAddress.parse(path)
+    def _opened(self) -> None:
+        if not self.tree.chosen:
+            return
+        address = EntityAddress.parse(self.tree.chosen)
         self.form.to.value = str(address.sends_to)
         if self._is_topic(address):
             self.messages.stop()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -34,7 +33,7 @@ _HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "tran
 class EntityTree(anywidget.AnyWidget):
     """Queues, topics and subscriptions with their counts, and their sub-queues below them."""
 
-    _esm = module("slices.js", "focused.js", "drawing.js", "entity_tree.js")
+    _esm = module("entity_tree.js")
     _css = style("look.css", "entity_tree.css")
 
     rows = traitlets.List(traitlets.Dict()).tag(sync=True)
@@ -73,19 +72,6 @@ class EntityTree(anywidget.AnyWidget):
             self._end("" if len(counts) <= _MOST else f"The first {_MOST:,} of {len(counts):,} entities are shown.")
 
         background.start(lambda: self._namespace.entities(topics=topics), done=done, failed=self._end)
-
-    def on_choose(self, callback: Callable[[str], object]) -> Callable[[], None]:
-        def changed(change: Any) -> None:
-            if change["new"]:
-                callback(change["new"])
-
-        self.observe(changed, "chosen")
-
-        def end() -> None:
-            with suppress(ValueError):
-                self.unobserve(changed, "chosen")
-
-        return end
 
     def wait(self, seconds: float = 30.0) -> bool:
         return self._loaded.wait(seconds)

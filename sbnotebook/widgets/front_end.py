@@ -18,17 +18,26 @@ from pathlib import Path
 from typing import Any, Final
 
 _FOLDER: Final = Path(__file__).with_name("static")
-_IMPORT: Final = re.compile(r"""^import\s[^;"']{0,300}+["']\./[^"'\n]++["'];?[ \t]*\n""", re.MULTILINE)
+_IMPORT: Final = re.compile(r"""^import\s[^;"']{0,300}+["']\./([^"'\n]++)["'];?[ \t]*\n""", re.MULTILINE)
 _EXPORT: Final = re.compile(r"^export (?!default\b)", re.MULTILINE)
 _TICK: Final = 0.5
 """Seconds."""
 
 
 @cache
-def module(*names: str) -> str:
-    """Join files of JavaScript to one ES module."""
-    parts = (_EXPORT.sub("", _IMPORT.sub("", _read(name))) for name in names)
-    script = "\n".join(parts)
+def module(name: str) -> str:
+    """Join a file of JavaScript and those that it imports to one ES module."""
+    parts: dict[str, str] = {}
+
+    def take(name: str) -> None:
+        script = _read(name)
+        for imported in _IMPORT.findall(script):
+            if imported not in parts:
+                take(imported)
+        parts[name] = _EXPORT.sub("", _IMPORT.sub("", script))
+
+    take(name)
+    script = "\n".join(parts.values())
     if not is_in_marimo():
         return script
     # marimo serves other scripts as files of the cell that runs, and so refuses widgets that a click makes.

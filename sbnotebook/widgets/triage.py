@@ -100,7 +100,7 @@ class Triage(Panel):
         self.actions.on_report(self._reported)
         self.table.on_causes(self._write_record)
         self.table.on_act(self.bar.begin)
-        self._end_notes = self.table.on_note(self._write_note)
+        self.table.on_note(self._write_note)
         self._read_notes()
         self.refresh()
 
@@ -323,7 +323,6 @@ class Triage(Panel):
     def close(self) -> None:
         """Remove it from the screen, and stop peeking and the plan in progress."""
         self.stop()
-        self._end_notes()
         super().close()
         self.table.close()
 

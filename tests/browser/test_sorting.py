@@ -63,6 +63,6 @@ COMPARE: Final = """
 @pytest.mark.browser
 def test_rows_are_in_the_order_of_a_stable_sort(browser: Browser) -> None:
     page = browser.new_page()
-    script = module("columns.js", "sorting.js")
+    script = module("sorting.js")
     assert page.evaluate(f"() => {{ {script}\n{COMPARE} }}") == []
     page.close()

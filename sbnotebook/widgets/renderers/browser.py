@@ -16,9 +16,6 @@ import traitlets
 from sbnotebook.widgets.blocks import Block, Node, nodes_of
 from sbnotebook.widgets.front_end import module, style
 
-_MODULES: Final = ("slices", "focused", "drawing", "icons", "clipboard", "focus", "chart", "fields", "blocks")
-SCRIPTS: Final = tuple(f"{name}.js" for name in _MODULES)
-STYLES: Final = ("look.css", "blocks.css")
 _LONG: Final = 20
 """Values of a list from which only a new end is sent."""
 
@@ -26,8 +23,8 @@ _LONG: Final = 20
 class BrowserView(anywidget.AnyWidget):
     """Draws blocks in pages, and keeps what the user types, the focus and the place in the page."""
 
-    _esm = module(*SCRIPTS)
-    _css = style(*STYLES)
+    _esm = module("blocks.js")
+    _css = style("look.css", "blocks.css")
 
     tree: Any = traitlets.Any().tag(sync=True, to_json=lambda _, view: view.whole())
     record = traitlets.Unicode().tag(sync=True)

@@ -33,10 +33,6 @@ from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
 from sbnotebook.widgets.table.rows import MessageKey, Rows, long_texts, matches
 
-_VIEWS: Final = ("clipboard", "facets", "timeline", "cause_rows", "causes", "detail", "filters")
-_BASE: Final = ("transport", "columns", "slices", "sorting", "shown_rows", "store", "focused", "drawing")
-_SCRIPTS: Final = (*_BASE, "header", "grid", "search", "toolbar", *_VIEWS, "index")
-_STYLES: Final = ("look", "message_table", "facets", "timeline", "causes", "detail")
 _PATCH: Final = 10_000
 """Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
@@ -69,8 +65,8 @@ class MessageTable(anywidget.AnyWidget):
         (0, ())
     """
 
-    _esm = module(*(f"{name}.js" for name in _SCRIPTS))
-    _css = style(*(f"{name}.css" for name in _STYLES))
+    _esm = module("index.js")
+    _css = style("look.css", "message_table.css", "facets.css", "timeline.css", "causes.css", "detail.css")
     options: Any = traitlets.Dict().tag(sync=True)
 
     def __init__(

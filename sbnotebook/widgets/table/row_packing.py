@@ -122,9 +122,9 @@ def table_columns(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[st
     ]
 
 
-def packets(table: pa.Table, columns: Sequence[TableColumn], first: int = 0) -> Iterator[Packet]:
-    """Yield the rows from a row number on, a few first, so that users soon see them."""
-    start, size = first, _FIRST
+def packets(table: pa.Table, columns: Sequence[TableColumn]) -> Iterator[Packet]:
+    """Yield the rows, a few first, so that users soon see them."""
+    start, size = 0, _FIRST
     while start < len(table):
         yield from _packed(table, columns, start, min(size, len(table) - start))
         start, size = start + size, _AT_ONCE
@@ -156,10 +156,8 @@ def shown_texts(name: str, values: Any) -> Any:
     return pa.chunked_array([shown]) if isinstance(texts, pa.ChunkedArray) else shown
 
 
-def patch_column(
-    name: str, values: Sequence[object], known: TableColumn | None, *, hidden: bool = False
-) -> tuple[TableColumn, list[object]]:
-    column = known or TableColumn(name, _kind_of_values(values), hidden)
+def patch_column(name: str, values: Sequence[object], known: TableColumn | None) -> tuple[TableColumn, list[object]]:
+    column = known or TableColumn(name, _kind_of_values(values))
     return column, [_json_value(column.kind, value) for value in values]
 
 

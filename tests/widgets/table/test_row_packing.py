@@ -122,8 +122,6 @@ def test_few_rows_come_first_and_no_packet_is_large(monkeypatch: pytest.MonkeyPa
     assert [packet.first for packet in found[1:]] == [packet.first + packet.count for packet in found[:-1]]
     numbers = [number for packet in found for number in unpacked(packet)["sequence_number"]]
     assert numbers == list(range(2_000))
-    (rest,) = packets(table.slice(0, 600), columns[:1], first=590)
-    assert (rest.first, unpacked(rest)) == (590, {"sequence_number": list(range(590, 600))})
 
 
 def test_slices_of_maps_keep_their_own_values() -> None:
