@@ -15,7 +15,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import Work
 from sbnotebook.errors import DecisionError, SbNotebookError
-from sbnotebook.model import OutcomeStatus, Report, Resubmit
+from sbnotebook.model import EntityAddress, OutcomeStatus, Report, Resubmit
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import InFlight, Limits, Preview
 from sbnotebook.widgets import background
@@ -129,6 +129,17 @@ class ActionPanel(Panel):
             failed=lambda why: self._fail(turn, why, title),
         )
         return lambda why: self._take_back(turn, why)
+
+    def resume(self, entity: EntityAddress, title: str) -> None:
+        """Propose to finish the interrupted resubmits of an entity."""
+
+        def make() -> Plan:
+            plans = self._namespace.resume(entity)
+            if not plans:
+                raise DecisionError("Nothing is left to finish: load the messages again to see their state.")
+            return plans[0]
+
+        self.propose(make, title=title)
 
     @property
     def is_open(self) -> bool:
@@ -347,15 +358,8 @@ class ActionPanel(Panel):
             )
 
     def _resumed(self) -> None:
-        report = self.report
-        if report:
-            self.propose(lambda: self._resuming(report), title="Resume")
-
-    def _resuming(self, report: Report) -> Plan:
-        plans = self._namespace.resume(report[0].entity)
-        if not plans:
-            raise DecisionError("Nothing is left to finish: load the messages again to see their state.")
-        return plans[0]
+        if self.report:
+            self.resume(self.report[0].entity, "Resume")
 
     # ------------------------------------------------------------ display
 

@@ -11,11 +11,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from sbnotebook.client import Namespace, Plan
+from sbnotebook.client import Namespace
 from sbnotebook.client.messages import Messages
-from sbnotebook.errors import DecisionError
 from sbnotebook.model import Report, Resubmit, SubQueue
-from sbnotebook.settlement import EntityCounts, ResubmitEntry, Resubmitted
+from sbnotebook.settlement import ResubmitEntry, Resubmitted
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Grid, Notice, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
@@ -193,7 +192,7 @@ class Triage(Panel):
 
             self._thread = self.in_background(work, self._looked, self._failed)
         if first == 1:
-            self.in_background(self._expected, self._expect, lambda _: None)
+            self.in_background(self._expect, failed=lambda _: None)
 
     def _advance(self, looked: PeekProgress) -> None:
         self._looked_at = looked.looked_at
@@ -217,14 +216,12 @@ class Triage(Panel):
     def _say_problem(self, sentence: str) -> None:
         self._problem = sentence
 
-    def _expect(self, about: int) -> None:
-        self._about = about
-
-    def _expected(self) -> int:
-        """Return about how many messages there are, by the counts of Service Bus, which some may not ask for."""
+    def _expect(self) -> None:
+        """Ask about how many messages there are, by the counts of Service Bus, which some may not ask for."""
         address = self._entity.address
         (counts,) = self._namespace.counts([address.entity])
-        return min(_count_in(counts, address.sub_queue), self._limit or sys.maxsize)
+        about = counts.count_in(address.sub_queue) + (0 if address.sub_queue else counts.scheduled)
+        self._about = min(about, self._limit or sys.maxsize)
 
     @property
     def _count_words(self) -> str:
@@ -262,13 +259,7 @@ class Triage(Panel):
         self._unfinished = f"The journal cannot be read: {problem}"
 
     def _finish(self) -> None:
-        self.actions.propose(self._finishing, title="Finish interrupted resubmits")
-
-    def _finishing(self) -> Plan:
-        plans = self._namespace.resume(self._entity.address)
-        if not plans:
-            raise DecisionError("They were finished meanwhile: there is nothing left to do.")
-        return plans[0]
+        self.actions.resume(self._entity.address, "Finish interrupted resubmits")
 
     # ------------------------------------------------------------ acting
 
@@ -344,11 +335,3 @@ class Triage(Panel):
         lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._words}"]
         messages = self.table.messages
         return [*lines, messages.groups().as_text()] if messages else lines
-
-
-def _count_in(counts: EntityCounts, sub_queue: SubQueue | None) -> int:
-    if sub_queue is SubQueue.DEAD_LETTER:
-        return counts.dead_letter
-    if sub_queue is SubQueue.TRANSFER_DEAD_LETTER:
-        return counts.transfer_dead_letter
-    return counts.active + counts.scheduled

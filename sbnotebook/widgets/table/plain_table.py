@@ -20,7 +20,7 @@ from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.table.message_detail import Decoded, detail_of
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.row_packing import table_columns, texts_of, title_of
-from sbnotebook.widgets.table.rows import MessageKey
+from sbnotebook.widgets.table.rows import MessageKey, holding
 
 _PAGE: Final = 20
 _MOST_COLUMNS: Final = 8
@@ -111,7 +111,10 @@ class PlainTable:
         if known != self._found[0]:
             shown = ~rows.removed
             if self._words.strip():
-                shown &= _holding(rows.with_extra(), self._words.strip())
+                columns: Any = rows.with_extra().columns
+                readable = [each for each in columns if pa.types.is_string(each.type) or pa.types.is_integer(each.type)]
+                texts = (each.cast(pa.string()) for each in readable)
+                shown &= holding(texts, self._words.strip(), len(rows))
             if self._cause:
                 causes = np.array(table.causes.fingerprints)
                 shown[: len(causes)] &= causes == self._cause
@@ -192,16 +195,6 @@ class PlainTable:
 def _cause_text(cause: Mapping[str, str], counts: Mapping[str, int]) -> str:
     told = "; ".join(filter(None, (cause[name] for name in _CAUSE_PARTS))) or "no reason"
     return f"{counts[cause['fingerprint']]:,} with {told[:_MAX_CELL]}".replace("\n", " ")
-
-
-def _holding(table: Any, words: str) -> Any:
-    found = np.zeros(len(table), dtype=bool)
-    kernels: Any = pc
-    for column in table.columns:
-        if pa.types.is_string(column.type) or pa.types.is_integer(column.type):
-            hits = kernels.match_substring(column.cast(pa.string()), words, ignore_case=True)
-            found |= hits.fill_null(False).to_numpy()
-    return found
 
 
 def _detail_text(message: ReceivedMessage, decoded: Decoded | None) -> str:

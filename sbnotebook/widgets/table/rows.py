@@ -170,8 +170,13 @@ def long_texts(table: pa.Table) -> dict[str, Any]:
 def matches(texts: Mapping[str, Any], words: Sequence[str], count: int) -> Iterable[bytes]:
     """Yield for each word the rows that contain it, as bits. Upper and lower case are the same."""
     for word in words[:_MAX_WORDS]:
-        found = np.zeros(count, dtype=bool)
-        for column in texts.values():
-            hits: Any = pc.match_substring(column, word, ignore_case=True)
-            found |= hits.fill_null(fill_value=False).to_numpy()
-        yield np.packbits(found, bitorder="little").tobytes()
+        yield np.packbits(holding(texts.values(), word, count), bitorder="little").tobytes()
+
+
+def holding(texts: Iterable[Any], words: str, count: int) -> np.ndarray[Any, Any]:
+    """Return for each row whether one of its texts contains these words."""
+    found = np.zeros(count, dtype=bool)
+    for column in texts:
+        hits: Any = pc.match_substring(column, words, ignore_case=True)
+        found |= hits.fill_null(fill_value=False).to_numpy()
+    return found
