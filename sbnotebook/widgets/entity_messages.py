@@ -24,7 +24,7 @@ from sbnotebook.widgets.forms.message_actions import Actions, deferred_actions, 
 from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
-from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.pretty import counted, visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable
@@ -238,7 +238,7 @@ class EntityMessages(Panel):
         if not count and not self._counted_all:
             return name
         least = "" if self._counted_all else "at least "
-        return f"{name} · {least}{count:,} {'message' if count == 1 else 'messages'}"
+        return f"{name} · {least}{counted(count)}"
 
     def _say(self, words: str, problem: str = "", *, is_busy: bool = False, follows: bool = False) -> None:
         self.status, self.problem = words, problem
@@ -369,7 +369,7 @@ def _by_number(session: str) -> list[tuple[int, str]]:
 
 def _found(looked: PeekProgress) -> str:
     others = f" among {looked.looked_at:,}" if looked.looked_at != looked.found else ""
-    return f"{looked.found:,} {'message' if looked.found == 1 else 'messages'}{others}"
+    return f"{counted(looked.found)}{others}"
 
 
 def _words(looked: PeekProgress, shown: int) -> str:

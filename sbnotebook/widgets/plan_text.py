@@ -19,7 +19,7 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.model.property_text import text_and_type
 from sbnotebook.settlement import EditChange, Preview
 from sbnotebook.widgets.blocks import Block, Button, Code, Row, Table, Text, Title
-from sbnotebook.widgets.pretty import cell, json_layout, weight
+from sbnotebook.widgets.pretty import cell, counted, json_layout, weight
 from sbnotebook.widgets.table.row_packing import title_of
 
 REMOVING: Final = frozenset({"cancel", "complete", "dead-letter", "purge", "resubmit"})
@@ -123,7 +123,7 @@ def plan_blocks(
         blocks.append(changes_table(preview.changes, f"What changes in the first {len(preview.messages):,}"))
     if preview.messages:
         shown, total = len(preview.messages), len(plan)
-        caption = f"The first {shown:,} of {total:,} messages" if shown < total else _counted(total, "message")
+        caption = f"The first {shown:,} of {total:,} messages" if shown < total else counted(total)
         columns = _SENT_COLUMNS if plan.verb == Send.verb else _COLUMNS
         blocks.append(_messages(preview.messages, columns, caption, is_open=not preview.changes))
     return blocks
@@ -224,7 +224,7 @@ def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> lis
 
 def _done(plan: Plan, report: Report) -> str:
     done, total = report.settled, len(report)
-    count = _counted(total, "message") if done == total else f"{done:,} of {_counted(total, 'message')}"
+    count = counted(total) if done == total else f"{done:,} of {counted(total)}"
     place = f" of {plan.entity}"
     if isinstance(plan.decision, Resubmit) and plan.inner.describe is None:
         place = f" to {plan.decision.to or plan.entity.sends_to}"
@@ -239,17 +239,17 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
     unknown = report.counts.get(OutcomeStatus.UNCONFIRMED, 0)
     if unknown and can_resume(report):
         yield (
-            f"Of {_counted(unknown, 'message')} it is unknown whether the clone was sent. Resume looks in the "
+            f"Of {counted(unknown)} it is unknown whether the clone was sent. Resume looks in the "
             "source and the destination, and finishes all resubmits that it can without sending a message twice."
         )
     elif unknown and verb in _SENDING:
         yield (
-            f"Of {_counted(unknown, 'message')} it is unknown whether Service Bus has it. Look for it before "
+            f"Of {counted(unknown)} it is unknown whether Service Bus has it. Look for it before "
             "you send it once more: otherwise Service Bus may have it twice."
         )
     elif unknown:
         yield (
-            f"Of {_counted(unknown, 'message')} it is unknown whether it happened. Load them again: missing "
+            f"Of {counted(unknown)} it is unknown whether it happened. Load them again: missing "
             f"messages are done, and you can choose the others to {verb} once more."
         )
     if report.counts.get(OutcomeStatus.SKIPPED, 0):
@@ -292,17 +292,13 @@ def _failures(groups: Sequence[FailureGroup]) -> Block:
     ]
     total = sum(len(group.outcomes) for group in groups)
     is_open = groups[0].status is not OutcomeStatus.SKIPPED
-    caption = f"Not settled: {_counted(total, 'message')}, by reason{more}"
+    caption = f"Not settled: {counted(total)}, by reason{more}"
     return Table(["messages", "status", "why", title_of(name)], rows, caption, is_open=is_open)
 
 
 def _first(group: FailureGroup, name: str) -> str:
     found = [cell(getattr(each, name), _MAX_CELL) for each in group.outcomes[:_MAX_NAMED]]
     return ", ".join(found) + (", …" if len(group.outcomes) > _MAX_NAMED else "")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 class PlanCode:

@@ -22,6 +22,7 @@ from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.plan_run import key_of, removed_by
+from sbnotebook.widgets.pretty import counted
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
@@ -229,10 +230,9 @@ class Triage(Panel):
         if self._is_loading:
             of = f"of about {self._about:,} " if self._about >= self._looked_at and self._about else ""
             return f"Peeking… {self._looked_at:,} {of}messages"
-        count = self.table.count
         more = "" if self._is_end else " (there may be more)"
         when = f", peeked at {self._peeked_at} UTC" if self._peeked_at else ""
-        return f"{count:,} {'message' if count == 1 else 'messages'}{more}{when}"
+        return f"{counted(self.table.count)}{more}{when}"
 
     @property
     def _words(self) -> str:
