@@ -158,7 +158,7 @@ def test_no_task_of_100000_messages_takes_50_ms(browser: Browser, run_here: Call
     page.evaluate(CLICK, ".sbn-facet [type=checkbox]")
     until(page, "() => document.querySelector('.sbn-table').store.shown.length < 100_000")
     page.evaluate(CLICK, ".sbn-cause-main")
-    page.evaluate(CLICK, ".sbn-cause-actions button")
+    page.evaluate(CLICK, ".sbn-cause-rest button")
     page.evaluate("() => document.querySelector('.sbn-table').store.clearFilters()")
     until(page, DRAWN, 100_000)
 
