@@ -55,13 +55,7 @@ _Steps: TypeAlias = Callable[[Sequence[M]], Awaitable[Sequence[Outcome | None]]]
 
 
 class PickReport(Report):
-    """The outcomes of the chosen messages, and of the others that had to be locked to reach them.
-
-    Args:
-        outcomes: of the chosen messages.
-        rest: how the others were given back.
-        way: how the chosen ones were reached, in words; empty for the usual way.
-    """
+    """The outcomes of the chosen messages, how the others were given back, and the way if it is unusual."""
 
     def __init__(self, outcomes: Iterable[Outcome], rest: Report, way: str = "") -> None:
         super().__init__(outcomes)

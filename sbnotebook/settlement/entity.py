@@ -85,7 +85,7 @@ class AsyncEntity(Place):
         rate: float | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Send messages that become active later: see :func:`sbnotebook.settlement.actions.schedule.schedule_many`."""
+        """Send messages that become active at a time, after a delay, or each at its own time: as :meth:`send` does."""
         times = timed(messages, at, delay)  # raises for a time that is not clear, before anything is planned
         plan = self.plan_send(lambda: times, own_times=True, batch_size=batch_size)
         return await plan.apply(Limits(max_in_flight, rate), progress)

@@ -37,10 +37,7 @@ class Grace:
 
     @contextmanager
     def period(self, seconds: float, at_most: float = math.inf) -> Generator[anyio.CancelScope]:
-        """Run a block that continues for some seconds after the work was cancelled; then it ends without an error.
-
-        Look for the cancellation behind it (``anyio.lowlevel.checkpoint_if_cancelled``).
-        """
+        """Run a block that continues for some seconds after a cancellation, which shows behind it, and then ends."""
         # One scope for both: a second one around each transfer takes as long as packing its messages.
         now = anyio.current_time()
         with anyio.CancelScope(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,10 +10,10 @@ import anyio
 import anyio.to_thread
 
 from sbnotebook.errors import InvalidEntityAddressError
-from sbnotebook.model import EntityAddress, Outcome
+from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.resume import plan_resume
-from sbnotebook.settlement.actions.undo import UndoRequest, plan_undo
+from sbnotebook.settlement.actions.undo import plan_undo
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
@@ -35,6 +34,8 @@ class AsyncNamespace(Resources):
         ...     async with AsyncNamespace(Connection(connection_string)) as namespace:
         ...         return await namespace.entity("orders/$dlq").peek(10)
     """
+
+    undo = plan_undo
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,23 +107,6 @@ class AsyncNamespace(Resources):
             for source in sources
             if only in (None, source)
         ]
-
-    async def undo(
-        self,
-        report: Iterable[Outcome] | None = None,
-        *,
-        entity: str | EntityAddress | None = None,
-        since: datetime | timedelta | None = None,
-        to: str | EntityAddress | None = None,
-        include_unknown: bool = False,
-        include_resubmitted: bool = False,
-        new_ids: bool | None = None,
-    ) -> Plan:
-        """Return a plan to send removed messages back: see :func:`sbnotebook.settlement.actions.undo.plan_undo`."""
-        place = EntityAddress.parse(entity) if entity is not None else None
-        destination = EntityAddress.parse(to) if to is not None else None
-        wanted = UndoRequest(report, place, since, destination, include_unknown, include_resubmitted, new_ids)
-        return await plan_undo(self, wanted)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:

@@ -53,10 +53,7 @@ def halves(items: Sequence[T]) -> list[Sequence[T]]:
 
 
 async def by_halves(ask: Callable[[Sequence[T]], Awaitable[list[Sequence[T]]]], items: Sequence[T]) -> None:
-    """Ask for items together, and then for the parts that ``ask`` returns, such as the :func:`halves` of a refused one.
-
-    Smaller parts wait until all larger ones had their turn.
-    """
+    """Ask for items together, and then for the parts that ``ask`` returns, such as halves; larger ones first."""
     parts = deque([items])
     while parts:
         if part := parts.popleft():

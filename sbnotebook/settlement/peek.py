@@ -470,10 +470,7 @@ class PeekCursor:
 
 
 def _numbered(page: list[PeekedMessage], first: int) -> list[PeekedMessage]:
-    """Return a page in which each message has a number, so that the next page begins behind it.
-
-    One that does not even show the service's annotations gets the least number that it can have.
-    """
+    """Return a page in which each message has a number; one that shows none gets the least that it can have."""
     if all(message.sequence_number for message in page):
         return page
     numbered: list[PeekedMessage] = []

@@ -18,7 +18,7 @@ import pytest
 from benchmarks.emulators import emulator
 from sbnotebook.model import Complete, DeadLetter, Message, Report
 from sbnotebook.settlement import AsyncEntity, Connection
-from sbnotebook.settlement.actions.undo import UndoRequest, plan_undo
+from sbnotebook.settlement.actions.undo import plan_undo
 from sbnotebook.settlement.engine import Run
 from tests.filled_queues import filled_queue
 from tests.settlement.namespaces import namespace_of
@@ -108,7 +108,7 @@ async def pick(queue: AsyncEntity, _: int) -> Act:
 
 async def undo(queue: AsyncEntity, _: int) -> Act:
     removed = await (await queue.purge()).apply()
-    return (await plan_undo(queue.namespace, UndoRequest(removed))).apply
+    return (await plan_undo(queue.namespace, removed)).apply
 
 
 async def process(queue: AsyncEntity, _: int) -> Act:

@@ -22,11 +22,7 @@ LockReference = LockedMessage | tuple[int, UUID | str]
 
 
 def plan_by_token(place: Place, decision: Decision, locks: Iterable[LockReference]) -> Plan:
-    """Return a plan to settle messages by their lock tokens, wherever they were locked.
-
-    The token alone decides which message is settled; the number names it in the report and in the archive. A lock that
-    has ended has the outcome LOCK_LOST, and so has a token that never was one.
-    """
+    """Return a plan to settle messages by their lock tokens, which alone decide which messages are settled."""
     check_decision(decision, place.address)
     if isinstance(decision, Release):
         raise DecisionError(

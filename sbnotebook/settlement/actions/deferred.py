@@ -141,11 +141,7 @@ async def settle_deferred(
     archived: bool = True,
     journalled: bool = True,
 ) -> Report:
-    """Settle deferred messages of which only the numbers are known, each as it was decided.
-
-    With ``archived`` False, completed messages are removed for good. With ``journalled`` False, this machine's
-    journal does not know of it.
-    """
+    """Settle deferred messages by their numbers, each as it was decided."""
     for decision in set(decisions.values()):
         check_decision(decision, place.address, deferred=True)
     state = MessageState.DEFERRED

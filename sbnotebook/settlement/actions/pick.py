@@ -54,12 +54,7 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
     to_namespace: Resources | None = None,
     progress: Progress | None = None,
 ) -> Plan:
-    """Return a plan to settle, defer or resubmit chosen messages anywhere in an entity.
-
-    Making it peeks from the head to the last of them, so that its preview tells what will be locked. Applying it locks
-    ahead in order, settles the chosen ones as they come, and releases the others in the end, so that no delivery count
-    of theirs changes. Chosen messages that are deferred are received by their numbers.
-    """
+    """Return a plan for chosen messages; making it peeks from the head to the last of them, for its preview."""
     _check(decision, place.address, edit)
     # A message that is abandoned at once would come again next: it is kept to the end, and not read.
     keeps = isinstance(decision, Abandon)

@@ -55,7 +55,7 @@ _PARTITIONS: Final = "it has partitions, for which Service Bus does not support 
 
 
 class _Known(NamedTuple):
-    """The facts about an entity that decide how it is purged; ``refusal`` is why Service Bus would not do it by age."""
+    """What decides how an entity is purged; ``refusal`` is why Service Bus would not do it by age."""
 
     total: int | None = None
     most: int = _MOST
@@ -142,11 +142,7 @@ async def _known(place: Place) -> _Known | None:
 
 
 class _Deletion:
-    """One purge on the server while it is carried out.
-
-    To repeat a request removes no other messages: the time is the same in all of them. So those without an answer are
-    repeated, and only their count is lost.
-    """
+    """One purge on the server; an unanswered request is repeated for the same time, and only its count is lost."""
 
     def __init__(
         self, place: Place, before: datetime, known: _Known, limits: Limits, progress: Progress | None

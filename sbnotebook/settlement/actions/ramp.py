@@ -73,10 +73,7 @@ async def apply_with_ramp(
     limits: Limits,
     progress: Progress | None,
 ) -> RampReport:
-    """Resubmit a plan in growing batches, watch the clones of each, and continue while few enough come back.
-
-    A batch follows only if the fate of each clone before it is known. Meanwhile, its messages are not locked.
-    """
+    """Resubmit a plan in growing batches, each after the fates of the clones before it are known."""
     trial = _Trial(place, plan, ramp, limits, progress)
     return await trial.run(to_namespace, seen or (lambda _steps: None))
 

@@ -92,11 +92,7 @@ async def resubmit(
     search: Search | None = None,
     to_namespace: Resources | None = None,
 ) -> None:
-    """Find the originals of a run, and take them through the steps of a resubmit.
-
-    A message whose edit fails is left where it is, with an outcome that says so. Deferred messages are received by
-    their numbers.
-    """
+    """Find the originals of a run, and take them through the steps of a resubmit."""
     steps = ResubmitSteps(
         place.namespace, place.address, run, decision, edit, only_begun=only_begun, to_namespace=to_namespace
     )

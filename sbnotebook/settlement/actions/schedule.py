@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
@@ -28,7 +28,6 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
-    Report,
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import Failure
@@ -41,8 +40,7 @@ from sbnotebook.settlement.parallel import halves, in_parallel
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.sdk import management
-from sbnotebook.settlement.sdk.management import ToSchedule
-from sbnotebook.settlement.sending.delivery import DeliveryMethod, deliver_many
+from sbnotebook.settlement.sending.delivery import DeliveryMethod
 from sbnotebook.settlement.sending.packing import Pack
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import is_same, outcome_for
@@ -91,39 +89,24 @@ def _timed(messages: Iterable[Message], at: datetime | None) -> Iterator[Message
         yield message if at is None else message.with_changes(scheduled_enqueue_time=at)
 
 
-async def schedule_many(
-    pool: SenderPool,
-    messages: Iterable[Message],
-    *,
-    at: datetime | None = None,
-    delay: timedelta | None = None,
-    **options: Any,
-) -> Report:
-    return await deliver_many(pool, timed(messages, at, delay), _SCHEDULE, **options)
-
-
 async def _schedule(sender: ServiceBusSender, pack: Pack) -> Sequence[int]:
-    keys = pack.session_id, pack.partition_key
+    keys = {"session-id": pack.session_id, "partition-key": pack.partition_key}
     numbers = await management.schedule_payloads(
-        sender, [ToSchedule(item.payload, item.message_id, *keys) for item in pack.items]
+        sender, [{"message-id": each.message_id, **keys, "message": bytearray(each.payload)} for each in pack.items]
     )
     if len(numbers) != len(pack.items):
         raise RuntimeError(f"For {len(pack.items)} messages the service gave {len(numbers)} sequence numbers.")
     return numbers
 
 
-_SCHEDULE: Final = DeliveryMethod("schedule", _schedule, max_count=100, share=0.5)
+SCHEDULE: Final = DeliveryMethod("schedule", _schedule, max_count=100, share=0.5)
 
 
 # ---------------------------------------------------------------- cancelling
 
 
 def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int]) -> Plan:
-    """Return a plan to cancel scheduled messages, which removes them.
-
-    They are kept in the archive first, where there is one. Those of a topic cannot be kept: Service Bus does not show
-    them.
-    """
+    """Return a plan to cancel scheduled messages, archived first; Service Bus does not show those of a topic."""
     chosen = {message.sequence_number: message for message in (_chosen(place.address, each) for each in messages)}
 
     async def work(run: Run) -> None:

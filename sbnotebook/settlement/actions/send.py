@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sbnotebook.model import Message, Report, Send, Tally
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement.actions.schedule import schedule_many
+from sbnotebook.settlement.actions.schedule import SCHEDULE, timed
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
-from sbnotebook.settlement.sending.delivery import send_many
+from sbnotebook.settlement.sending.delivery import deliver_many, send_many
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def plan_send(
         if decision.is_for_now and not own_times:
             return await send_many(pool, messages(), **options)
         later: Any = messages()  # rows that are encoded already are sent at once only
-        return await schedule_many(pool, later, at=decision.at, delay=decision.delay, **options)
+        return await deliver_many(pool, timed(later, decision.at, decision.delay), SCHEDULE, **options)
 
     def describe(rows: int) -> Preview:
         return Preview(_sentence(place, total, decision), first[:rows])

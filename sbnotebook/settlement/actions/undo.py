@@ -57,31 +57,6 @@ _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its time in the archive is over."
 
 
-@dataclass(frozen=True, slots=True)
-class UndoRequest:
-    report: Iterable[Outcome] | None = None
-    entity: EntityAddress | None = None
-    since: datetime | timedelta | None = None
-    to: EntityAddress | None = None
-    include_unknown: bool = False
-    include_resubmitted: bool = False
-    new_ids: bool | None = None
-
-    def __post_init__(self) -> None:
-        if (self.report, self.entity, self.since) == (None, None, None):
-            raise DecisionError("Choose what to undo: a report, the messages removed from an entity=…, or since=….")
-        if self.report is not None and (self.entity, self.since) != (None, None):
-            raise DecisionError("A report says by itself what it removed: leave entity and since out.")
-        Undo(self.to)
-
-    @property
-    def begin(self) -> datetime | None:
-        since = self.since
-        if isinstance(since, timedelta):
-            return datetime.now(UTC) - since
-        return since.astimezone() if since is not None else None
-
-
 @dataclass(slots=True)
 class _Found:
     rows: list[ArchivedMessage] = field(default_factory=list[ArchivedMessage])
@@ -105,19 +80,39 @@ class _Found:
         return [sentence for sentence, count in said.items() if count]
 
 
-async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
-    """Return a plan to send removed messages back: the same bodies and typed properties, with new sequence numbers."""
+async def plan_undo(
+    namespace: Resources,
+    report: Iterable[Outcome] | None = None,
+    *,
+    entity: str | EntityAddress | None = None,
+    since: datetime | timedelta | None = None,
+    to: str | EntityAddress | None = None,
+    include_unknown: bool = False,
+    include_resubmitted: bool = False,
+    new_ids: bool | None = None,
+) -> Plan:
+    """Return a plan to send removed messages back: the same bodies and typed properties, with new sequence numbers.
+
+    They are those of a report, or those that were removed from an entity, or since a time.
+    """
+    if (report, entity, since) == (None, None, None):
+        raise DecisionError("Choose what to undo: a report, the messages removed from an entity=…, or since=….")
+    if report is not None and (entity, since) != (None, None):
+        raise DecisionError("A report says by itself what it removed: leave entity and since out.")
+    destination = EntityAddress.parse(to) if to is not None else None
+    decision = Undo(destination, include_unknown, include_resubmitted, new_ids)
     archive = namespace.archive
     if archive is None:
         raise ConfigurationError(
             "This namespace has no archive, so nothing that was removed can be sent back: "
             "it was turned off with archive=False or SBNOTEBOOK_ARCHIVE=off."
         )
-    found = await anyio.to_thread.run_sync(_find, archive, namespace.identity, wanted)
+    choice = report, EntityAddress.parse(entity) if entity is not None else None, _begin(since)
+    found = await anyio.to_thread.run_sync(_find, archive, namespace.identity, decision, *choice)
     if not found.rows:
         raise DecisionError(" ".join(["There is nothing to send back.", *found.left_out]))
-    places = _destinations(found.rows, wanted)
-    renamed = {to for to in set(places.values()) if await _needs_new_ids(namespace, to, wanted)}
+    places = _destinations(found.rows, destination)
+    renamed = {each for each in set(places.values()) if await _needs_new_ids(namespace, each, new_ids)}
     messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
     undoing = _Undoing(namespace, archive, found.rows, places)
     sentence = _sentence(found, places, renamed, namespace.in_plans)
@@ -125,7 +120,6 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
     def describe(count: int) -> Preview:
         return Preview(sentence, messages[:count])
 
-    decision = Undo(wanted.to, wanted.include_unknown, wanted.include_resubmitted, wanted.new_ids)
     place, cost = Place(namespace, found.rows[0].address), Cost(settlements=0)
     return place.new_plan(decision, messages, undoing.work, gives_back=False, describe=describe, cost=cost)
 
@@ -133,22 +127,35 @@ async def plan_undo(namespace: Resources, wanted: UndoRequest) -> Plan:
 # ------------------------------------------------------------------ messages to send
 
 
-def _find(archive: Archive, identity: Callable[[], str], wanted: UndoRequest) -> _Found:
+def _begin(since: datetime | timedelta | None) -> datetime | None:
+    if isinstance(since, timedelta):
+        return datetime.now(UTC) - since
+    return since.astimezone() if since is not None else None
+
+
+def _find(
+    archive: Archive,
+    identity: Callable[[], str],
+    decision: Undo,
+    report: Iterable[Outcome] | None,
+    entity: EntityAddress | None,
+    since: datetime | None,
+) -> _Found:
     found, namespace = _Found(), identity()
-    if wanted.report is None:
-        by_place = _by_place(archive.find(namespace, wanted.entity, since=wanted.begin))
+    if report is None:
+        by_place = _by_place(archive.find(namespace, entity, since=since))
         groups = list(by_place.values())
     else:
-        groups = _of_report(archive, namespace, wanted.report, found)
+        groups = _of_report(archive, namespace, report, found)
     for group in groups:
         row = _judged(group)
         if row is None:
             continue
         if row.state is ArchiveState.RETURNED:
             found.returned += 1
-        elif row.verb == Resubmit.verb and not wanted.include_resubmitted:
+        elif row.verb == Resubmit.verb and not decision.include_resubmitted:
             found.resubmitted += 1
-        elif row.state in _UNKNOWN and not wanted.include_unknown:
+        elif row.state in _UNKNOWN and not decision.include_unknown:
             found.unknown += 1
         else:
             found.rows.append(row)
@@ -193,20 +200,20 @@ def _judged(group: Sequence[ArchivedMessage]) -> ArchivedMessage | None:
     return next((by_state[state] for state in order if state in by_state), None)
 
 
-def _destinations(rows: Sequence[ArchivedMessage], wanted: UndoRequest) -> dict[int, EntityAddress]:
+def _destinations(rows: Sequence[ArchivedMessage], to: EntityAddress | None) -> dict[int, EntityAddress]:
     stood = Counter(row.address for row in rows if row.address.subscription is not None)
-    if stood and wanted.to is None:
+    if stood and to is None:
         address = next(iter(stood))
         raise DecisionError(
             f"{stood.total():,} of the messages were in subscriptions, such as {address}: sent to the topic, they "
             "would go to all of its subscriptions. Choose a destination with to=…."
         )
-    return {row.row: wanted.to or row.address.sends_to for row in rows}
+    return {row.row: to or row.address.sends_to for row in rows}
 
 
-async def _needs_new_ids(namespace: Resources, to: EntityAddress, wanted: UndoRequest) -> bool:
-    if wanted.new_ids is not None:
-        return wanted.new_ids
+async def _needs_new_ids(namespace: Resources, to: EntityAddress, new_ids: bool | None) -> bool:
+    if new_ids is not None:
+        return new_ids
     try:
         return await administration.detects_duplicates(namespace.connection, to.name)
     except ResourceNotFoundError:

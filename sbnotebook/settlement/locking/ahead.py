@@ -65,10 +65,7 @@ class _Link:
 
 
 class LockedAhead:
-    """Locks ahead in order, over as many links as that needs, and gives the chosen messages out as they come.
-
-    An asynchronous context manager. At its end, it releases unsettled messages.
-    """
+    """Locks ahead in order over several links, gives out chosen messages, and releases the others at its end."""
 
     def __init__(
         self, make_batch: Callable[[], LockedBatch], search: Search, *, progress: Progress | None = None

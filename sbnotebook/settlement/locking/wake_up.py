@@ -107,10 +107,7 @@ async def receive_deferred_of(batch: LockedBatch, message: Message) -> LockedMes
 
 
 class WakeUps:
-    """The record that schedules wake-up messages before messages are deferred.
-
-    See :class:`sbnotebook.settlement.locking.records.Record`.
-    """
+    """The record that schedules wake-up messages before messages are deferred."""
 
     def __init__(self, pool: Callable[[EntityAddress], SenderPool], clock: Clock) -> None:
         self._pool = pool

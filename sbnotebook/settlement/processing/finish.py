@@ -133,10 +133,7 @@ class Finisher:
     # ---------------------------------------------------------------- the memory of finished work
 
     async def remember(self, ends: Sequence[EndedCall]) -> None:
-        """Remember the messages whose work is done, before they are settled.
-
-        A message with an envelope is remembered only after the envelope is confirmed, by :meth:`settle`.
-        """
+        """Remember messages whose work is done, before :meth:`settle`, which remembers those with an envelope."""
         done = self._policy.done
         await self._write_down([ended.message for ended in ends if ended.end in done and ended.done_at is None])
 

@@ -93,10 +93,7 @@ class Fault:
 
     @classmethod
     def of(cls, error: BaseException, *, component: str, component_kind: str, time: datetime) -> Self:
-        """Return the fault for an exception that a function raised.
-
-        For a RejectMessage that was raised ``from`` another exception, the type is that of the other exception.
-        """
+        """Return the fault for an exception; for a decision raised ``from`` another one, with the type of the other."""
         is_decision = isinstance(error, (RejectMessage, SkipMessage, StopProcessing))
         cause = error.__cause__ if is_decision and error.__cause__ is not None else error
         text = error.description if isinstance(error, RejectMessage) else _text_of(error)

@@ -96,10 +96,7 @@ def consumer() -> str:
 
 @dataclass(slots=True)
 class Leases:
-    """The leases of one run, written by its workers and read from any thread.
-
-    A lease is replaced and never changed, so that a reader in another thread sees it as it was at one moment.
-    """
+    """The leases of a run, read from any thread: each is replaced and never changed."""
 
     entity: EntityAddress
     _open: dict[int, Lease] = field(default_factory=dict[int, Lease])

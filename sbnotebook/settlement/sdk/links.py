@@ -25,10 +25,7 @@ _HANG_UP_WITHIN: Final = 2.0
 
 
 def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
-    """Return whether a client's connection and link are open, as far as the SDK has noticed; see :func:`catch_up`.
-
-    They are not with an expired token: the SDK would refuse all work over them.
-    """
+    """Return whether a connection and link are open, and the token has not expired; see :func:`catch_up`."""
     parts = private(client)
     handler = parts._handler
     return handler is not None and parts._running and is_attached(handler) and not is_expired(handler)

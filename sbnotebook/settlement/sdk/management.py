@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from azure.servicebus.exceptions import ServiceBusConnectionError
@@ -225,20 +225,14 @@ async def settle_by_tokens(
         )
 
 
-class ToSchedule(NamedTuple):
-    """A message to schedule. Its bytes hold the time; the service wants the other fields beside them."""
+async def schedule_payloads(sender: ServiceBusSender, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Schedule messages in one request; the SDK schedules only messages of its own classes.
 
-    payload: bytes
-    message_id: str | None
-    session_id: str | None
-    partition_key: str | None
-
-
-async def schedule_payloads(sender: ServiceBusSender, messages: Sequence[ToSchedule]) -> list[int]:
-    """Schedule messages in one request; the SDK schedules only messages of its own classes."""
+    The bytes under ``message`` hold the time. The service wants ``message-id``, ``session-id`` and ``partition-key``
+    beside them; those that are None are left out, but for the first.
+    """
     entries = [
-        {name: value for name, value in _entry(message).items() if value is not None or name == "message-id"}
-        for message in messages
+        {name: value for name, value in each.items() if value is not None or name == "message-id"} for each in messages
     ]
     answer = await private(sender)._mgmt_request_response_with_retry(
         _SCHEDULE, {"messages": entries}, mgmt_handlers.schedule_op
@@ -246,18 +240,6 @@ async def schedule_payloads(sender: ServiceBusSender, messages: Sequence[ToSched
     return [int(number) for number in answer]
 
 
-def _entry(message: ToSchedule) -> dict[str, Any]:
-    return {
-        "message-id": message.message_id,
-        "session-id": message.session_id,
-        "partition-key": message.partition_key,
-        "message": bytearray(message.payload),
-    }
-
-
 async def cancel_by_numbers(sender: ServiceBusSender, sequence_numbers: Sequence[int]) -> None:
-    """Cancel scheduled messages by one request.
-
-    If one of several is missing, no source says whether the service cancels the others.
-    """
+    """Cancel scheduled messages by one request; no source says what becomes of the others if one is missing."""
     await sender.cancel_scheduled_messages([*sequence_numbers])

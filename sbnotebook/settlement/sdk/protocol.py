@@ -112,10 +112,7 @@ mgmt_handlers: Final = cast("Answers", _mgmt_handlers)
 
 
 class Socket(Protocol):
-    """``AsyncTransport`` and ``WebSocketTransportAsync`` in ``_pyamqp/aio/_transport_async.py``.
-
-    Only the first has a ``reader``, a :class:`asyncio.StreamReader`.
-    """
+    """``AsyncTransport``, which alone has a ``reader``, or ``WebSocketTransportAsync`` in ``_transport_async.py``."""
 
     connected: bool
 

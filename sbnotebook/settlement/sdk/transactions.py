@@ -94,10 +94,7 @@ class DischargeUnansweredError(Exception):
 
 
 class TransactionLine:
-    """One connection on which messages are sent and others completed, in one transaction each.
-
-    Use it in one task. Close it after an error: nothing else may be done with it.
-    """
+    """One connection to send and complete in transactions, for one task; close it after an error."""
 
     def __init__(self, browser: Browser, sender: ServiceBusSender, via: ServiceBusSender | None = None) -> None:
         self._parts: Any = private(browser)

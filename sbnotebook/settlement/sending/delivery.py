@@ -155,10 +155,7 @@ class _ThreadSignal:
 
 
 class _Delivery:
-    """The state of one call of :func:`deliver_many`.
-
-    One task takes packs from the packer and queues them for as many workers as may be in flight.
-    """
+    """The state of one call: one task queues packs for as many workers as may be in flight."""
 
     def __init__(
         self,

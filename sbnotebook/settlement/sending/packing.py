@@ -72,10 +72,7 @@ class Pack:
         return len(self.items) > 1
 
     def transfer(self) -> bytes:
-        """Return the bytes that travel.
-
-        A batch is an envelope whose data sections are whole messages, as in the SDK's ``ServiceBusMessageBatch``.
-        """
+        """Return the bytes that travel: of a batch an envelope, as in the SDK's ``ServiceBusMessageBatch``."""
         if not self.is_batch:
             return self.items[0].payload
         parts = [self.envelope]

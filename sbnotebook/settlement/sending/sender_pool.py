@@ -72,10 +72,7 @@ class SenderPool:
         return self._sizes
 
     def doubt(self) -> None:
-        """Check the connection of each idle sender before its next use, even if it was idle only for a moment.
-
-        The size limits are read again, too, because the entity may have been deleted and created again.
-        """
+        """Check each idle sender before its next use, and read the size limits again: the entity may be a new one."""
         self._sizes = None
         long_ago = time.monotonic() - 2 * _FRESH
         self._idle = [(sender, min(since, long_ago), at) for sender, since, at in self._idle]

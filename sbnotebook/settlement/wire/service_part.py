@@ -148,10 +148,7 @@ def what_can_be_read(payload: bytes) -> dict[str, Any]:
 
 
 def lock_annotations(payload: bytes) -> dict[str | bytes, int]:
-    """Return the sequence number of a message and the end of its lock, in milliseconds, by the names of annotations.
-
-    Nothing in it was chosen by a sender. Of bytes that are not a message, it has the readable parts.
-    """
+    """Return the sequence number of a message and the end of its lock, which no sender can choose, by annotation."""
     for layout, constants, varying, _ in _templates:
         try:
             found = layout.unpack_from(payload)

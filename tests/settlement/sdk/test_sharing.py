@@ -177,9 +177,9 @@ async def test_transfers_of_several_tasks_do_not_mix(namespace: AsyncNamespace) 
     later = datetime.now(UTC) + timedelta(hours=1)
     body = bytes(200_000)  # several frames
 
-    def message(name: str) -> management.ToSchedule:
+    def message(name: str) -> dict[str, Any]:
         payload = payload_of(Message(body=body, message_id=name, scheduled_enqueue_time=later))
-        return management.ToSchedule(payload, name, None, None)
+        return {"message-id": name, "message": bytearray(payload)}
 
     sender = namespace.connection.sender(EntityAddress("sharing-transfers"))
     async with sender:
