@@ -4,7 +4,7 @@ The only part of sbnotebook that imports ``azure``. All messages are settled and
 and Spark. Other packages import from here only. Each name is loaded when it is first used.
 """
 
-# The imports are what a type checker sees of the names in the table below, which is read at run time.
+# The imports are for type checkers; the table of the names below is read at run time.
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 

@@ -305,19 +305,17 @@ async def _replicate(
     if name.casefold() in made:
         return
     made.add(name.casefold())
-    try:
-        queue: Any = await asked.get_queue(name)
-    except (ResourceNotFoundError, AttributeError):  # the SDK looks for a queue's description in a topic's
-        topic: Any = await asked.get_topic(name)
-        await told.create_topic(name, **_options(topic, _BOTH))
+    found, is_topic = await queue_or_topic(asked, name)
+    if is_topic:
+        await told.create_topic(name, **_options(found, _BOTH))
         for subscription in [each async for each in asked.list_subscriptions(name)]:
             await _forwarding(asked, told, subscription, made)
             options = _options(subscription, (*_RECEIVING, *_FILTERED, *_TARGETS))
             await told.create_subscription(name, subscription.name, **options)
             await _rules(asked, told, name, subscription.name)
         return
-    await _forwarding(asked, told, queue, made)
-    await told.create_queue(name, **_options(queue, dict.fromkeys((*_BOTH, *_RECEIVING, *_TARGETS))))
+    await _forwarding(asked, told, found, made)
+    await told.create_queue(name, **_options(found, dict.fromkeys((*_BOTH, *_RECEIVING, *_TARGETS))))
 
 
 async def _forwarding(

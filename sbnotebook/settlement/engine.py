@@ -55,7 +55,7 @@ _Steps: TypeAlias = Callable[[Sequence[M]], Awaitable[Sequence[Outcome | None]]]
 
 
 class PickReport(Report):
-    """The outcomes of the chosen messages, how the others were given back, and the way if it is unusual."""
+    """The outcomes of the chosen messages, and how the others were given back."""
 
     def __init__(self, outcomes: Iterable[Outcome], rest: Report, way: str = "") -> None:
         super().__init__(outcomes)

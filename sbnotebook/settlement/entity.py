@@ -124,7 +124,7 @@ class AsyncEntity(Place):
         max_messages: int | None = None,
         progress: Progress | None = None,
     ) -> Plan:
-        """Return a plan to defer the current active messages, which are chosen as by :meth:`purge`."""
+        """Return a plan to defer the current active messages, chosen as by :meth:`purge`."""
         chosen = Chosen(only, before, to_sequence_number, MessageState.ACTIVE, max_messages)
         return await plan_sweep(self, Defer(), chosen, progress=progress)
 

@@ -46,7 +46,7 @@ class AsyncNamespace(Resources):
         await self.close()
 
     def entity(self, address: str | EntityAddress) -> AsyncEntity:
-        """Return a queue, topic, subscription or sub-queue by its address. This sends no request."""
+        """Return a queue, topic, subscription or sub-queue by its address, without a request."""
         return AsyncEntity(self, EntityAddress.parse(address))
 
     async def entities(self, topics: Collection[str] | None = None) -> list[administration.EntityCounts]:
@@ -62,7 +62,7 @@ class AsyncNamespace(Resources):
         return await administration.counts_of(self.connection, map(EntityAddress.parse, addresses))
 
     async def create_queue(self, name: str, **options: Any) -> None:
-        """Make a queue; those of the SDK's options that are None or False are left to Service Bus."""
+        """Make a queue; options of the SDK that are None or False are left to Service Bus."""
         async with administration.changing(self.connection, EntityAddress.parse(name)) as client:
             await client.create_queue(name, **_given(options))
 
@@ -92,7 +92,7 @@ class AsyncNamespace(Resources):
         max_wait: float = 0.0,
         others: Iterable[Resources] = (),
     ) -> list[Plan]:
-        """Return plans to finish interrupted resubmits, one for each entity with originals, or for one entity.
+        """Return plans to finish interrupted resubmits, one for each entity with originals.
 
         With ``resend_unknown`` they send again also what may have arrived and been consumed, and with ``max_wait``
         they wait for originals that are still locked. Clones may have been sent to other namespaces, which are given

@@ -104,7 +104,7 @@ class Place:
         """List the sessions that have active messages or a state, in the order of Service Bus."""
         refuse_sub_queue(self.address)
         found = self.namespace.connection.browser(self.address).list_sessions(state_updated_after=updated_after)
-        # The list may change while the service reads it page by page, so a session may appear twice.
+        # The list may change while the service reads it, so a session may appear twice.
         return list(dict.fromkeys([session_id async for session_id in found]))
 
     def session(
@@ -117,7 +117,7 @@ class Place:
         archived: bool = True,
         journalled: bool = True,
     ) -> SessionBatch:
-        """Return a session by its name; open it as an asynchronous context manager to hold it alone.
+        """Return a session by its name; an asynchronous context manager that holds it alone.
 
         None is the next session that has messages and that no receiver holds. Opening it raises the SDK's
         OperationTimeoutError when there is none within ``max_wait`` seconds.

@@ -292,7 +292,7 @@ class Plan:
         return f"{verb} {what} {direction} {self.entity}{more}{self.on}{to}?"
 
     def preview(self, rows: int = 5) -> Preview:
-        """Return what applying would do, without doing it, with the first messages and their changes."""
+        """Return what applying would do, with the first messages and their changes."""
         preview = self._described(rows) if self.describe is None else self.describe(rows)
         time = self.speeds.estimate(self._kind, self._count) if self.speeds else ""
         cost = self._operations(preview)
@@ -318,12 +318,12 @@ class Plan:
         ramp: Ramp | None = None,
         seen: StepListener | None = None,
     ) -> Report:
-        """Carry the plan out, all at once or with a ramp: see :mod:`sbnotebook.settlement.actions.ramp`.
+        """Carry the plan out, all at once or with a ramp.
 
         Args:
             limits: how fast.
             progress: told of every message that is finished.
-            ramp: the batches that go first, how long each is watched, and which share may come back.
+            ramp: the batches that go first, how long each is watched, which share may return.
             seen: told of the batches of a ramp after each look at the clones.
 
         Returns:
@@ -341,7 +341,7 @@ class Plan:
         return report
 
     def check_ramp(self) -> CarryOutWithRamp:
-        """Return what carries the plan out with a ramp; raise a DecisionError if it sends no clones."""
+        """Return what carries it out with a ramp; raise a DecisionError if it sends no clones."""
         if self.with_ramp is None:
             raise DecisionError(
                 f"A ramp goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} without."

@@ -57,7 +57,7 @@ class SequenceNumbers:
         return [(first, await self.last(first, end_of_partition(partition))) for partition, first in firsts]
 
     async def lasts(self, known: Mapping[int, int] = _NOTHING) -> dict[int, int]:
-        """Return the last number that has a message, by partition, without partitions that have no messages.
+        """Return the last number that has a message, by partition; some partitions have none.
 
         With the last numbers of an earlier call, only greater ones are looked for.
         """

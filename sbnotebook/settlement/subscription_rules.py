@@ -95,49 +95,39 @@ class Route:
     forwards_to: str | None = None
 
 
-async def route_of(connection: Connection, name: str) -> Route:
-    """Return where a queue or topic passes on its messages.
-
-    Source: "EntityStatus Enumeration" in Microsoft's reference, for disabled subscriptions.
-    """
-    async with connection.administration_client() as client, explaining(connection, EntityAddress(name)):
-        found, is_topic = await queue_or_topic(client, name)
-        if not is_topic:
-            return Route(name, is_topic=False, forwards_to=_target(found))
-        subscriptions: list[Any] = [each async for each in client.list_subscriptions(name)]
-        placed = [
-            PlacedRules(
-                EntityAddress(name, each.name),
-                tuple([described(rule) async for rule in client.list_rules(name, each.name)]),
-                str(getattr(each.status, "value", each.status)) != "Active",
-                _target(each),
-                each.dead_lettering_on_filter_evaluation_exceptions is not False,
-                bool(each.requires_session),
-            )
-            for each in subscriptions
-        ]
-    return Route(name, is_topic=True, subscriptions=tuple(placed))
-
-
 async def route_or_reason(connection: Connection, name: str) -> Route | str:
     """Return the route of an entity, or why it could not be read, in a clause.
 
     Args:
         connection: the namespace. Reading rules needs the right Manage.
         name: of a queue or topic.
+
+    Source: "EntityStatus Enumeration" in Microsoft's reference, for disabled subscriptions.
     """
     try:
-        return await route_of(connection, name)
-    except (AzureError, OSError) as error:
-        return _why(error)
-
-
-def _why(error: AzureError | OSError) -> str:
-    if isinstance(error, ResourceNotFoundError):
+        async with connection.administration_client() as client, explaining(connection, EntityAddress(name)):
+            found, is_topic = await queue_or_topic(client, name)
+            if not is_topic:
+                return Route(name, is_topic=False, forwards_to=_target(found))
+            subscriptions: list[Any] = [each async for each in client.list_subscriptions(name)]
+            placed = [
+                PlacedRules(
+                    EntityAddress(name, each.name),
+                    tuple([described(rule) async for rule in client.list_rules(name, each.name)]),
+                    str(getattr(each.status, "value", each.status)) != "Active",
+                    _target(each),
+                    each.dead_lettering_on_filter_evaluation_exceptions is not False,
+                    bool(each.requires_session),
+                )
+                for each in subscriptions
+            ]
+        return Route(name, is_topic=True, subscriptions=tuple(placed))
+    except ResourceNotFoundError as error:
         return MissingEntity(error)
-    if getattr(error, "status_code", None) in (401, 403):
-        return "reading the rules needs the right Manage"
-    return "its rules could not be read"
+    except (AzureError, OSError) as error:
+        if getattr(error, "status_code", None) in (401, 403):
+            return "reading the rules needs the right Manage"
+        return "its rules could not be read"
 
 
 def _target(described: Any) -> str | None:

@@ -16,7 +16,6 @@ EVERYWHERE: Final = {
     "include_unknown": False,
     "journalled": True,
     "max_in_flight": "auto",
-    "recorded": True,
     "resend_unknown": False,
 }
 """The defaults that are yes or no, or another word, by option."""

@@ -22,7 +22,7 @@ LockReference = LockedMessage | tuple[int, UUID | str]
 
 
 def plan_by_token(place: Place, decision: Decision, locks: Iterable[LockReference]) -> Plan:
-    """Return a plan to settle messages by their lock tokens, which alone decide which messages are settled."""
+    """Return a plan to settle messages by their lock tokens, which alone decide."""
     check_decision(decision, place.address)
     if isinstance(decision, Release):
         raise DecisionError(

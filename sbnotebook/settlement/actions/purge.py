@@ -55,7 +55,7 @@ _PARTITIONS: Final = "it has partitions, for which Service Bus does not support 
 
 
 class _Known(NamedTuple):
-    """What decides how an entity is purged; ``refusal`` is why Service Bus would not do it by age."""
+    """What decides how an entity is purged; ``refusal`` is why it is not by age."""
 
     total: int | None = None
     most: int = _MOST

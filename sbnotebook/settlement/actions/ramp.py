@@ -73,7 +73,7 @@ async def apply_with_ramp(
     limits: Limits,
     progress: Progress | None,
 ) -> RampReport:
-    """Resubmit a plan in growing batches, each after the fates of the clones before it are known."""
+    """Resubmit a plan in growing batches, each after the fates of the clones before it."""
     trial = _Trial(place, plan, ramp, limits, progress)
     return await trial.run(to_namespace, seen or (lambda _steps: None))
 

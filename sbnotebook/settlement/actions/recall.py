@@ -47,25 +47,18 @@ class Recalled:
 _NEW: Final = Recalled(Verdict.NEW)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Recall:
-    def __init__(
-        self,
-        journal: Journal,
-        search_in: Callable[[tuple[str, EntityAddress]], CloneSearch | None],
-        to: tuple[str, EntityAddress],
-        decision: Resubmit,
-        clock: Clock,
-    ) -> None:
-        self._clock = clock
-        self._journal = journal
-        self._search_in = search_in
-        self._to = to
-        self._decision = decision
+    journal: Journal
+    search_in: Callable[[tuple[str, EntityAddress]], CloneSearch | None]
+    to: tuple[str, EntityAddress]
+    decision: Resubmit
+    clock: Clock
 
     async def of(
         self, namespace: str, originals: Sequence[OriginalKey], *, can_make_edited: bool = True
     ) -> list[Recalled]:
-        earlier = await anyio.to_thread.run_sync(self._journal.find_begun, namespace, originals)
+        earlier = await anyio.to_thread.run_sync(self.journal.find_begun, namespace, originals)
         begun = [earlier.get(original) for original in originals]
         there = await self._clones_there([entry for entry in begun if entry is not None])
         return [
@@ -76,7 +69,7 @@ class Recall:
     async def _judge(self, earlier: ResubmitEntry, there: set[int], *, can_make_edited: bool) -> Recalled:
         if earlier.id in there:
             return Recalled(Verdict.SENT, earlier, f"An earlier run had sent its clone to {earlier.destination}.")
-        search = self._search_in(earlier.place)
+        search = self.search_in(earlier.place)
         if search is None:
             where = f"{earlier.destination} in {earlier.destination_namespace}"
             why = f"{_CUT_OFF} went to {where}: {_CONNECT}"[:_MAX_DESCRIPTION]
@@ -92,7 +85,7 @@ class Recall:
         if earlier.edited and not can_make_edited:
             why = f"{_CUT_OFF}, which was edited, is not to be found: resubmit it with the same edit."
             return Recalled(Verdict.UNKNOWN, earlier, f"{why}{besides}"[:_MAX_DESCRIPTION])
-        if self._decision.resend_unknown:
+        if self.decision.resend_unknown:
             return Recalled(Verdict.AGAIN, earlier, f"{_CUT_OFF} may have arrived and been consumed.")
         if until := await self._dropped_until(earlier):
             why = f"{_CUT_OFF} is dropped by {earlier.destination} if it has arrived."
@@ -112,18 +105,18 @@ class Recall:
             else:
                 doubtful.setdefault(entry.place, []).append(entry)
         for place, those in doubtful.items():
-            search = self._search_in(place)
+            search = self.search_in(place)
             found = await search.find({entry.clone_id for entry in those}) if search else set[str]()
             sent |= {entry.id for entry in those if entry.clone_id in found}
         return sent
 
     async def _dropped_until(self, earlier: ResubmitEntry) -> datetime | None:
         """Return before when a second clone may be sent, to be dropped if the first has arrived; None for never."""
-        search = self._search_in(self._to)
-        if earlier.place != self._to or earlier.changed is None or search is None:
+        search = self.search_in(self.to)
+        if earlier.place != self.to or earlier.changed is None or search is None:
             return None
         if earlier.state is ResubmitState.GONE:  # it changed when the original was missed, long after the attempt
             return None
         window = await search.duplicate_window()
         until = earlier.changed + (window or timedelta(0)) - _SEND_WITHIN
-        return until if earlier.changed <= self._clock.now() < until else None
+        return until if earlier.changed <= self.clock.now() < until else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -33,37 +34,35 @@ _WITHDRAW: Final = 5.0
 _CLOSE_TIMEOUT: Final = 15.0
 
 
+@dataclass(slots=True, eq=False)
 class _Taken:
-    def __init__(
-        self, address: EntityAddress, namespace: Callable[[], str], archive: Archive | None, into: list[PeekedMessage]
-    ) -> None:
-        self.messages = into
-        self.count = 0
-        self._address = address
-        self._namespace = namespace
-        self._archive = archive
-        self._unkept: list[tuple[PeekedMessage, bytes]] = []
+    address: EntityAddress
+    namespace: Callable[[], str]
+    archive: Archive | None
+    messages: list[PeekedMessage]
+    count: int = 0
+    unkept: list[tuple[PeekedMessage, bytes]] = field(default_factory=list[tuple[PeekedMessage, bytes]])
 
     def take(self, payload: bytes) -> None:
-        message = peeked_from_payload(payload, self._address)
+        message = peeked_from_payload(payload, self.address)
         self.messages.append(message)
         self.count += 1
-        if self._archive is not None:
-            self._unkept.append((message, payload))
+        if self.archive is not None:
+            self.unkept.append((message, payload))
 
     async def keep(self) -> None:
-        fresh, self._unkept = self._unkept, []
-        if fresh and self._archive is not None:
+        fresh, self.unkept = self.unkept, []
+        if fresh and self.archive is not None:
             # Must not be interrupted between the two.
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._write, self._archive, fresh)
+                await anyio.to_thread.run_sync(self._write, self.archive, fresh)
 
     def _write(self, archive: Archive, fresh: Sequence[tuple[PeekedMessage, bytes]]) -> None:
         try:
-            namespace = self._namespace()
+            namespace = self.namespace()
             rows = archive.keep([archived_from(message, payload, namespace, VERB) for message, payload in fresh])
         except Exception:
-            self._unkept[:0] = fresh  # written with the next ones, or at the end
+            self.unkept[:0] = fresh  # written with the next ones, or at the end
             raise
         archive.note_ends(removed=rows)
 
@@ -77,7 +76,7 @@ async def receive_and_delete(
     into: list[PeekedMessage] | None = None,
     progress: Progress | None = None,
 ) -> list[PeekedMessage]:
-    """Receive messages that are removed as they are sent, after ``max_wait`` seconds without one at most.
+    """Receive messages that are removed as they are sent, to ``max_wait`` seconds without one.
 
     The archive and the list ``into`` get each message as it arrives, also if the call is cancelled. Without room in the
     archive, an ArchiveError is raised and nothing is removed.

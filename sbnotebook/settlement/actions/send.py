@@ -11,7 +11,7 @@ from sbnotebook.settlement.actions.schedule import SCHEDULE, timed
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
-from sbnotebook.settlement.sending.delivery import deliver_many, send_many
+from sbnotebook.settlement.sending.delivery import SEND, deliver_many
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
@@ -34,18 +34,18 @@ def plan_send(
     first = tuple(shown)
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001
-        pool = place.namespace.pool(place.address)
-        options: dict[str, Any] = {
-            "max_in_flight": limits.max_in_flight,
-            "batch_size": batch_size,
-            "pace": limits.pace(),
-            "progress": progress,
-            "tally": tally,
-        }
-        if decision.is_for_now and not own_times:
-            return await send_many(pool, messages(), **options)
-        later: Any = messages()  # rows that are encoded already are sent at once only
-        return await deliver_many(pool, timed(later, decision.at, decision.delay), SCHEDULE, **options)
+        is_later = own_times or not decision.is_for_now
+        given: Any = messages()  # rows that are encoded already are sent at once only
+        return await deliver_many(
+            place.namespace.pool(place.address),
+            timed(given, decision.at, decision.delay) if is_later else given,
+            SCHEDULE if is_later else SEND,
+            max_in_flight=limits.max_in_flight,
+            batch_size=batch_size,
+            pace=limits.pace(),
+            progress=progress,
+            tally=tally,
+        )
 
     def describe(rows: int) -> Preview:
         return Preview(_sentence(place, total, decision), first[:rows])

@@ -290,39 +290,33 @@ def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[E
 # ------------------------------------------------------------------ sending
 
 
+@dataclass(slots=True, eq=False)
 class _Undoing:
-    def __init__(
-        self,
-        namespace: Resources,
-        archive: Archive,
-        rows: Sequence[ArchivedMessage],
-        places: Mapping[int, EntityAddress],
-    ) -> None:
-        self._namespace = namespace
-        self._archive = archive
-        self._rows = rows
-        self._states = {row.row: row.state for row in rows}
-        self._places = places
-        self._row_of: dict[int, int] = {}
+    namespace: Resources
+    archive: Archive
+    rows: Sequence[ArchivedMessage]
+    places: Mapping[int, EntityAddress]
+    row_of: dict[int, ArchivedMessage] = field(default_factory=dict[int, ArchivedMessage])
 
     async def work(self, run: Run) -> None:
         by_destination: defaultdict[EntityAddress, list[ReceivedMessage]] = defaultdict(list)
-        for row, message in zip(self._rows, run.messages, strict=True):
-            self._row_of[id(message)] = row.row
-            by_destination[self._places[row.row]].append(message)
+        for row, message in zip(self.rows, run.messages, strict=True):
+            self.row_of[id(message)] = row
+            by_destination[self.places[row.row]].append(message)
         for to, messages in by_destination.items():
             largest = max(len(message.body) for message in messages)
             size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
             await run.take(messages, partial(self._send, to, run.limits), size=size)
 
     async def _send(self, to: EntityAddress, limits: Limits, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
-        pool = self._namespace.pool(to)
+        pool = self.namespace.pool(to)
         async with pool.slot():
             pass  # a wrong destination raises before anything is marked
         # Mark the messages to send; another undo may have been quicker.
-        by_row = {self._row_of[id(message)]: message for message in messages}
-        expected = {row: self._states[row] for row in by_row}
-        claimed = await anyio.to_thread.run_sync(self._archive.claim, expected)
+        rows = [self.row_of[id(message)] for message in messages]
+        by_row = {row.row: message for row, message in zip(rows, messages, strict=True)}
+        expected = {row.row: row.state for row in rows}
+        claimed = await anyio.to_thread.run_sync(self.archive.claim, expected)
         ends = {
             row: outcome_for(message, Undo(), OutcomeStatus.SKIPPED, _TAKEN)
             for row, message in by_row.items()
@@ -333,13 +327,13 @@ class _Undoing:
         try:
             sent = await send_many(pool, ours.values(), max_in_flight=limits.max_in_flight)
         except ServiceBusError:  # nothing was sent
-            await anyio.to_thread.run_sync(self._archive.note_returns, {row: expected[row] for row in ours})
+            await anyio.to_thread.run_sync(self.archive.note_returns, {row: expected[row] for row in ours})
             raise
         ends |= dict(zip(ours, sent, strict=True))
         states = {row: _state_after(ends[row], expected[row]) for row in ours}
         # Without this record they count as unknown. That must not hide the outcome.
         with contextlib.suppress(ArchiveError):
-            await anyio.to_thread.run_sync(self._archive.note_returns, states)
+            await anyio.to_thread.run_sync(self.archive.note_returns, states)
         return [ends[row] for row in by_row]
 
 

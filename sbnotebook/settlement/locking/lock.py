@@ -178,7 +178,7 @@ class LockedBatch:
         return self._events.kept
 
     def watch(self, watcher: LockWatcher) -> Callable[[], None]:
-        """Have each event told at once on the loop of the batch, such as a lost lock; return what ends it."""
+        """Have each event told at once on the loop of the batch; return what ends it."""
         return self._events.watch(watcher)
 
     @property
@@ -409,7 +409,7 @@ class LockedBatch:
         limits: Limits | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Settle messages of this batch, by default all; the outcome of each is in the report, and none raises.
+        """Settle messages of this batch, by default all; each has its outcome, and none raises.
 
         After a settlement that has no answer the rest is skipped; it stays held and can be settled by another call.
         A decision that is not possible here, and a message that is not in this batch, raise a DecisionError first.

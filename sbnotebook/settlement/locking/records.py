@@ -6,7 +6,7 @@ import contextlib
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -51,25 +51,25 @@ class Record(Protocol):
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class DeferralRecord:
-    def __init__(self, ledger: DeferralLedger) -> None:
-        self._ledger = ledger
+    ledger: DeferralLedger
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
         if isinstance(decision, Defer):
-            await anyio.to_thread.run_sync(self._ledger.intend, [hold.message for hold in holds])
+            await anyio.to_thread.run_sync(self.ledger.intend, [hold.message for hold in holds])
 
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
         deferred = {h.message.lock_token for h in holds if h.message.state is MessageState.DEFERRED}
         if isinstance(decision, Defer):
-            await self._note(self._ledger.confirm, (o for o in outcomes.values() if o.ok))
+            await self._note(self.ledger.confirm, (o for o in outcomes.values() if o.ok))
             # Without an answer, the intent stays: the outcome is unknown. Messages deferred before still are.
             active = [o for token, o in outcomes.items() if token not in deferred]
             undone = (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED)
-            await self._note(self._ledger.forget, undone)
+            await self._note(self.ledger.forget, undone)
         elif isinstance(decision, Complete | DeadLetter):
             done = (o for token, o in outcomes.items() if o.ok and token in deferred)
-            await self._note(self._ledger.forget, done)
+            await self._note(self.ledger.forget, done)
 
     async def _note(self, write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
         keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
@@ -81,16 +81,14 @@ class DeferralRecord:
                 _LOGGER.warning("The outcome of deferring %d messages could not be recorded: %s", len(keys), error)
 
 
+@dataclass(slots=True, eq=False)
 class RemovalRecord:
-    def __init__(
-        self, archive: Archive, namespace: Callable[[], str], peeker: Callable[[EntityAddress], Peeker], verb: str
-    ) -> None:
-        self._archive = archive
-        self._namespace = namespace
-        self._peeker = peeker
-        self._verb = verb
-        self._rows: dict[UUID, tuple[int, Hold]] = {}
-        """The rows of messages that are being completed."""
+    archive: Archive
+    namespace: Callable[[], str]
+    peeker: Callable[[EntityAddress], Peeker]
+    verb: str
+    rows: dict[UUID, tuple[int, Hold]] = field(default_factory=dict[UUID, "tuple[int, Hold]"])
+    """The rows of messages that are being completed."""
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
         """Keep messages that are about to be completed, on disk before this returns."""
@@ -100,18 +98,18 @@ class RemovalRecord:
         # Must not be interrupted between the write and its result.
         with anyio.CancelScope(shield=True):
             rows = await anyio.to_thread.run_sync(self._keep, holds, payloads)
-            self._rows |= {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
+            self.rows |= {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
 
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
         """Record which of them are removed, and which are not; the others stay unknown."""
         tokens = [hold.message.lock_token for hold in holds]
-        rows = {token: row for token in tokens if (row := self._rows.pop(token, None)) is not None}
+        rows = {token: row for token in tokens if (row := self.rows.pop(token, None)) is not None}
         if rows and isinstance(decision, Complete):
             await anyio.to_thread.run_sync(self._write_ends, rows, outcomes)
 
     def _keep(self, holds: Sequence[Hold], payloads: Mapping[int, bytes]) -> list[int]:
-        namespace = self._namespace()
-        return self._archive.keep(
+        namespace = self.namespace()
+        return self.archive.keep(
             [self._archived(hold, payloads.get(hold.message.sequence_number), namespace) for hold in holds]
         )
 
@@ -129,7 +127,7 @@ class RemovalRecord:
                 (removed if outcome.ok else ends).append(row)
         # Without this record they count as unconfirmed. That must not hide the outcome.
         with contextlib.suppress(ArchiveError):
-            self._archive.note_ends(removed=removed, kept=kept, untouched=untouched)
+            self.archive.note_ends(removed=removed, kept=kept, untouched=untouched)
 
     async def _payloads(self, holds: Sequence[Hold]) -> dict[int, bytes]:
         """Return the bytes by sequence number, as they came; peek again where they did not come whole."""
@@ -142,7 +140,7 @@ class RemovalRecord:
             else:
                 found[number] = payload
         if missing:
-            found |= await self._peeker(holds[0].message.entity).payloads_of(missing)
+            found |= await self.peeker(holds[0].message.entity).payloads_of(missing)
         return found
 
     def _archived(self, hold: Hold, payload: bytes | None, namespace: str) -> ArchivedMessage:
@@ -151,7 +149,7 @@ class RemovalRecord:
             payload = payload_of(message)  # it is gone already, most likely; this is the message as it was read
         elif not hold.is_read:
             message = replace(peeked_from_payload(payload, message.entity), sequence_number=message.sequence_number)
-        return archived_from(message, payload, namespace, self._verb)
+        return archived_from(message, payload, namespace, self.verb)
 
 
 def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:

@@ -106,24 +106,24 @@ async def receive_deferred_of(batch: LockedBatch, message: Message) -> LockedMes
     return None if wake_up is None else await wake_up.receive(batch)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class WakeUps:
     """The record that schedules wake-up messages before messages are deferred."""
 
-    def __init__(self, pool: Callable[[EntityAddress], SenderPool], clock: Clock) -> None:
-        self._pool = pool
-        self._clock = clock
+    pool: Callable[[EntityAddress], SenderPool]
+    clock: Clock
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
         """Send the wake-ups, and wait until each is confirmed."""
         if not isinstance(decision, Defer) or decision.wake_after is None:
             return
-        due = self._clock.now() + decision.wake_after
+        due = self.clock.now() + decision.wake_after
         messages = [hold.message for hold in holds]
         to = decision.wake_to or messages[0].entity.sends_to
         wake_ups = [
             WakeUp.for_message(m).message(due, deferral=m.delivery_count, session_id=m.session_id) for m in messages
         ]
-        report = await send_many(self._pool(to), wake_ups)
+        report = await send_many(self.pool(to), wake_ups)
         failures = report.failures
         if failures:
             first, *_ = failures

@@ -97,7 +97,7 @@ class Notes:
         return dict(rows)
 
     def add_resubmits(self, entity: EntityAddress, counts: Mapping[str, int], now: datetime) -> None:
-        """Count messages that were resubmitted, anew when the last resubmit is more than 30 days ago."""
+        """Count resubmitted messages, anew when the last resubmit is more than 30 days ago."""
         place, time = self._place(entity), now.astimezone(UTC)
         with self._database.transaction() as database:
             database.execute("DELETE FROM resubmitted_causes WHERE time < ?", ((time - _KEPT).isoformat(),))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import anyio
@@ -53,29 +53,25 @@ _HOW_IT_ENDED: Final = {
 }
 
 
+_Key: TypeAlias = tuple[EntityAddress, int, datetime | None]
+"""The destination of an envelope, and what tells the message from others."""
+
+
+@dataclass(slots=True, eq=False)
 class Finisher:
-    def __init__(
-        self,
-        policy: Policy,
-        namespace: str,
-        pools: Mapping[EntityAddress, SenderPool],
-        *,
-        abandons: bool,
-        seen: Seen | None = None,
-    ) -> None:
-        self._policy = policy
-        self._namespace = namespace
-        self._pools = pools
-        self._abandons = abandons
-        self._seen = seen
-        self._enveloped: dict[tuple[EntityAddress, int, datetime | None], Outcome] = {}
-        """Confirmed envelopes of messages that could not be settled. If these come again, no second one is sent."""
-        self.error: Exception | None = None
-        """A local error that ends the run, such as a full disk."""
+    policy: Policy
+    namespace: str
+    pools: Mapping[EntityAddress, SenderPool]
+    abandons: bool
+    seen: Seen | None = None
+    enveloped: dict[_Key, Outcome] = field(default_factory=dict[_Key, Outcome])
+    """Confirmed envelopes of messages that could not be settled. If these come again, no second one is sent."""
+    error: Exception | None = None
+    """A local error that ends the run, such as a full disk."""
 
     async def settle(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> list[Outcome]:
         # A message whose envelope was not confirmed is not settled: the refusal is its outcome.
-        envelopes = await self._send_envelopes(batch, ends) if self._pools else {}
+        envelopes = await self._send_envelopes(batch, ends) if self.pools else {}
         outcomes = {token: outcome for token, outcome in envelopes.items() if not outcome.ok}
         decisions = {
             ended.message.lock_token: self.decision(ended) for ended in ends if ended.message.lock_token not in outcomes
@@ -87,8 +83,8 @@ class Finisher:
         for ended in ends if envelopes else ():
             envelope, destination = envelopes.get(ended.message.lock_token), self._row(ended).destination
             if envelope and destination and envelope.ok and not outcomes[ended.message.lock_token].ok:
-                self._enveloped[_key(destination, ended.message)] = envelope
-        if self._abandons:
+                self.enveloped[_key(destination, ended.message)] = envelope
+        if self.abandons:
             refused = {token: messages[token] for token in messages if token not in decisions}
             await self._settle_all(batch, refused, dict.fromkeys(refused, Abandon()))
         return [_explained(outcomes[ended.message.lock_token], ended) for ended in ends]
@@ -101,7 +97,7 @@ class Finisher:
         return isinstance(self.decision(ended), (Abandon, Release))
 
     def _row(self, ended: EndedCall) -> PolicyRow:
-        return self._policy.row(ended.end)
+        return self.policy.row(ended.end)
 
     # ---------------------------------------------------------------- envelopes
 
@@ -112,16 +108,16 @@ class Finisher:
             message, destination = ended.message, self._row(ended).destination
             if destination is None or ended.fault is None:
                 continue
-            sent_before = self._enveloped.pop(_key(destination, message), None)
+            sent_before = self.enveloped.pop(_key(destination, message), None)
             if sent_before is not None:
                 outcomes[message.lock_token] = sent_before
             else:
-                envelope = envelope_of(message, ended.fault, namespace=self._namespace, now=batch.clock.now())
+                envelope = envelope_of(message, ended.fault, namespace=self.namespace, now=batch.clock.now())
                 by_destination[destination].append((message, envelope))
         for destination, pairs in by_destination.items():
             try:
                 envelopes, withhold = [envelope for _, envelope in pairs], partial(_withheld, batch, pairs)
-                sent = await send_many(self._pools[destination], envelopes, withhold=withhold)
+                sent = await send_many(self.pools[destination], envelopes, withhold=withhold)
             except (ServiceBusError, OSError) as error:
                 # No sender could be opened: nothing was sent.
                 failure = Failure.of(error)
@@ -134,13 +130,13 @@ class Finisher:
 
     async def remember(self, ends: Sequence[EndedCall]) -> None:
         """Remember messages whose work is done, before :meth:`settle`, which remembers those with an envelope."""
-        done = self._policy.done
+        done = self.policy.done
         await self._write_down([ended.message for ended in ends if ended.end in done and ended.done_at is None])
 
     async def _write_down(self, done: Sequence[LockedMessage]) -> None:
-        if self._seen is not None and done:
+        if self.seen is not None and done:
             try:
-                await anyio.to_thread.run_sync(self._seen.remember, done)
+                await anyio.to_thread.run_sync(self.seen.remember, done)
             except Exception as error:  # noqa: BLE001 (a full disk, a deleted file)
                 # The error ends the run. The work is done nevertheless, and a completed message is not delivered again.
                 self.error = self.error or error
@@ -193,7 +189,7 @@ class Finisher:
         return [known.get(m.lock_token) or outcome_for(m, decision, OutcomeStatus.LOCK_LOST, _LOST) for m in messages]
 
 
-def _key(destination: EntityAddress, message: LockedMessage) -> tuple[EntityAddress, int, datetime | None]:
+def _key(destination: EntityAddress, message: LockedMessage) -> _Key:
     return destination, message.sequence_number, message.enqueued_time
 
 

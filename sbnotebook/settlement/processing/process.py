@@ -91,7 +91,7 @@ class Processing:
                 self._loop.call_soon_threadsafe(self._run.stop)
 
     async def run(self) -> Report:
-        """Work until there is no more to do, or until the run is stopped; a cancellation stops it, too.
+        """Work until there is no more to do, or until the run is stopped or cancelled.
 
         It waits for the functions that are running. The report has an outcome for each message that the function
         ended for, or whose work was done before. If the function did not return, the outcome's description says how

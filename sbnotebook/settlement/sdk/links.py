@@ -25,7 +25,7 @@ _HANG_UP_WITHIN: Final = 2.0
 
 
 def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
-    """Return whether a connection and link are open, and the token has not expired; see :func:`catch_up`."""
+    """Return whether the link is open and its token has not expired; see :func:`catch_up`."""
     parts = private(client)
     handler = parts._handler
     return handler is not None and parts._running and is_attached(handler) and not is_expired(handler)

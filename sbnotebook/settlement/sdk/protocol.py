@@ -208,7 +208,7 @@ class ManagementOperation(Protocol):
 
 
 class Handler(Protocol):
-    """``AMQPClientAsync`` in ``_pyamqp/aio/_client_async.py``: the connection of one client, and its links.
+    """``AMQPClientAsync`` in ``_pyamqp/aio/_client_async.py``: a connection and its links.
 
     And what ``ReceiveClientAsync`` and ``SendClientAsync`` have besides.
     """
@@ -241,7 +241,7 @@ class Transport(Protocol):
 
 
 class Client(Protocol):
-    """``BaseHandler`` in ``aio/_base_handler_async.py``, and what receivers and senders have besides."""
+    """``BaseHandler`` in ``aio/_base_handler_async.py``, and what the classes below it have."""
 
     _amqp_transport: Transport
     _config: Any

@@ -51,7 +51,7 @@ _FAILED: Final = (PutResult.ERROR, PutResult.LINK_CLOSED)
 
 
 def size_come(transport: Any) -> int:
-    """Return the size of the next frame if all of it has come; else 0, and for rare kinds of frames."""
+    """Return the size of the next frame if all of it has come; 0 for rare kinds, too."""
     reader = getattr(transport, "reader", None)
     come: bytearray = getattr(reader, "_buffer", _NOTHING)
     if reader is None or come[_SIZE:_KIND] != _PLAIN or transport.socket_lock.locked() or reader.exception():

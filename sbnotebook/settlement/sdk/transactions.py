@@ -94,7 +94,7 @@ class DischargeUnansweredError(Exception):
 
 
 class TransactionLine:
-    """One connection to send and complete in transactions, for one task; close it after an error."""
+    """One connection for transactions, of one task; close it after an error."""
 
     def __init__(self, browser: Browser, sender: ServiceBusSender, via: ServiceBusSender | None = None) -> None:
         self._parts: Any = private(browser)

@@ -87,7 +87,7 @@ async def send_many(
     Messages of one session or partition key are sent in their order, one transfer at a time. A message that is larger
     than a batch may be is sent alone if the entity takes it. The options are those of :func:`deliver_many`.
     """
-    return await deliver_many(pool, messages, replace(_SEND, withhold=withhold), **options)
+    return await deliver_many(pool, messages, replace(SEND, withhold=withhold), **options)
 
 
 async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
@@ -95,7 +95,7 @@ async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
     return [None] * len(pack.items)
 
 
-_SEND: Final = DeliveryMethod("send", _send, _MAX_BATCH_COUNT)
+SEND: Final = DeliveryMethod("send", _send, _MAX_BATCH_COUNT)
 
 
 async def deliver_many(

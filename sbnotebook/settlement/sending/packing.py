@@ -72,7 +72,7 @@ class Pack:
         return len(self.items) > 1
 
     def transfer(self) -> bytes:
-        """Return the bytes that travel: of a batch an envelope, as in the SDK's ``ServiceBusMessageBatch``."""
+        """Return the bytes that travel; a batch is as the SDK's ``ServiceBusMessageBatch``."""
         if not self.is_batch:
             return self.items[0].payload
         parts = [self.envelope]
