@@ -46,6 +46,14 @@ async def in_parallel(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     return [results[place] for place in sorted(results)]
 
 
+def alike(items: Iterable[T], key: Callable[[T], object], size: int) -> list[Sequence[T]]:
+    """Cut items into parts of at most so many, each with one key; the parts and their items are in order."""
+    by_key: dict[object, list[T]] = {}
+    for item in items:
+        by_key.setdefault(key(item), []).append(item)
+    return [some[start : start + size] for some in by_key.values() for start in range(0, len(some), size)]
+
+
 def halves(items: Sequence[T]) -> list[Sequence[T]]:
     """Return the halves of items that were refused together; none of one item, which is to blame itself."""
     middle = len(items) // 2

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-import anyio
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import DecisionError
@@ -36,6 +34,7 @@ from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.sdk import links
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
 from sbnotebook.settlement.terms import is_same, outcome_for
 from sbnotebook.settlement.wire.encoding import payload_of
@@ -44,8 +43,6 @@ _OVER_AFTER: Final = timedelta(seconds=130)
 """From when a commit was not answered. Service Bus rolls a transaction back two minutes after its first operation
 (documentation, "Overview of transaction processing"), which was before that."""
 _MAX_IDLE: Final = timedelta(minutes=1)
-_CLOSE_WITHIN: Final = 5.0
-"""Seconds."""
 _PAUSE: Final = 2.0
 """Seconds between two looks at an original."""
 _LOOKS: Final = 3
@@ -103,7 +100,7 @@ class Atomic:
             try:
                 await line.open()
             except BaseException as error:
-                await _close(line)
+                await links.close(line)
                 if Failure.of(error).condition in _NO_TRANSACTIONS:
                     text = f"Service Bus refuses transactions for {self._address}: {explained(error)}. {_NOT_HERE}"
                     raise DecisionError(text) from error
@@ -115,7 +112,7 @@ class Atomic:
         """Close the connection. A transaction that is open is rolled back."""
         line, self._line = self._line, None
         if line is not None:
-            await _close(line)
+            await links.close(line)
 
     async def move(self, run: Run, holder: Holder, pairs: Sequence[tuple[LockedMessage, Message]]) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -177,8 +174,3 @@ class Atomic:
         if clone.message_id and await self._search.find({clone.message_id}):
             return outcome(OutcomeStatus.SETTLED, _COMMITTED)
         return outcome(OutcomeStatus.UNCONFIRMED, _TAKEN)
-
-
-async def _close(line: TransactionLine) -> None:
-    with anyio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(Exception):  # the connection may be lost
-        await line.close()

@@ -7,9 +7,7 @@ documentation, "Message sequencing and timestamps").
 
 from __future__ import annotations
 
-import contextlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
@@ -19,7 +17,7 @@ from sbnotebook.model import MessageState
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import REFUSED_FOR_ONE, Failure
-from sbnotebook.settlement.parallel import by_halves, halves
+from sbnotebook.settlement.parallel import alike, by_halves, halves
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE, patiently
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sdk import links, management
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
 _CHUNK: Final = 100
 """Messages removed by one request; all of them come in its answer."""
-_CLOSE_WITHIN: Final = 5.0
 _PAUSES: Final = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Seconds to wait for other receivers to release messages."""
 
@@ -72,13 +69,9 @@ async def those_deferred(peeker: Peeker, sequence_numbers: Iterable[int], *, pat
     return sorted(number for number, state in states.items() if state is MessageState.DEFERRED)
 
 
-def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> Iterator[list[int]]:
-    """Yield the numbers in order, each once, in chunks of one partition: Service Bus takes no others."""
-    by_partition: defaultdict[int, list[int]] = defaultdict(list)
-    for number in sorted(set(sequence_numbers)):
-        by_partition[partition_of(number)].append(number)
-    for numbers in by_partition.values():
-        yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
+def same_partition_chunks(sequence_numbers: Iterable[int], size: int) -> list[Sequence[int]]:
+    """Return the numbers in order, each once, in chunks of one partition: Service Bus takes no others."""
+    return alike(sorted(set(sequence_numbers)), partition_of, size)
 
 
 class Removal(NamedTuple):
@@ -171,8 +164,7 @@ class DeferredDeleter:
         if receiver is None or receiver is not self._receiver:  # another task has opened a new one
             return
         self._receiver = None
-        with anyio.move_on_after(_CLOSE_WITHIN, shield=True), contextlib.suppress(Exception):  # it is broken
-            await receiver.close()
+        await links.close(receiver)
 
     async def _those_there(self, numbers: Sequence[int]) -> list[int]:
         return await those_deferred(self._peeker, numbers, patience=OUTAGE_PATIENCE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -357,7 +356,7 @@ class LockedBatch:
             if settling.is_emptied(receiver, (hold.lock for hold in self._held)):
                 async with self._busy:  # its credit may be taken back just now
                     self._full = [each for each in self._full if each is not receiver]
-                    await _close(receiver)
+                    await links.close(receiver)
 
     async def ask_no_more(self) -> None:
         """Take back the rest of the last request, so that released messages do not come again at once."""
@@ -558,7 +557,7 @@ class LockedBatch:
         finally:
             ours, self._receiver, self._full = self._receivers(), None, []
             for each in ours:
-                await _close(each)
+                await links.close(each)
 
     async def _release(self, messages: Sequence[LockedMessage]) -> None:
         pairs = [(message, Release()) for message in messages]
@@ -581,9 +580,3 @@ class LockedBatch:
         if self._receiver is None:
             raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
         return self._receiver
-
-
-async def _close(client: LockReceiver) -> None:
-    # A link that cannot be closed is lost already. That must not hide the error that ended the body.
-    with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True), contextlib.suppress(Exception):
-        await client.close()

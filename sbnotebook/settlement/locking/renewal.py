@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
@@ -18,7 +18,7 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import Failure, Scope, explained
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
-from sbnotebook.settlement.parallel import halves
+from sbnotebook.settlement.parallel import alike, halves
 from sbnotebook.settlement.sdk import links, management, tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
@@ -44,7 +44,6 @@ _TOKENS_WITHIN: Final = 1.0
 """Seconds that a look at the tokens may take; the next look takes up what this one began."""
 _PROBE_WITHIN: Final = 2.0
 """Seconds that the batch's own link may take to show that it answers again."""
-_CLOSE_TIMEOUT: Final = 5.0
 
 
 class Clock(Protocol):
@@ -158,9 +157,7 @@ class Links:
     async def close(self) -> None:
         spare, self._spare = self._spare, None
         if spare is not None:
-            # A link that cannot be closed is lost already.
-            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True), contextlib.suppress(Exception):
-                await spare.close()
+            await links.close(spare)
 
     def _next_own(self) -> ServiceBusReceiver | None:
         own = self._own()
@@ -260,7 +257,9 @@ class Renewal:
     async def _try_all(self, due: Sequence[Hold]) -> tuple[list[Hold], Exception | None]:
         """Renew locks once, and return those that are not renewed, with the last error."""
         # What fails is halved, until the one that is to blame is alone, after all others had their turn.
-        queue = deque(_requests(due))
+        # A request renews locks of one partition, because Service Bus refuses those of several. Source:
+        # azure-service-bus-dotnet, issue 386 ("Batching lock tokens for different partitions is not supported").
+        queue = deque(alike(due, lambda hold: partition_of(hold.message.sequence_number), _CHUNK))
         failed: list[Hold] = []
         failure: Exception | None = None
         while queue:
@@ -337,17 +336,6 @@ class Renewal:
             if hold.ends <= now:
                 self._held.lose(hold, why.format(hold.ends))
         self.tell_lost()
-
-
-def _requests(holds: Sequence[Hold]) -> list[Sequence[Hold]]:
-    """Return what each request renews: locks of one partition, because Service Bus refuses those of several.
-
-    Source: azure-service-bus-dotnet, issue 386 ("Batching lock tokens for different partitions is not supported").
-    """
-    by_partition: defaultdict[int, list[Hold]] = defaultdict(list)
-    for hold in holds:
-        by_partition[partition_of(hold.message.sequence_number)].append(hold)
-    return [some[start : start + _CHUNK] for some in by_partition.values() for start in range(0, len(some), _CHUNK)]
 
 
 def _is_about_messages(error: Exception) -> bool:

@@ -38,7 +38,7 @@ from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.by_number import those_deferred
 from sbnotebook.settlement.pace import InFlight, Limiter
-from sbnotebook.settlement.parallel import halves, in_parallel
+from sbnotebook.settlement.parallel import alike, halves, in_parallel
 from sbnotebook.settlement.sdk import links, management, settling
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import in_flight
@@ -315,12 +315,11 @@ class Settling:
 
         Messages that may be settled already are apart: a refusal because of them says nothing about the others.
         """
-        alike: dict[tuple[settling.Operation, int, bool], list[Hold]] = {}
-        for hold in holds:
-            key = self._operation_of(hold), partition_of(hold.message.sequence_number), hold.in_doubt
-            alike.setdefault(key, []).append(hold)
-        most = self._most
-        return [mine[start : start + most] for mine in alike.values() for start in range(0, len(mine), most)]
+
+        def key(hold: Hold) -> object:
+            return self._operation_of(hold), partition_of(hold.message.sequence_number), hold.in_doubt
+
+        return alike(holds, key, self._most)
 
     @property
     def _most(self) -> int:

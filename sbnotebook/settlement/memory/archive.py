@@ -223,7 +223,11 @@ class Archive:
         return self._found(_FIND_NUMBERS, values)
 
     def counts(self, namespace: str) -> list[ArchivedCount]:
-        """Count the removed messages of a namespace by entity and verb, the latest first."""
+        """Count the removed messages of a namespace by entity and verb, the latest first.
+
+        Args:
+            namespace: its identity.
+        """
         if not self.path.exists():
             return []
         with self._transaction() as database:

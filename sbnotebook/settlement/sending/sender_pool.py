@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -25,7 +25,6 @@ _MAX_IDLE: Final = 240.0
 _FRESH: Final = 1.0
 """Seconds after which the connection of an idle sender is checked before it is used."""
 _OPEN_WITHIN: Final = 60.0
-_CLOSE_WITHIN: Final = 5.0
 
 
 class SenderPool:
@@ -162,7 +161,5 @@ def _sizes_of(sender: ServiceBusSender) -> Sizes:
 
 async def _close(sender: ServiceBusSender, line: Any = None) -> None:
     line = line or links.line_of(sender)
-    with anyio.move_on_after(_CLOSE_WITHIN, shield=True), suppress(Exception):  # the connection may be lost
-        await sender.close()
-    with anyio.move_on_after(_CLOSE_WITHIN, shield=True):
-        await links.hang_up(line)
+    await links.close(sender)
+    await links.hang_up(line)
