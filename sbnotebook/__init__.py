@@ -13,7 +13,9 @@ In a notebook, ``%load_ext sbnotebook`` adds the magics.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from sbnotebook.lazy import lazy_names
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -128,43 +130,32 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Errors live in errors, values in model; these are elsewhere.
-_HOMES: Final = {
-    "Archive": "settlement",
-    "AsyncNamespace": "client",
-    "Browser": "widgets.entity_browser",
-    "Entity": "client",
-    "LockBoard": "widgets.lock_board",
-    "MessageTable": "widgets.table.message_table",
-    "Monitor": "widgets.monitor",
-    "Namespace": "client",
-    "NamespaceCopy": "client",
-    "Policy": "settlement",
-    "PolicyRow": "settlement",
-    "RejectMessage": "settlement",
-    "SkipMessage": "settlement",
-    "StopProcessing": "settlement",
-    "Then": "settlement",
-    "Triage": "widgets.triage",
-    "connect": "client",
-    "edit_json": "settlement",
-    "read_copy": "client",
-    "read_messages": "client",
-    "add_fault_headers": "analysis.fault_headers",
-    "avro_decoder": "analysis.avro_bodies",
-    "decoder": "analysis.decoding",
-    "protobuf_decoder": "analysis.protobuf_bodies",
+_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
+    "analysis.avro_bodies": ("avro_decoder",),
+    "analysis.decoding": ("decoder",),
+    "analysis.fault_headers": ("add_fault_headers",),
+    "analysis.protobuf_bodies": ("protobuf_decoder",),
+    "client": ("AsyncNamespace", "Entity", "Namespace", "NamespaceCopy", "connect", "read_copy", "read_messages"),
+    "settlement": (
+        "Archive",
+        "Policy",
+        "PolicyRow",
+        "RejectMessage",
+        "SkipMessage",
+        "StopProcessing",
+        "Then",
+        "edit_json",
+    ),
+    "widgets.entity_browser": ("Browser",),
+    "widgets.lock_board": ("LockBoard",),
+    "widgets.monitor": ("Monitor",),
+    "widgets.table.message_table": ("MessageTable",),
+    "widgets.triage": ("Triage",),
 }
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from the package it lives in (PEP 562)."""
-    if name not in __all__:
-        raise AttributeError(f"module 'sbnotebook' has no attribute {name!r}")
-    home = _HOMES.get(name, "errors" if name.endswith("Error") else "model")
-    value = getattr(import_module(f"sbnotebook.{home}"), name)
-    globals()[name] = value
-    return value
+# Errors live in errors, other values in model.
+_OTHERS: Final = set(__all__) - {name for names in _ELSEWHERE.values() for name in names}
+_ERRORS: Final = {name for name in _OTHERS if name.endswith("Error")}
+__getattr__ = lazy_names(__name__, {**_ELSEWHERE, "errors": _ERRORS, "model": _OTHERS - _ERRORS})
 
 
 def __dir__() -> list[str]:

@@ -10,8 +10,9 @@ and Spark. Other packages import from here only. Each name is loaded when it is 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
+
+from sbnotebook.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.actions.by_token import LockReference
@@ -168,14 +169,5 @@ _NAMES: Final = {
     "wire.service_part": ("read_service_part",),
 }
 """The names by the modules that they live in."""
-_HOMES: Final = {name: home for home, names in _NAMES.items() for name in names}
-__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    """Import a name from the module it lives in (PEP 562)."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+__all__ = [name for names in _NAMES.values() for name in names]  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__ = lazy_names(__name__, _NAMES)

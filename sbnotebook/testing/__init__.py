@@ -6,22 +6,17 @@ when it is first used; :mod:`sbnotebook.testing.strategies` needs hypothesis, wh
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from sbnotebook.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sbnotebook.settlement import administration_client, async_administration_client
 
 __all__ = ["administration_client", "async_administration_client"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used (PEP 562): pytest loads this package in every run."""
-    if name not in __all__:
-        raise AttributeError(f"module 'sbnotebook.testing' has no attribute {name!r}")
-    value = getattr(import_module("sbnotebook.settlement.connecting.administration_clients"), name)
-    globals()[name] = value
-    return value
+# Loaded when it is first used: pytest loads this package in every run.
+__getattr__ = lazy_names(__name__, {".settlement": __all__})
 
 
 def __dir__() -> list[str]:
