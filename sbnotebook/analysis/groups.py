@@ -37,6 +37,7 @@ from sbnotebook.analysis.descriptions import (
     masked_reason,
 )
 from sbnotebook.analysis.fault_headers import fault_of, header_names
+from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.shown import ShownRows, Table
 from sbnotebook.analysis.telemetry import kql_of, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match
@@ -296,18 +297,18 @@ def group_by_cause(
         near = near_match(wrong, TRAITS)
         hint = f" (did you mean {near}?)" if near else ""
         raise ConfigurationError(f"Messages are grouped by some of {', '.join(TRAITS)}, not by {wrong[:80]!r}{hint}.")
+    table: Any = messages
     if not isinstance(messages, pa.Table):
-        messages = tuple(messages)
-        take = take or partial(_in_places, messages)
+        held = tuple(messages)
+        table, take = to_arrow(held), take or (lambda places: [held[place] for place in places])
     found: dict[tuple[str | None, ...], list[tuple[int, _Row]]] = {}
-    traces = traces_of(messages)
-    own, needs_causes = _rows(messages), "description" in by or "frame" in by
-    rows = _with_faults(messages, own)
-    is_read = rows is own and isinstance(messages, pa.Table)
-    column = messages.column("dead_letter_error_description") if is_read and isinstance(messages, pa.Table) else None
+    traces, needs_causes = traces_of(table), "description" in by or "frame" in by
+    own = [*map(_Row._make, zip(*(_values(table.column(name)) for name in _COLUMNS), strict=True))]
+    rows = _with_faults(table, own)
+    column = table.column("dead_letter_error_description") if rows is own else None
     read = read or CauseReader()
     causes = read.all([row.description for row in rows], column) if needs_causes else repeat(Cause("", None))
-    drifts = _drifts(messages) if "schema" in by else repeat(None)
+    drifts = _drifts(table) if "schema" in by else repeat(None)
     reason_of = cache(masked_reason)
     for place, (row, cause, drift) in enumerate(zip(rows, causes, drifts, strict=False)):
         reason = None if row.reason is None else reason_of(row.reason)
@@ -320,39 +321,25 @@ def group_by_cause(
 
 class _Row(NamedTuple):
     sequence_number: int
-    enqueued_time: datetime | int | None
-    """Of a table: in microseconds since 1970."""
+    enqueued_time: int | None
+    """In microseconds since 1970."""
     subject: str | None
     reason: str | None
     description: str | None
     dead_letter_source: str | None
-    entity: Any
+    entity: str
     resubmit_count: int | None
 
 
-def _in_places(messages: Sequence[ReceivedMessage], places: Sequence[int]) -> Sequence[ReceivedMessage]:
-    return [messages[place] for place in places]
-
-
-def _rows(messages: Iterable[ReceivedMessage] | pa.Table) -> list[_Row]:
-    if isinstance(messages, pa.Table):
-        columns = [_values(messages.column(name)) for name in _COLUMNS]
-        return [*map(_Row._make, zip(*columns, strict=True))]
-    return [_Row(*(getattr(message, name) for name in _COLUMNS)) for message in messages]
-
-
-def _with_faults(messages: Sequence[ReceivedMessage] | pa.Table, rows: list[_Row]) -> list[_Row]:
+def _with_faults(table: Any, rows: list[_Row]) -> list[_Row]:
     """Return the rows with the faults that frameworks have written into the properties; the rows themselves of none."""
-    if isinstance(messages, pa.Table):
-        column: Any = messages.column("application_properties")
-        kernels, names = cast("Any", pc), array_of_values(header_names(), pa.string())
-        # Part by part: together they would be copied, with the stack traces that are among the properties.
-        if not any(kernels.any(kernels.is_in(part.keys, names)).as_py() for part in column.chunks):
-            return rows
-        properties: list[Any] = [dict(pairs or ()) for pairs in column.to_pylist()]
-    else:
-        properties = [message.application_properties for message in messages]
-    faults = [fault_of(row.reason, row.description, own) for row, own in zip(rows, properties, strict=True)]
+    column = table.column("application_properties")
+    kernels, names = cast("Any", pc), array_of_values(header_names(), pa.string())
+    # Part by part: together they would be copied, with the stack traces that are among the properties.
+    if not any(kernels.any(kernels.is_in(part.keys, names)).as_py() for part in column.chunks):
+        return rows
+    pairs = zip(rows, column.to_pylist(), strict=True)
+    faults = [fault_of(row.reason, row.description, dict(own or ())) for row, own in pairs]
     if all(fault == (row.reason, row.description) for row, fault in zip(rows, faults, strict=True)):
         return rows
     return [row._replace(reason=why, description=what) for row, (why, what) in zip(rows, faults, strict=True)]
@@ -364,8 +351,8 @@ def _values(column: Any) -> list[Any]:
     return (column.cast(_MICROSECONDS).cast(pa.int64()) if is_time else column).to_pylist()
 
 
-def _time(value: datetime | int | None) -> datetime | None:
-    return _EPOCH + timedelta(microseconds=value) if isinstance(value, int) else value
+def _time(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
 
 
 def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, ...]:
@@ -375,7 +362,7 @@ def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) ->
         cause.text if "description" in by else None,
         cause.frame if "frame" in by else None,
         row.subject if "subject" in by else None,
-        (row.dead_letter_source or str(row.entity)) if "source" in by else None,
+        (row.dead_letter_source or row.entity) if "source" in by else None,
     )
 
 
@@ -387,10 +374,11 @@ def _group(
 ) -> Group:
     rows = [row for _, row in placed]
     places = array("q", [place for place, _ in placed])
-    times: list[Any] = [row.enqueued_time for row in rows if row.enqueued_time is not None]
+    times = [row.enqueued_time for row in rows if row.enqueued_time is not None]
     descriptions = dict.fromkeys(row.description for row in rows if row.description)
+    named = json.dumps(traits if traits[-1] is not None else traits[:-1])  # as without bodies
     return Group(
-        _fingerprint(traits if traits[-1] is not None else traits[:-1]),  # as without bodies
+        hashlib.sha256(named.encode()).hexdigest()[:_FINGERPRINT],
         *traits,
         count=len(rows),
         first_seen=_time(min(times, default=None)),
@@ -404,21 +392,11 @@ def _group(
     )
 
 
-def _drifts(messages: Sequence[ReceivedMessage] | pa.Table) -> list[str]:
+def _drifts(table: Any) -> list[str]:
     """Return how each body differs from the most frequent form of its subject, or why it has none."""
-    if isinstance(messages, pa.Table):
-        table: Any = messages
-        names = table.column_names
-        errors = table.column(DECODE_ERROR).to_pylist() if DECODE_ERROR in names else [None] * len(table)
-        drifts = drifts_of(table.column("subject").to_pylist(), table.column("body_text").to_pylist())
-        return [
-            drift if error is None else f"not decoded: {error}" for drift, error in zip(drifts, errors, strict=True)
-        ]
-    return drifts_of([each.subject for each in messages], (each.body_text for each in messages))
-
-
-def _fingerprint(traits: tuple[str | None, ...]) -> str:
-    return hashlib.sha256(json.dumps(traits).encode()).hexdigest()[:_FINGERPRINT]
+    drifts = drifts_of(table.column("subject").to_pylist(), table.column("body_text").to_pylist())
+    errors = table.column(DECODE_ERROR).to_pylist() if DECODE_ERROR in table.column_names else repeat(None)
+    return [drift if error is None else f"not decoded: {error}" for drift, error in zip(drifts, errors, strict=False)]
 
 
 # ---------------------------------------------------------------- charts
@@ -437,7 +415,6 @@ _ROW_HEIGHT: Final = 34
 _TEMPLATE: Final = "plotly_white"
 _FIRST_SECOND: Final = int((datetime.min.replace(tzinfo=UTC) - _EPOCH).total_seconds())
 _LAST_SECOND: Final = int((datetime.max.replace(microsecond=0, tzinfo=UTC) - _EPOCH).total_seconds())
-_PLACE_AND_TIME: Final = ("entity", "sequence_number", "enqueued_time")
 
 
 def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figure:
@@ -528,15 +505,11 @@ def _middle(place: int, width: int) -> datetime:
 
 def _times_and_values(table: pa.Table, by: Trait) -> list[tuple[datetime, str | None]]:
     """Return the time of each message that has one, with the value of its trait."""
-    untyped: Any = table
-    entities, numbers, times = (untyped.column(name).to_pylist() for name in _PLACE_AND_TIME)
-    found: list[tuple[datetime, str | None]] = []
-    for entity in dict.fromkeys(entities):  # a sequence number means one message in one entity
-        rows = [row for row, each in enumerate(entities) if each == entity]
-        groups = group_by_cause(untyped.take(rows), (by,))
-        values = {number: _value(group, by) or None for group in groups for number in group.sequence_numbers}
-        found += [(times[row], values[numbers[row]]) for row in rows if times[row] is not None]
-    return found
+    values: dict[int, str | None] = {}
+    for group in group_by_cause(table, by, take=cast("Any", list)):
+        values |= dict.fromkeys(cast("Any", group.messages), _value(group, by) or None)
+    times = map(_time, _values(table.column("enqueued_time")))
+    return [(time, values[place]) for place, time in enumerate(times) if time is not None]
 
 
 def _value(group: Group, by: Trait) -> str | None:

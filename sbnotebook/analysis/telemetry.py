@@ -84,12 +84,9 @@ def _scalar(text: str | None) -> Any:
     return array_of_values([text], pa.string())[0]
 
 
-def traces_of(messages: Sequence[Any] | pa.Table) -> list[str | None]:
+def traces_of(table: pa.Table) -> list[str | None]:
     """Return the trace id of each message, None where it has none."""
-    if isinstance(messages, pa.Table):
-        return trace_columns(messages.column(PROPERTIES))[0].to_pylist()
-    own = [{name: str(each.application_properties.get(name, "")) for name in _NAMES} for each in messages]
-    return trace_columns(array_of_values(own, pa.map_(pa.string(), pa.string())))[0].to_pylist()
+    return trace_columns(table.column(PROPERTIES))[0].to_pylist()
 
 
 def kql_of(traces: Collection[str], first: datetime | None, until: datetime | None = None) -> str:

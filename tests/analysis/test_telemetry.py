@@ -59,11 +59,9 @@ def groups_of(*properties: dict[str, Any]) -> Groups:
     return group_by_cause(to_arrow([letter(number, each) for number, each in enumerate(properties)]))
 
 
-@pytest.mark.parametrize("as_table", [True, False])
-def test_a_trace_is_read_in_its_published_form_only(*, as_table: bool) -> None:
+def test_a_trace_is_read_in_its_published_form_only() -> None:
     messages = [letter(number, each) for number, each in enumerate([*VALID, *INVALID])]
-    found = traces_of(to_arrow(messages) if as_table else messages)
-    assert found == [TRACE] * len(VALID) + [None] * len(INVALID)
+    assert traces_of(to_arrow(messages)) == [TRACE] * len(VALID) + [None] * len(INVALID)
 
 
 def test_traces_are_columns_of_expressions_and_queries() -> None:
