@@ -20,10 +20,11 @@ from typing import Final
 
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.namespace import Namespace
+from sbnotebook.client.portal import run
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement import EntityCounts
+from sbnotebook.model.partition import end_of_partition
+from sbnotebook.settlement import AsyncEntity, EntityCounts, SequenceNumbers
 
 _MOST: Final = 12
 """Entities that are sampled when none is named."""
@@ -108,7 +109,10 @@ class Sampler:
         if last is None or last.newest is None:
             return None
         expected = (last.arrived or 0) * (self._now() - last.time).total_seconds()
-        return _newest(self._namespace.entity(address), last.newest, round(expected))
+        return run(_newest, self._place(address), last.newest, round(expected))
+
+    def _place(self, address: EntityAddress) -> AsyncEntity:
+        return self._namespace.entity(address).asynchronous.place
 
     def _sample(self, counts: EntityCounts, newest_before: int | None) -> Sample:
         entity = self._namespace.entity(counts.address)
@@ -124,24 +128,10 @@ class Sampler:
             counts.dead_letter,
             counts.transfer_dead_letter,
             oldest_age=_oldest_age(entity, time),
-            newest=_newest(entity, known, first),
+            newest=run(_newest, self._place(counts.address), known, first),
         )
         self._last[counts.address] = sample = _with_rates(sample, last, newest_before) if last is not None else sample
         return sample
-
-
-def newest_number(number_at_or_after: Callable[[int], int | None], known: int, step: int) -> int:
-    """Find the greatest sequence number of the messages with few peeks."""
-    least, step, following = known, max(1, step), 1
-    while (number := number_at_or_after(least + step)) is not None:
-        # After a right guess, no message follows.
-        least, step, following = number, following, 2 * following
-    above = least + step  # no message from here on
-    while above - least > 1:
-        middle = (least + above) // 2
-        number = number_at_or_after(middle)
-        least, above = (number, above) if number is not None else (least, middle)
-    return least
 
 
 def _entity_of(entity: str | EntityAddress) -> EntityAddress:
@@ -162,15 +152,20 @@ def _oldest_age(entity: Entity, now: datetime) -> float | None:
     return None if oldest is None else max(0.0, (now - oldest).total_seconds())
 
 
-def _newest(entity: Entity, known: int, step: int) -> int | None:
-    def number_at_or_after(least: int) -> int | None:
-        found = entity.peek(1, from_sequence_number=least, show_progress=False)
-        return found[0].sequence_number if found else None
+async def _newest(entity: AsyncEntity, known: int, expected: int) -> int | None:
+    """Return the newest number, which is probably the known one and as many more; None for a partitioned entity."""
+    there, end, seen = SequenceNumbers.of(entity), end_of_partition(0), [known]
 
-    if number_at_or_after(known + 1) is None:
-        return known or None
-    found = newest_number(number_at_or_after, known, step)
-    return found if partition_of(found) == 0 else None
+    async def next_number(number: int) -> int | None:
+        found = await there.next(number)
+        seen.append(found or 0)
+        return found
+
+    numbers, guess = SequenceNumbers(next_number), known + max(1, expected)
+    if (first := await next_number(known + 1)) is not None:
+        found = await next_number(guess) if guess > first else first
+        known = await (numbers.last(first, guess - 1) if found is None else numbers.last(found, end, step=1))
+    return (known or None) if max(seen) <= end else None
 
 
 def _with_rates(sample: Sample, last: Sample, newest_before: int | None) -> Sample:

@@ -4,11 +4,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sbnotebook.client import Namespace, connect
-from sbnotebook.client.monitor_sampling import Sample, Sampler, newest_number
+from sbnotebook.client.monitor_sampling import Sample, Sampler
 from sbnotebook.emulator import QueueOptions, running
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
@@ -144,15 +142,3 @@ def test_which_entities_are_watched() -> None:
                 watched(name)
         with pytest.raises(ConfigurationError, match="is counted with a: watch that"):
             Sampler(namespace, ["a/$dlq"])
-
-
-@given(st.sets(st.integers(1, 100_000), max_size=40), st.integers(0, 100_000), st.integers(0, 1_000))
-def test_the_newest_number_is_found(there: set[int], known: int, step: int) -> None:
-    asked: list[int] = []
-
-    def number_at_or_after(least: int) -> int | None:
-        asked.append(least)
-        return min((number for number in there if number >= least), default=None)
-
-    assert newest_number(number_at_or_after, known, step) == max([known, *(n for n in there if n > known)])
-    assert len(asked) <= 40
