@@ -24,10 +24,8 @@ VERBS: Final[dict[str, Any]] = runpy.run_path(str(CLIENT / "verbs.py"))
 MODULES: Final = {
     "namespace": {"Namespace": "_namespace", "NamespaceCopy": "_copy"},
     "entity": {"Entity": "_entity"},
-    "batch": {"LockedBatch": "_batch", "LockedSession": "_session"},
-    "deferred": {"DeferredMessages": "_deferred"},
-    "plan": {"Plan": "_plan", "SendPlan": "_send", "Running": "_running"},
-    "processing": {"Processing": "_processing"},
+    "batch": {"LockedBatch": "_batch", "LockedSession": "_session", "DeferredMessages": "_deferred"},
+    "plan": {"Plan": "_plan", "SendPlan": "_send", "Running": "_running", "Processing": "_processing"},
 }
 # Modules whose classes are written in several asynchronous ones.
 PARTS: Final = {"namespace": ("namespace", "namespace_copy")}

@@ -51,9 +51,6 @@ class Schemas(Shown, Mapping[str | None, dict[str, Any]]):
     """The JSON Schema of the bodies of each subject. Shown as a table of their fields.
 
     A field that each object has is ``required``. A type is a list of types where values differ.
-
-    Args:
-        forms: for each subject, how many bodies have each form.
     """
 
     def __init__(self, forms: Mapping[str | None, Counter[Form]]) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, cast
 
 import pyarrow as pa
@@ -285,13 +284,6 @@ def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-_WRITERS: Final[Mapping[str, Callable[[pa.Table, Any], None]]] = MappingProxyType({
-    ".parquet": _write_parquet,
-    ".jsonl": _write_json_lines,
-    ".csv": _write_csv,
-})  # fmt: skip
-_READERS: Final[Mapping[str, Callable[[Path], pa.Table]]] = MappingProxyType({
-    ".parquet": _read_parquet,
-    ".jsonl": _read_json_lines,
-})  # fmt: skip
+_WRITERS: Final = {".parquet": _write_parquet, ".jsonl": _write_json_lines, ".csv": _write_csv}
+_READERS: Final = {".parquet": _read_parquet, ".jsonl": _read_json_lines}
 _ENDINGS: Final = ".parquet or .jsonl, which keep everything, or .csv for a spreadsheet"

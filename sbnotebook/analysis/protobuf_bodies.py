@@ -77,15 +77,11 @@ def protobuf_decoder(source: Any, message: str | None = None) -> Decoder:
 
     descriptors: Any = descriptor_pb2
     if hasattr(source, "DESCRIPTOR"):
-        files, name = _files_of(source.DESCRIPTOR, descriptors), _name_in(source.DESCRIPTOR)
+        files, name = _files_of(source.DESCRIPTOR, descriptors), getattr(source.DESCRIPTOR, "full_name", None)
     else:
         files, name = _files_in(source, descriptors), None
     bodies = ProtobufBodies(files, message or name or _only_message(files, descriptors))
     return Decoder(bodies, bodies.schema, is_exact=True)
-
-
-def _name_in(descriptor: Any) -> str | None:
-    return descriptor.full_name if hasattr(descriptor, "full_name") else None
 
 
 def _files_of(descriptor: Any, descriptors: Any) -> bytes:

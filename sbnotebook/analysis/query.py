@@ -100,8 +100,10 @@ def where(messages: Sequence[M], expression: str | None) -> list[M]:
     return [messages[index] for index in matching(to_arrow(messages), expression)]
 
 
-def filtered(table: pa.Table, expression: str) -> pa.Table:
-    """Return the rows of a table for which an expression is true: see :func:`where`."""
+def filtered(table: pa.Table, expression: str | None) -> pa.Table:
+    """Return the rows of a table for which an expression is true, all without one: see :func:`where`."""
+    if expression is None:
+        return table
     chosen = np.zeros(len(table), np.bool_)
     chosen[matching(table, expression)] = True
     return table.filter(array_of_flags(chosen))
@@ -109,7 +111,7 @@ def filtered(table: pa.Table, expression: str) -> pa.Table:
 
 async def first_matching(
     tables: AsyncGenerator[pa.Table],
-    expression: str,
+    expression: str | None,
     count: int | None,
     limiter: anyio.CapacityLimiter | None = None,
     columns: pa.Table | None = None,
@@ -125,7 +127,7 @@ async def first_matching(
     async with aclosing(tables):
         async for table in tables:
             waiting.append(table)
-            if left is not None and sum(map(len, waiting)) >= step:
+            if left is not None and sum(map(len, waiting)) >= (left if expression is None else step):
                 part = pa.concat_tables(waiting)
                 found.append(await anyio.to_thread.run_sync(filtered, part, expression, limiter=limiter))
                 waiting, step, left = [], min(2 * step, _LARGEST_STEP), left - len(found[-1])

@@ -18,7 +18,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, TypeVar, cast
 
 from sbnotebook.analysis.json_values import BODY_JSON, Paths, Refused, kind_of_all, kinds_query, parts_of
@@ -294,6 +294,10 @@ def _true_in(database: duckdb.DuckDBPyConnection, batches: list[Any], text: _Tex
     """
     import pyarrow as pa
 
+    def rows_where(statement: str) -> list[tuple[int]]:
+        expression = statement.removeprefix(_SELECT).removesuffix(_FROM)
+        return _rows_of(database, f"{_SELECT}{INDEX}{_FROM} WHERE {expression}")
+
     table: Any = pa.Table.from_batches(batches)
     with _registered(database, {_ROWS: table}):
         groups = _by_kinds(database, table.num_rows, text.paths.paths)
@@ -301,7 +305,7 @@ def _true_in(database: duckdb.DuckDBPyConnection, batches: list[Any], text: _Tex
         truth = text.fit(kinds)
         if truth in _TRUTHS:
             with _registered(database, {_ROWS: _taken(batches, indexes) if indexes else table}):
-                yield from [index for (index,) in text.run(partial(_filtered, database))]
+                yield from [index for (index,) in text.run(rows_where)]
         elif len(groups) == 1:
             _refuse(_no_truth(truth))
 
@@ -316,11 +320,6 @@ def _taken(batches: list[Any], indexes: list[int]) -> Any:
         own = indexes[bisect_left(indexes, first) : bisect_left(indexes, first + len(batch))]
         taken.append(batch.take(pa.array([index - first for index in own], pa.int64())))
     return pa.Table.from_batches(taken)
-
-
-def _filtered(database: duckdb.DuckDBPyConnection, statement: str) -> list[tuple[int]]:
-    expression = statement.removeprefix(_SELECT).removesuffix(_FROM)
-    return _rows_of(database, f"{_SELECT}{INDEX}{_FROM} WHERE {expression}")
 
 
 def _rows_of(database: duckdb.DuckDBPyConnection, query: str) -> list[Any]:
@@ -507,7 +506,8 @@ def _parsed_query(database: duckdb.DuckDBPyConnection, query: str, known: set[st
         _refuse(_ONE_SELECT)
     node = statements[0]["node"]
     parts = list(parts_of(node))
-    own = known | {str(each.get("key")).lower() for part in parts for each in _named_queries(part)}
+    named_queries: list[Any] = [part.get("cte_map") or {} for part in parts]
+    own = known | {str(each.get("key")).lower() for queries in named_queries for each in queries.get("map", ())}
     named: set[str] = set()
     for part in parts:
         place = _place(query, part.get("query_location"))
@@ -522,12 +522,6 @@ def _parsed_query(database: duckdb.DuckDBPyConnection, query: str, known: set[st
                 there = f"there are {', '.join(sorted(known))}" if len(known) > 1 else "the only one is messages"
                 _refuse(f"there is no table {part['table_name'][:_MOST_NAME]!r}: {there}")
     return node, sorted(named & known)
-
-
-def _named_queries(part: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the queries that ``WITH`` names in one part of a query."""
-    names: dict[str, Any] = part.get("cte_map") or {}
-    return names.get("map", [])
 
 
 def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -316,14 +317,6 @@ def _header(walk: _Walk) -> None:
         walk.end_of_compound()
 
 
-def _message_annotations(walk: _Walk) -> None:
-    _annotations(walk, _FROM_SERVICE)
-
-
-def _delivery_annotations(walk: _Walk) -> None:
-    _annotations(walk, _FROM_LINK)
-
-
 def _annotations(walk: _Walk, known: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
     seen = set[str]()
     count = walk.compound(_MAPS)
@@ -383,8 +376,8 @@ def _application_properties(walk: _Walk) -> None:
 _DIFFERING: Final = frozenset({*_WHOLE, *_FIXED, _TRUE, _FALSE} - {-1})
 _SECTIONS: Final[Mapping[int, Callable[[_Walk], None]]] = {
     HEADER: _header,
-    DELIVERY_ANNOTATIONS: _delivery_annotations,
-    MESSAGE_ANNOTATIONS: _message_annotations,
+    DELIVERY_ANNOTATIONS: partial(_annotations, known=_FROM_LINK),
+    MESSAGE_ANNOTATIONS: partial(_annotations, known=_FROM_SERVICE),
     PROPERTIES: _properties,
     APPLICATION_PROPERTIES: _application_properties,
 }

@@ -1,4 +1,4 @@
-"""Batches and sessions of locked messages, which a task of their own holds open."""
+"""Messages that plans settle: batches and sessions of locked ones, which a task holds open, and deferred ones."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import atexit
 import contextlib
 import os
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Final, Self, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast, overload
 from weakref import WeakSet
 
-from sbnotebook.analysis import query, tables
+from sbnotebook.analysis import frames, query, tables
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.async_plan import AsyncPlan
 from sbnotebook.client.choosing import Choice, chosen_of
 from sbnotebook.client.coercions import address, dead_letter, duration
 from sbnotebook.client.keeper import Keeper
+from sbnotebook.client.messages import Messages, present_in
 from sbnotebook.client.portal import blocking, run, warn
-from sbnotebook.client.present import present_in
 from sbnotebook.client.verbs import SdkNames, documented
 from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import (
@@ -31,20 +32,32 @@ from sbnotebook.model import (
     Defer,
     EntityAddress,
     LockedMessage,
+    MessageState,
     OutcomeStatus,
+    PeekedMessage,
     Release,
     Report,
 )
 from sbnotebook.settlement import (
     DEFAULT_MAX_HELD,
+    DeferralEntry,
+    Deferrals,
     LockEvent,
+    Page,
+    PeekCursor,
+    Progress,
     SessionBatch,
     SessionState,
+    compare_deferrals,
     receive_deferred_of,
 )
 from sbnotebook.settlement import AsyncEntity as Place
 from sbnotebook.settlement import AsyncNamespace as Resources
 from sbnotebook.settlement import LockedBatch as HeldBatch
+from sbnotebook.settlement import Plan as InnerPlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _NOT_HELD: Final = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
 _OPEN: Final[WeakSet[AsyncLockedBatch]] = WeakSet()
@@ -57,11 +70,6 @@ class AsyncLockedBatch(Shown, SdkNames):
 
     Closing releases unsettled messages, which does not raise their delivery counts. Made by ``await entity.lock(…)``. A
     batch without references closes itself, with a ResourceWarning.
-
-    Args:
-        place: where the messages are.
-        batch: the batch of the settlement library.
-        keeper: holds it open.
     """
 
     def __init__(self, place: Place, batch: HeldBatch, keeper: Keeper) -> None:
@@ -355,11 +363,6 @@ class AsyncLockedSession(AsyncLockedBatch):
 
     A batch whose messages are those of the session: lock them with ``receive``. Made by ``await entity.session(…)`` and
     ``await entity.next_session(…)``.
-
-    Args:
-        place: where the session is.
-        session: the session of the settlement library.
-        keeper: holds it open.
     """
 
     def __init__(self, place: Place, session: SessionBatch, keeper: Keeper) -> None:
@@ -404,6 +407,121 @@ class AsyncLockedSession(AsyncLockedBatch):
     def _caption(self) -> str:
         lost = ", its lock is lost" if self.is_lost else ""
         return f"{super()._caption}, session {self.session_id!r}{lost}"
+
+
+class DeferredRow(NamedTuple):
+    """The sequence number of a deferred message, and its enqueued time."""
+
+    number: int
+    enqueued_time: datetime | None
+
+
+@documented
+class AsyncDeferredMessages(Messages):
+    """The deferred messages of an entity, compared with the journal. Made by ``await entity.deferred()``.
+
+    Plans settle them; resubmit them with ``await entity.resubmit(…)``.
+    """
+
+    def __init__(
+        self, place: Place, table: pa.Table, found: Deferrals[DeferredRow], *, where_from: str | None = None
+    ) -> None:
+        super().__init__(table, where_from=str(found) if where_from is None else where_from)
+        self._place = place
+        self._found = found
+
+    def where(self, expression: str | None) -> AsyncDeferredMessages:
+        """Return the messages for which a SQL expression over the message columns is true; plans settle them, too."""
+        return cast("AsyncDeferredMessages", super().where(expression))
+
+    def _with(self, table: pa.Table) -> AsyncDeferredMessages:
+        return AsyncDeferredMessages(self._place, table, self._found, where_from=self.where_from)
+
+    @property
+    def orphans(self) -> AsyncDeferredMessages:
+        """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
+        orphans = {row.number for row in self._found.orphans}
+        numbers = frames.values_of_column(self._arrow.column("sequence_number"))
+        places = [place for place, number in enumerate(numbers) if number in orphans]
+        table = self._in_places(places).to_arrow()
+        caption = f"Orphans in {self._place.address}"
+        return AsyncDeferredMessages(self._place, table, self._found, where_from=caption)
+
+    @property
+    def gone(self) -> tuple[DeferralEntry, ...]:
+        """Return those that are only in the journal: settled elsewhere, expired, or never deferred."""
+        return self._found.gone
+
+    async def plan(self, decision: Decision, messages: Choice | None = None, *, where: str | None = None) -> AsyncPlan:
+        """Plan to settle deferred messages.
+
+        Args:
+            decision: complete, dead-letter or abandon.
+            messages: which ones, as for ``entity.pick``; all of these by default.
+            where: of these, only those for which this SQL expression is true.
+
+        Raises:
+            DecisionError: the decision is not possible, or a message is not deferred there.
+        """
+
+        def planned() -> InnerPlan:
+            chosen = chosen_of(self, messages, self._place.address, PeekedMessage)
+            return self._place.plan_deferred(query.where(chosen, where), decision)
+
+        return AsyncPlan(await blocking(planned))
+
+    async def complete(self, messages: Choice | None = None, *, where: str | None = None) -> AsyncPlan:
+        """Plan to complete messages, which removes them. Arguments as for :meth:`plan`."""
+        return await self.plan(Complete(), messages, where=where)
+
+    async def abandon(self, messages: Choice | None = None, *, where: str | None = None) -> AsyncPlan:
+        """Plan to abandon messages: they stay deferred, with a delivery count one higher."""
+        return await self.plan(Abandon(), messages, where=where)
+
+    async def dead_letter(
+        self,
+        messages: Choice | None = None,
+        *,
+        where: str | None = None,
+        reason: str | None = None,
+        description: str | None = None,
+        error_description: str | None = None,
+    ) -> AsyncPlan:
+        """Plan to dead-letter messages with a reason and a description. Other arguments as for :meth:`plan`.
+
+        Args:
+            messages: which ones, all of these by default.
+            where: of these, only those for which this SQL expression is true.
+            reason: short, and the same for the same cause.
+            description: the fault of the message.
+            error_description: the name of ``description`` in the SDK, which is accepted, too.
+        """
+        return await self.plan(dead_letter(reason, description, error_description), messages, where=where)
+
+
+async def deferred_messages(place: Place, progress: Progress | None = None) -> AsyncDeferredMessages:
+    """Compare the journal with the entity, which is peeked to its end."""
+    table = frames.to_arrow(())
+
+    async def look() -> dict[int, DeferredRow]:
+        nonlocal table
+        cursor = PeekCursor(state=MessageState.DEFERRED)
+        pages = _counted(place.peeker.unread_pages(cursor), progress)
+        table = await frames.one_table(frames.tables_of_pages(pages, cursor))
+        numbers = frames.values_of_column(table.column("sequence_number"))
+        times = frames.values_of_column(table.column("enqueued_time"))
+        return dict(zip(numbers, map(DeferredRow, numbers, times), strict=True))
+
+    found = await compare_deferrals(place, look)
+    return AsyncDeferredMessages(place, table, found)
+
+
+async def _counted(pages: AsyncIterator[Page], progress: Progress | None) -> AsyncGenerator[Page]:
+    async with aclosing(cast("AsyncGenerator[Page]", pages)):
+        async for page in pages:
+            if progress is not None:
+                progress(len(page.payloads))
+            yield page
 
 
 async def close_batches(resources: Resources | None = None) -> None:

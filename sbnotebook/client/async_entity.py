@@ -14,10 +14,8 @@ from sbnotebook.analysis import query
 from sbnotebook.analysis.decoders import Decoding, columns_of
 from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.frames import messages_from, one_table, tables_of_pages, to_send
-from sbnotebook.client.async_batch import AsyncLockedBatch, AsyncLockedSession
-from sbnotebook.client.async_deferred import AsyncDeferredMessages, deferred_messages
-from sbnotebook.client.async_plan import AsyncPlan, AsyncSendPlan, count_of
-from sbnotebook.client.async_processing import AsyncProcessing, process_options
+from sbnotebook.client.async_batch import AsyncDeferredMessages, AsyncLockedBatch, AsyncLockedSession, deferred_messages
+from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncSendPlan, count_of
 from sbnotebook.client.choosing import Choice, check_choice, chosen
 from sbnotebook.client.coercions import (
     address,
@@ -29,9 +27,8 @@ from sbnotebook.client.coercions import (
     whole_number,
 )
 from sbnotebook.client.keeper import Keeper
-from sbnotebook.client.messages import Messages
+from sbnotebook.client.messages import Messages, Present
 from sbnotebook.client.portal import blocking, if_interrupted, is_synchronous, progress_bar, warn
-from sbnotebook.client.present import Present
 from sbnotebook.client.receivers import Receivers, Router, clones_sent
 from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import SdkNames, documented
@@ -58,7 +55,6 @@ from sbnotebook.settlement import (
     MessageFunction,
     PeekCursor,
     Policy,
-    Progress,
     Resources,
     SequenceNumbers,
     refuse_coroutine_function,
@@ -75,11 +71,7 @@ _MAY_BE_LOST: Final = (
 
 @documented
 class AsyncEntity(SdkNames):
-    """One queue, topic, subscription or sub-queue.
-
-    Args:
-        place: the entity of the settlement library.
-    """
+    """One queue, topic, subscription or sub-queue."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -646,11 +638,10 @@ class AsyncEntity(SdkNames):
             Exception: the function's own, where the policy says so, as it does by default. A note on it says how the
                 messages ended.
         """
-        options = process_options(
-            policy, max_in_flight, rate, max_messages, max_wait, by_session=by_session, archived=archived
-        )
+        own = {"rate": rate, "max_messages": max_messages, "by_session": by_session, "archived": archived}
+        own["max_in_flight"] = max_in_flight
         with progress_bar(f"process {self.address}", max_messages, shown=show_progress) as advance:
-            report = await self._processing(function, seen, options, advance).run()
+            report = await self._processing(function, policy, max_wait, seen, progress=advance, **own).run()
         return watched(report)
 
     async def start_processing(  # noqa: PLR0913 (each option has a name)
@@ -670,22 +661,24 @@ class AsyncEntity(SdkNames):
 
         It runs until it is stopped, unless ``max_wait`` says when the entity counts as empty.
         """
-        options = process_options(
-            policy, max_in_flight, rate, max_messages, max_wait, by_session=by_session, archived=archived
-        )
-        return AsyncProcessing(self._processing(function, seen, options))
+        own = {"rate": rate, "max_messages": max_messages, "by_session": by_session, "archived": archived}
+        own["max_in_flight"] = max_in_flight
+        return AsyncProcessing(self._processing(function, policy, max_wait, seen, **own))
 
     def _processing(
         self,
         function: MessageFunction,
+        policy: Policy | None,
+        max_wait: float | str | timedelta | None,
         seen: bool | str | timedelta,
-        options: dict[str, Any],
-        progress: Progress | None = None,
+        **options: Any,
     ) -> InnerProcessing:
         if is_synchronous():
             refuse_coroutine_function(function, "The function")
+        wait = duration(max_wait)
+        options["policy"] = policy or Policy()
+        options["max_wait"] = None if wait is None else wait.total_seconds()
         options["seen"] = seen if isinstance(seen, bool) else duration(seen)
-        options["progress"] = progress
         return self.place.processing(function, **options)
 
     def __repr__(self) -> str:

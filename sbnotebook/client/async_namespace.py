@@ -25,8 +25,7 @@ from sbnotebook.client.coercions import address, duration, start_time, whole_num
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
 from sbnotebook.client.difference import MessageDifference, compare
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
-from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered, history_of
-from sbnotebook.client.history_tables import history_tables, schemas
+from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered, history_of, history_tables, schemas
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import blocking, is_synchronous, progress_bar, warn
 from sbnotebook.client.receivers import clones_sent
@@ -55,9 +54,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
-    from sbnotebook.client.copying import Copied
+    from sbnotebook.client.copying import Comparison, Copied
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
-    from sbnotebook.client.snapshots import Comparison
     from sbnotebook.spark.frame_plan import FramePlan
 
 
@@ -524,7 +522,7 @@ class AsyncNamespace(SdkNames):
         """
         from sbnotebook.analysis.masks import Masks
         from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
-        from sbnotebook.client.snapshots import snapshot_of  # it loads the emulator
+        from sbnotebook.client.copying import snapshot_of  # it loads the emulator
 
         most = whole_number(sample, "sample", least=0)
 
@@ -554,7 +552,7 @@ class AsyncNamespace(SdkNames):
             No difference between 127.0.0.1:5672 and the copy in shop.sbcopy.
         """
         from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
-        from sbnotebook.client.snapshots import compared
+        from sbnotebook.client.copying import compared
 
         async with AsyncExitStack() as stack:
             if not isinstance(other, AsyncNamespace):

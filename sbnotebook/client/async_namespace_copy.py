@@ -25,11 +25,6 @@ class AsyncNamespaceCopy(AsyncNamespace):
 
     Work in it as in any namespace. Its journal and its archive are its own. Closing it removes all of it.
     ``await namespace.copy_to(…)`` makes it.
-
-    Args:
-        copied: the messages and the emulator.
-        removal: removes them.
-        found_by: the origin of the messages, in words.
     """
 
     def __init__(self, copied: Copied, removal: AsyncExitStack, found_by: str) -> None:

@@ -1,4 +1,4 @@
-"""Plans: messages and a decision, to look at, and to carry out once, also in the background."""
+"""Plans, which are carried out once, also in the background, and functions that consume in the background."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.coercions import RampSizes, duration, ramp_of, time_to_come
 from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
 from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn
@@ -22,8 +24,9 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import AsyncEntity as Place
-from sbnotebook.settlement import InFlight, Limits, Pause, Preview, Ramp, RampStep
+from sbnotebook.settlement import InFlight, Limits, Pause, Preview, ProcessStatus, Ramp, RampStep
 from sbnotebook.settlement import Plan as InnerPlan
+from sbnotebook.settlement import Processing as InnerProcessing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +35,11 @@ _SHOWN: Final = 5
 """Messages that the preview of a send has."""
 _MOST_READ: Final = 100_000
 """Messages of an iterator that a plan holds."""
+_LEASE: Final = (
+    *("worker", "session_id", "since", "count", "last_sequence_number"),
+    *("working_on", "working_since", "ended"),
+)
+"""Columns of the workers of a run."""
 _CODED: Final = 101
 """Messages of a send that are looked at for its code, one more than it may have."""
 
@@ -41,12 +49,6 @@ class AsyncPlan(ShownAsPreview):
     """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out, once.
 
     Shown as a preview: a sentence, the first messages, and what an edit changes in them.
-
-    Args:
-        plan: the plan of the settlement library.
-        keeps: an object that must live as long as the plan, such as the batch that holds its messages.
-        ramp: the batches that go first and are watched; None to carry it out all at once.
-        receivers: tells which subscriptions take the messages that it sends, for its preview; None where it sends none.
     """
 
     def __init__(
@@ -261,14 +263,7 @@ class AsyncPlan(ShownAsPreview):
 
 
 class AsyncSendPlan(AsyncPlan):
-    """Messages to send. ``entity.plan_send`` makes it and sends nothing; :meth:`Plan.apply` does.
-
-    Args:
-        place: their destination.
-        data: what :func:`sbnotebook.analysis.frames.messages_from` takes.
-        at: when they become active; None for at once.
-        delay: how much later than when they are sent instead.
-    """
+    """Messages to send. ``entity.plan_send`` makes it and sends nothing; :meth:`Plan.apply` does."""
 
     def __init__(
         self, place: Place, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
@@ -312,13 +307,7 @@ def _planned(messages: Iterable[Message], verb: str) -> pd.DataFrame:
 
 
 class AsyncRunning:
-    """A plan that is carried out in the background. Made by ``await plan.start()``.
-
-    Args:
-        plan: the plan.
-        limits: its speed, with a pause.
-        ramp: the batches that go first and are watched; None for all at once.
-    """
+    """A plan that is carried out in the background. Made by ``await plan.start()``."""
 
     def __init__(self, plan: AsyncPlan, limits: Limits, ramp: Ramp | None = None) -> None:
         self._of = plan
@@ -449,3 +438,65 @@ def _curve(advance: Callable[..., object] | None) -> Callable[[Sequence[RampStep
 def count_of(messages: Any) -> int | None:
     """Return how many messages there are to send; None where that is not known before."""
     return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None
+
+
+class AsyncProcessing(Shown):
+    """A function that consumes an entity in the background. Made by ``await entity.start_processing(…)``.
+
+    Shown as its workers, their messages and their progress. As a context manager it stops when the block ends.
+    """
+
+    def __init__(self, processing: InnerProcessing) -> None:
+        self._processing = processing
+        self._task = in_background(processing.run)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._processing.stop()
+        if error is None:
+            await self.stop()
+
+    @property
+    def status(self) -> ProcessStatus:
+        """Return the messages and sessions that its workers have now, and how the finished messages ended."""
+        return self._processing.status
+
+    @property
+    def report(self) -> Report:
+        """Return the outcomes that are known now."""
+        return self._processing.report
+
+    async def stop(self) -> Report:
+        """Begin no more messages, wait for the functions that run, settle their messages, and release the rest.
+
+        Returns:
+            An outcome for each message.
+
+        Raises:
+            Exception: what ended the run before.
+        """
+        self._processing.stop()
+        return watched(await asyncio.shield(self._task))
+
+    async def wait(self, seconds: float | None = None) -> Report | None:
+        """Wait until it has ended.
+
+        Args:
+            seconds: how long at most, None for no limit.
+
+        Returns:
+            An outcome for each message; None when it has not ended.
+
+        Raises:
+            Exception: what ended the run.
+        """
+        done, _ = await asyncio.wait({self._task}, timeout=seconds)
+        return watched(self._task.result()) if done else None
+
+    def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
+        status = self.status
+        return _LEASE, [[getattr(lease, name) for name in _LEASE] for lease in status.leases], str(status)

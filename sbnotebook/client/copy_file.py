@@ -68,37 +68,16 @@ def write_copy_file(copy: Copied, path: Path | str, *, overwrite: bool = False) 
 async def read_copy_file(path: Path | str) -> AsyncGenerator[Copied]:
     """Read a copy into a fresh emulator of this process, which ends with the block."""
     place = Path(path).expanduser()  # noqa: ASYNC240 (no input or output)
-    head, messages = await blocking(_read, place)
-    async with empty_emulator(head.tier) as (emulator, folder):
+    entities, known, messages = await blocking(_read, place)
+    async with empty_emulator(known["tier"]) as (emulator, folder):
         try:
-            await blocking(emulator.configure, head.entities)
+            await blocking(emulator.configure, entities)
             unreadable = await blocking(put, emulator, messages)
         except (EmulatorError, ConfigurationError, TypeError, OverflowError) as error:
             raise _no_copy(place, str(error)) from None
-        yield Copied(
-            emulator,
-            folder,
-            head.tier,
-            emulator.configuration(),
-            head.entity,
-            [message for message in messages if message.sequence_number not in unreadable],
-            unreadable,
-            head.masked,
-            head.masked_whole,
-            head.counts,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """The first line of a file."""
-
-    tier: Tier
-    entity: EntityAddress | None
-    entities: Mapping[str, Any]
-    masked: Mapping[str, int]
-    masked_whole: int
-    counts: Mapping[str, Sequence[int]]
+        readable = [message for message in messages if message.sequence_number not in unreadable]
+        made: Any = {"configuration": emulator.configuration(), "messages": readable, "unreadable": unreadable}
+        yield Copied(emulator, folder, **made, **known)
 
 
 @dataclass(slots=True)
@@ -123,23 +102,24 @@ class _Lines:
             yield line
 
 
-def _read(place: Path) -> tuple[_Head, list[PeekedMessage]]:
+def _read(place: Path) -> tuple[Mapping[str, Any], dict[str, Any], list[PeekedMessage]]:
+    """Return the entities, the other fields of a copy, and its messages."""
     try:
         if place.exists() and not place.is_file():
             raise ConfigurationError(f"{place} is not a file.")
         with place.open("rb") as file:
-            head = _head_of(file.readline(_MOST_HEAD + 1), place)
+            entities, known = _head_of(file.readline(_MOST_HEAD + 1), place)
             try:
                 messages = messages_of_table(table_of_lines(_Lines(file), first=2))
-                _check(messages, head.entity)
+                _check(messages, known["entity"])
             except (ConfigurationError, *MISFITS) as error:
                 raise _no_copy(place, " ".join(str(error).split())) from None
     except OSError as error:
         raise ConfigurationError(f"{place} cannot be read: {error.strerror}.") from None
-    return head, messages
+    return entities, known, messages
 
 
-def _head_of(line: bytes, place: Path) -> _Head:
+def _head_of(line: bytes, place: Path) -> tuple[Mapping[str, Any], dict[str, Any]]:
     if len(line) > _MOST_HEAD or line.count(b"{") > _MOST_OBJECTS:
         raise _no_copy(place, "its first line is too long")
     try:
@@ -150,17 +130,22 @@ def _head_of(line: bytes, place: Path) -> _Head:
     if version != _VERSION:
         raise ConfigurationError(f"{place} is a copy of another version of sbnotebook: use a later one.")
     try:
-        return _checked(head)
+        return head["entities"], _checked(head)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _no_copy(place, f"its first line is wrong ({type(error).__name__})") from None
 
 
-def _checked(head: dict[str, Any]) -> _Head:
-    entities, masked, whole = head["entities"], head["masked"], head["masked_whole"]
+def _checked(head: dict[str, Any]) -> dict[str, Any]:
+    masked, whole = head["masked"], head["masked_whole"]
     if type(whole) is not int or len(masked) > _MOST_PATHS or any(type(each) is not int for each in masked.values()):
         raise TypeError("masked")
-    entity = None if head["entity"] is None else EntityAddress.parse(head["entity"])
-    return _Head(Tier(head["tier"]), entity, entities, dict(masked), whole, _counts(head["counts"]))  # pyright: ignore[reportUnknownArgumentType]
+    return {
+        "tier": Tier(head["tier"]),
+        "entity": None if head["entity"] is None else EntityAddress.parse(head["entity"]),
+        "masked": dict(masked),
+        "masked_whole": whole,
+        "counts": _counts(head["counts"]),
+    }
 
 
 def _counts(found: dict[str, Any]) -> dict[str, list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -18,8 +18,7 @@ from sbnotebook.analysis.groups import label, timeline_figure
 from sbnotebook.analysis.query import few_at_once, first_matching
 from sbnotebook.analysis.shown import Table, without_empty
 from sbnotebook.client.dead_letter_looks import choose_entities
-from sbnotebook.client.messages import Messages
-from sbnotebook.client.present import Present
+from sbnotebook.client.messages import Messages, Present
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, SubQueue
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
@@ -36,7 +35,6 @@ from sbnotebook.settlement import (
 )
 
 if TYPE_CHECKING:
-    import anyio
     from plotly.graph_objects import Figure
 
 MOST_FOUND: Final = 1_000
@@ -92,15 +90,6 @@ class Search:
                 pa.array([each == self.message_id or original in (named, each) for each, named in pairs], pa.bool_())
             )
         return untyped
-
-
-@dataclass(slots=True)
-class _Progress:
-    """The progress of a search."""
-
-    present: Present = field(default_factory=Present)
-    problems: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
-    first_error: Exception | None = None
 
 
 class FoundMessages(Messages):
@@ -178,54 +167,39 @@ async def find_messages(
     """Search entities and their sub-queues, several at the same time. Nothing is locked."""
     topics = None if entities is None else {each.name for each in entities}
     places = _places(await namespace.entities(topics), entities)
-    seen, unpacking, limiter = _Progress(), Allowance(UNPACKED_BYTES_OF_TABLE), few_at_once()
+    present, unpacking, limiter = Present(), Allowance(UNPACKED_BYTES_OF_TABLE), few_at_once()
+    errors: dict[EntityAddress, Exception] = {}
     decoding = None if decode is None else Decoding(decoder_for(decode))
 
     async def look(place: EntityAddress) -> pa.Table:
         try:
             cursor = PeekCursor(max_messages=search.depth)
             pages = namespace.peeker(place).unread_pages(cursor)
-            tables = seen.present.noting(tables_of_pages(pages, cursor, progress, unpacking))
-            return await _found_in(tables, search, limiter, decoding)
+            tables = present.noting(tables_of_pages(pages, cursor, progress, unpacking))
+            kept = _kept(tables, search)
+            kept = kept if decoding is None else decoding.tables(kept)
+            # One more than wanted tells that there are more.
+            return await first_matching(kept, search.where, search.most + 1, limiter, columns=columns_of(decoding))
         except SbNotebookError:
             raise
         except Exception as error:  # noqa: BLE001 (a place that is gone must not hide what others have)
-            seen.first_error = seen.first_error or error
-            seen.problems[place] = explained(error)
+            errors[place] = error
             return columns_of(decoding)
 
     found = await in_parallel(look, places, _AT_ONCE)
-    if seen.first_error is not None and len(seen.problems) == len(places):
-        raise seen.first_error
+    if errors and len(errors) == len(places):
+        raise next(iter(errors.values()))
     whole: Any = pa.concat_tables([columns_of(decoding), *found])
     order = [("enqueued_time", "ascending"), ("entity", "ascending"), ("sequence_number", "ascending")]
     return FoundMessages(
         whole.sort_by(order).slice(0, search.most),
         search,
         places=len(places),
-        looked=seen.present.looked_at,
+        looked=present.looked_at,
         has_more=len(whole) > search.most,
-        problems=seen.problems,
-        note="" if len(whole) or search.where is None else str(seen.present),
+        problems={place: explained(error) for place, error in errors.items()},
+        note="" if len(whole) or search.where is None else str(present),
     )
-
-
-async def _found_in(
-    pages: AsyncGenerator[pa.Table], search: Search, limiter: anyio.CapacityLimiter, decoding: Decoding | None
-) -> pa.Table:
-    kept = _kept(pages, search)
-    if decoding is not None:
-        kept = decoding.tables(kept)
-    # One more than wanted tells that there are more.
-    if search.where is not None:
-        return await first_matching(kept, search.where, search.most + 1, limiter, columns=columns_of(decoding))
-    found = [columns_of(decoding)]
-    async with aclosing(kept):
-        async for table in kept:
-            found.append(table)
-            if sum(map(len, found)) > search.most:
-                break
-    return pa.concat_tables(found).slice(0, search.most + 1)
 
 
 async def _kept(pages: AsyncGenerator[pa.Table], search: Search) -> AsyncGenerator[pa.Table]:

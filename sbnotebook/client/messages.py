@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, overload
@@ -16,15 +19,17 @@ from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.analysis.json_columns import json_columns
 from sbnotebook.analysis.shown import Shown, Table
-from sbnotebook.client.present import present_in
 from sbnotebook.client.verbs import SdkNames
 from sbnotebook.model import PeekedMessage
+from sbnotebook.settlement import names_sentence
 
 if TYPE_CHECKING:
     import pandas as pd
     from plotly.graph_objects import Figure
 
 _OBJECTS_AT_ONCE: Final = 500
+_MOST_NAMES: Final = 1_000
+"""Different names that are counted: the senders of messages choose them."""
 
 
 class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
@@ -231,6 +236,45 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
             return self._with(self._arrow.slice(places.start, len(places)))
         place = range(len(self))[index]
         return frames.messages_of_table(self._arrow.slice(place, 1))[0]
+
+
+@dataclass(slots=True)
+class Present:
+    """The dead-letter reasons, or of messages without any the subjects, of the messages looked at."""
+
+    reasons: Counter[str] = field(default_factory=Counter[str])
+    subjects: Counter[str] = field(default_factory=Counter[str])
+    looked_at: int = 0
+
+    def note(self, table: pa.Table) -> None:
+        """Count the messages of a table."""
+        self.looked_at += len(table)
+        for name, names in (("dead_letter_reason", self.reasons), ("subject", self.subjects)):
+            column: Any = table.column(name)
+            for found in column.value_counts().to_pylist():
+                value = found["values"] or ""
+                if value in names or len(names) < _MOST_NAMES:
+                    names[value] += found["counts"]
+
+    async def noting(self, tables: AsyncGenerator[pa.Table]) -> AsyncGenerator[pa.Table]:
+        """Yield the same tables, and count their messages."""
+        async with aclosing(tables):
+            async for table in tables:
+                self.note(table)
+                yield table
+
+    def __str__(self) -> str:
+        is_of_reasons = bool(self.reasons.keys() - {""})
+        return names_sentence(
+            self.reasons if is_of_reasons else self.subjects, self.looked_at, is_of_reasons=is_of_reasons
+        )
+
+
+def present_in(table: pa.Table) -> str:
+    """Return the sentence on the messages of a table."""
+    seen = Present()
+    seen.note(table)
+    return str(seen)
 
 
 def read_messages(path: Path | str) -> Any:

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
+    from sbnotebook.client.copying import Comparison
     from sbnotebook.client.rehearsal import Consumer, Rehearsal
-    from sbnotebook.client.snapshots import Comparison
     from sbnotebook.spark.frame_plan import FramePlan
 
 

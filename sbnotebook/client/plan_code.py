@@ -177,15 +177,9 @@ def _numbers(plan: Plan) -> list[int]:
 
 def _ranges(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
     """Yield the first and last number of each run of consecutive numbers."""
-    if not numbers:
-        return
-    first = last = numbers[0]
-    for number in numbers[1:]:
-        if number != last + 1:
-            yield first, last
-            first = number
-        last = number
-    yield first, last
+    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        found = [number for _, number in run]
+        yield found[0], found[-1]
 
 
 def _numbers_in_python(numbers: Sequence[int]) -> str:

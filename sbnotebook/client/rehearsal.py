@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -48,6 +49,7 @@ from sbnotebook.settlement import (
 Consumer = MessageFunction | str | Sequence[str]
 """A function that is called with each message; or a command, which gets the connection string of the emulator in the
 environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
+_Look = Callable[[], Awaitable[dict[int, Fate]]]
 
 _SHOWN: Final = 200
 _CLEAN_UP: Final = 5.0
@@ -134,9 +136,9 @@ async def rehearse(plan: Plan, consumer: Consumer | None = None, *, timeout: tim
             await _remember_clones(on, local, to, copy)
             again = local.entity(plan.entity).plan_resubmit(messages, replace(decision, delay=None), edit=plan.edit)
             outcomes = dict(zip((m.sequence_number for m in messages), await again.apply(), strict=True))
-            stage = _Stage(local, to, [m for m in messages if outcomes[m.sequence_number].ok])
-            arrived = await stage.fates()
-            ended = await _consume(copy, stage, consumer, timeout) if consumer is not None else arrived
+            look = partial(_fates, local, to, [m for m in messages if outcomes[m.sequence_number].ok])
+            arrived = await look()
+            ended = arrived if consumer is None else await _consume(copy, local, look, consumer, timeout)
         finally:
             with anyio.CancelScope(shield=True):
                 await local.close()
@@ -188,28 +190,22 @@ def _check(plan: Plan, consumer: Consumer | None) -> None:
         refuse_coroutine_function(consumer, "The consumer")
 
 
-@dataclass(slots=True)
-class _Stage:
-    """The places of the clones."""
-
-    namespace: Resources
-    to: EntityAddress
-    messages: list[ReceivedMessage]
-
-    async def fates(self) -> dict[int, Fate]:
-        """Return the fates of the clones, by the numbers of their originals."""
-        clones = [SentClone(clone_id_of(message)) for message in self.messages]
-        found = await CloneSearch(self.namespace, self.to).fates(clones, datetime.now(UTC))
-        return {message.sequence_number: found[clone_id_of(message)] for message in self.messages}
+async def _fates(namespace: Resources, to: EntityAddress, messages: list[ReceivedMessage]) -> dict[int, Fate]:
+    """Return the fates of the clones, by the numbers of their originals."""
+    clones = [SentClone(clone_id_of(message)) for message in messages]
+    found = await CloneSearch(namespace, to).fates(clones, datetime.now(UTC))
+    return {message.sequence_number: found[clone_id_of(message)] for message in messages}
 
 
-async def _consume(copy: Copied, stage: _Stage, consumer: Consumer, timeout: timedelta) -> dict[int, Fate]:
+async def _consume(
+    copy: Copied, local: Resources, look: _Look, consumer: Consumer, timeout: timedelta
+) -> dict[int, Fate]:
     """Let the consumer process the clones, and return their fates afterwards."""
     if callable(consumer):
         for place, in_sessions in copy.places.items():
-            there = stage.namespace.entity(place)
+            there = local.entity(place)
             await there.process(consumer, policy=_POLICY, max_wait=_IDLE, by_session=in_sessions, archived=False)
-        return await stage.fates()
+        return await look()
     command = _words(consumer) if isinstance(consumer, str) else [*consumer]
     address = copy.emulator.connection_string
     secrets = {"SERVICEBUS_CONNECTION_STRING": address, "SBNOTEBOOK_CONNECTION": address}
@@ -218,7 +214,7 @@ async def _consume(copy: Copied, stage: _Stage, consumer: Consumer, timeout: tim
     except OSError as error:
         raise ConfigurationError(f"The consumer {command[0]!r} cannot be started: {error.strerror}.") from None
     try:
-        return await _watched(stage.fates, process, timeout)
+        return await _watched(look, process, timeout)
     finally:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(_end, process)
@@ -245,9 +241,7 @@ def _words(command: str) -> list[str]:
     return words
 
 
-async def _watched(
-    look: Callable[[], Awaitable[dict[int, Fate]]], process: subprocess.Popen[Any], timeout: timedelta
-) -> dict[int, Fate]:
+async def _watched(look: _Look, process: subprocess.Popen[Any], timeout: timedelta) -> dict[int, Fate]:
     until = anyio.current_time() + timeout.total_seconds()
     while True:
         has_ended = process.poll() is not None or anyio.current_time() >= until

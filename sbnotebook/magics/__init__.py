@@ -10,17 +10,15 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.client.unread import warn_after_cells
-from sbnotebook.magics import completion, display
-from sbnotebook.magics.assistant_magics import AssistantMagics
+from sbnotebook.magics import display
+from sbnotebook.magics.completion import Completer
 from sbnotebook.magics.connection_magics import ConnectionMagics
 from sbnotebook.magics.current import Current, SbMagics
 from sbnotebook.magics.lock_magics import LockMagics
 from sbnotebook.magics.overview_magics import OverviewMagics
-from sbnotebook.magics.panel_magics import PanelMagics
 from sbnotebook.magics.parsing import add_advice
 from sbnotebook.magics.peek_magics import PeekMagics
 from sbnotebook.magics.recovery_magics import RecoveryMagics
-from sbnotebook.magics.sample_magics import SampleMagics
 from sbnotebook.magics.selection_magics import SelectionMagics
 from sbnotebook.magics.send_magics import SendMagics
 from sbnotebook.magics.task_magics import TaskMagics
@@ -38,11 +36,8 @@ _MAGICS: Final = (
     OverviewMagics,
     LockMagics,
     SelectionMagics,
-    SampleMagics,
     SendMagics,
     RecoveryMagics,
-    PanelMagics,
-    AssistantMagics,
 )
 
 
@@ -57,7 +52,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     ipython.register_magics(*(magics(ipython, current) for magics in _MAGICS))
     display.show_results(ipython, current)
     warn_after_cells(ipython)
-    completion.offer_completion(ipython, current)
+    shell.Completer.custom_matchers.append(Completer(ipython, current).complete)
     keep_secrets_out(ipython)
     add_advice(ipython)
     # Errors and reports show failures. Python would print the SDK's log of them below the cell, too, as it does with

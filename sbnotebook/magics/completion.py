@@ -38,12 +38,6 @@ _DURATIONS: Final = ("30s", "5m", "1h", "1d")
 _NAME_AT_END: Final = re.compile(r"(?<!\w)\w*+$")
 
 
-def offer_completion(shell: InteractiveShell, current: Current) -> None:
-    """Have a shell complete the arguments of the magics."""
-    matchers: list[Any] = shell.Completer.custom_matchers
-    matchers.append(Completer(shell, current).complete)
-
-
 class Completer:
     """Finds completions at the cursor, by the arguments that the magic declares."""
 

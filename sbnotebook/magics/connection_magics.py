@@ -1,4 +1,4 @@
-"""``%sb_connect`` and ``%sb_entities``."""
+"""Magics that connect to a namespace, list and create its entities, and share the connection with an assistant."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from IPython.display import display
 
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client import Namespace
+from sbnotebook.client.assistant import Assistant
+from sbnotebook.client.assistant_socket import Sharing
 from sbnotebook.client.coercions import duration
 from sbnotebook.client.dead_letter_looks import choose_entities
 from sbnotebook.emulator import QueueOptions
@@ -25,6 +27,10 @@ from sbnotebook.settlement import EntityCounts, Hidden
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
 _LOCK, _DELIVERIES = (options_of(QueueOptions)[name] for name in ("LockDuration", "MaxDeliveryCount"))
+_HOW: Final = (
+    'Shared with clients of MCP on this machine: give one the server {"command": "sbnotebook", "args": ["mcp", '
+    '"--notebook"]}. It may '
+)
 _NO_ENTITIES: Final = "There are no entities in this namespace: %sb_create queue orders creates a queue."
 
 
@@ -39,7 +45,9 @@ class Entities(Shown, list[EntityCounts]):
 
 
 class ConnectionMagics(PlanMagics):
-    """Magics that connect to a namespace and list its entities."""
+    """Magics that connect to a namespace, list its entities, and share the connection with an assistant."""
+
+    _sharing: Sharing | None = None
 
     @command(
         argument(
@@ -169,6 +177,67 @@ class ConnectionMagics(PlanMagics):
         else:
             namespace.create_queue(place.name, **options)
         say(f"Created the {args.kind} {wanted}.")
+
+    @command(
+        argument("--may-plan", action="store_true", help="let it make plans, which run after you have confirmed them"),
+        argument("--show-bodies", action="store_true", help="show it bodies and properties without masks"),
+        argument("--calls", action="store_true", help="show the calls of assistants, which the journal keeps"),
+        argument("--stop", action="store_true", help="stop sharing"),
+        INTO,
+    )
+    def sb_assistant(self, args: MagicArguments) -> Any:
+        """Share the connection of this notebook with an assistant, which can look at messages, and cannot act.
+
+        The assistant is a client of the Model Context Protocol on this machine. Bodies and properties are masked. With
+        --may-plan it can propose plans. %sb_confirm confirms one.
+
+        Example::
+
+            %sb_assistant
+            %sb_assistant --may-plan
+            %sb_assistant --calls
+            %sb_assistant --stop
+        """
+        if args.calls:
+            import pandas as pd
+
+            return pd.DataFrame(self.current.namespace.assistant_calls.last())
+        if self._sharing is not None:
+            self._sharing.close()
+            self._sharing = None
+        if args.stop:
+            say("The connection is not shared any more.")
+            return None
+        current, options = self.current, {"may_plan": args.may_plan, "show_bodies": args.show_bodies}
+        current.namespace.identity()  # says so if there is no connection
+        self._sharing = Sharing(Assistant(lambda: current.namespace, **options))
+        say(_HOW + ("look and propose plans: %sb_confirm shows them." if args.may_plan else "look only."))
+        return None
+
+    @command(argument("digest", nargs="?", metavar="DIGEST", help="digest of a plan (default: show those that wait)"))
+    def sb_confirm(self, args: MagicArguments) -> None:
+        """Confirm a plan of an assistant, which may then apply it once, within ten minutes after it was made.
+
+        It runs only if its messages and the namespace are still as they were.
+
+        Example::
+
+            %sb_confirm
+            %sb_confirm 0f17e6e44b37ec0e
+        """
+        if self._sharing is None:
+            raise ConfigurationError("The connection is not shared with an assistant: run %sb_assistant --may-plan.")
+        assistant = self._sharing.assistant
+        if args.digest is not None:
+            display(assistant.proposal(args.digest).plan)
+            say(f"Confirmed: {assistant.confirm(args.digest)} The assistant may apply it now, once.")
+            return
+        waiting = assistant.waiting()
+        for each in waiting:
+            display(each.plan)
+            say(f"%sb_confirm {each.digest}{' (confirmed)' if each.confirmed else ''}")
+        if not waiting:
+            say("No plan waits.")
 
 
 def _prompted() -> Hidden:

@@ -1,21 +1,22 @@
-"""``%sb_resubmit``, ``%sb_pick``, ``%sb_deferred`` and ``%sb_purge``: select messages that are not locked, and act."""
+"""Magics that act on messages that are not locked, and ``%sb_sample``, which copies them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.client import Entity, Messages, Plan
+from sbnotebook.client import Entity, Messages, NamespaceCopy, Plan, read_copy
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import (
     ACTING,
+    COUNT,
     DELAY,
     DESCRIPTION,
     EDIT,
     EDIT_JSON,
     ENTITY,
+    INTO,
     RAMP,
     REASON,
     STATE,
@@ -27,20 +28,15 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     count,
 )
-from sbnotebook.magics.choosing import CHOOSING, MESSAGES, named, selected
+from sbnotebook.magics.choosing import CAUSE_OPTION, CHOOSING, MESSAGES, named, selected
+from sbnotebook.magics.display import say
 from sbnotebook.magics.plan_magics import PlanMagics, command, edit_function, variable
-from sbnotebook.model import (
-    Abandon,
-    Complete,
-    DeadLetter,
-    Decision,
-    Defer,
-)
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer
 from sbnotebook.model.decision import AUTO, MaxResubmits
 from sbnotebook.settlement import edited_by
 
 if TYPE_CHECKING:
-    from sbnotebook.client.rehearsal import Consumer, Rehearsal
+    from sbnotebook.client.rehearsal import Rehearsal
 
 
 def _max_resubmits(text: str) -> MaxResubmits:
@@ -62,7 +58,7 @@ _DEFER: Final = _flag("defer", "set them aside")
 
 
 class SelectionMagics(PlanMagics):
-    """Magics that act on messages that are not locked yet."""
+    """Magics that act on messages that are not locked yet, or copy them."""
 
     @command(
         ENTITY,
@@ -133,7 +129,8 @@ class SelectionMagics(PlanMagics):
             for message in plan.messages[:_TRIED]:
                 edited_by(edit, message)  # an edit that fails does so before the plan is shown
         if args.rehearse:
-            return self.current.namespace.rehearse(plan, _consumer(args))
+            consumer = variable(args, args.consumer) if args.consumer else None
+            return self.current.namespace.rehearse(plan, consumer)
         return plan
 
     @command(
@@ -228,10 +225,70 @@ class SelectionMagics(PlanMagics):
             archived=not args.no_archive,
         )
 
+    @command(
+        argument("entity", nargs="?", metavar="ENTITY", help="entity of the messages, such as orders/$dlq"),
+        WHERE,
+        COUNT,
+        STATE,
+        MESSAGES,
+        CAUSE_OPTION,
+        argument(
+            "--mask",
+            metavar="PATH",
+            action="append",
+            help="value to replace: $.email, application_properties.NAME or a column. Repeatable",
+        ),
+        argument("--to", dest="to_file", metavar="FILE", help="write the copy to a new file, such as orders.sbcopy"),
+        argument("--overwrite", action="store_true", help="with --to: replace an existing file"),
+        argument("--from", dest="from_file", metavar="FILE", help="read the copy in a file, in place of an entity"),
+        INTO,
+    )
+    def sb_sample(self, args: MagicArguments) -> NamespaceCopy | None:
+        """Copy messages by peeking, into an emulator of this process or into a file.
 
-def _consumer(args: MagicArguments) -> Consumer | None:
-    """Return the function, or the command, in the variable that ``--consumer`` names."""
-    return None if args.consumer is None else variable(args, args.consumer)
+        The value is a namespace with the entity, its options, rules and sessions, and the messages. It holds 10,000
+        messages at most. The namespace of the connection stays as it is.
+
+        Example::
+
+            %sb_sample orders/$dlq -n 100 --mask $.carrier --mask message_id --into copy
+            %sb_sample orders/$dlq --where "dead_letter_reason = 'Invalid'" --to orders.sbcopy
+            %sb_sample --from orders.sbcopy --into copy
+        """
+        copy = self._copy(args)
+        if args.to_file is None:
+            name = args.into or "_"
+            connect = f"%sb_connect {{{name}.connection_string}}"
+            say(f"Work in it with {name}.entity(…), or {connect}; {name}.close() ends it.")
+            return copy
+        try:
+            path = copy.save(args.to_file, overwrite=args.overwrite)
+        except BaseException:
+            copy.close()
+            raise
+        say(f"Wrote {path}: {copy.summary}")
+        if args.into:
+            return copy
+        copy.close()
+        return None
+
+    def _copy(self, args: MagicArguments) -> NamespaceCopy:
+        if args.overwrite and args.to_file is None:
+            raise ConfigurationError("--overwrite goes with --to.")
+        choosing = (args.where, args.count, args.state, args.messages, args.cause, args.mask)
+        if args.from_file is not None:
+            if args.entity or args.to_file or any(choosing):
+                raise ConfigurationError("--from reads the copy in a file: leave the entity and the other options out.")
+            return read_copy(args.from_file)
+        if args.entity is None:
+            raise ConfigurationError("Name the entity to copy from, such as orders/$dlq, or read a copy: --from FILE.")
+        from sbnotebook.client.copying import MOST  # it loads the emulator
+
+        args.from_sequence_number, args.to_sequence_number = 1, None
+        if args.count is None and args.messages is None and args.cause is None:
+            args.count = MOST + 1  # one too many is enough to refuse
+        entity = self.current.namespace.entity(args.entity)
+        return self.current.namespace.copy_to("emulator", entity.address, selected(entity, args), mask=args.mask or ())
 
 
 def _destination(args: MagicArguments) -> Entity | str | None:
@@ -252,14 +309,8 @@ def _decision(args: MagicArguments) -> Decision | None:
     if len(wanted) > 1:
         raise ConfigurationError(f"Give one of {' and '.join(f'--{name}' for name in wanted)}.")
     verb = wanted[0] if wanted else ""
-    if verb != "dead-letter" and (args.reason or args.description):
+    if verb == DeadLetter.verb:
+        return DeadLetter(args.reason, args.description)
+    if args.reason or args.description:
         raise ConfigurationError("--reason and --description go with --dead-letter.")
-    return _DECISIONS[verb](args) if verb else None
-
-
-_DECISIONS: Final[Mapping[str, Callable[[MagicArguments], Decision]]] = {
-    "complete": lambda _: Complete(),
-    "abandon": lambda _: Abandon(),
-    "dead-letter": lambda args: DeadLetter(args.reason, args.description),
-    "defer": lambda _: Defer(),
-}
+    return {Complete.verb: Complete(), Abandon.verb: Abandon(), Defer.verb: Defer()}.get(verb)

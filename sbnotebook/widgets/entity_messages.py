@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from sbnotebook.client import Entity
-from sbnotebook.client.deferred import DeferredMessages
+from sbnotebook.client.batch import DeferredMessages
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress

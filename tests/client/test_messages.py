@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.deferred import DeferredMessages
+from sbnotebook.client.batch import DeferredMessages
 from sbnotebook.client.messages import Messages
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, PeekedMessage

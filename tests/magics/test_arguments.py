@@ -224,7 +224,7 @@ def test_interrupt_never_claims_that_nothing_happened(shell: Shell, interrupt: s
 
 ELSEWHERE = {
     "sb_spark": "starts Java: tests/spark and the tutorials run it",
-    "sb_confirm": "confirms a plan of an assistant: test_assistant_magics.py makes one",
+    "sb_confirm": "confirms a plan of an assistant: test_connection_magics_assistant.py makes one",
 }
 ELSEWHERE_USED = re.compile(" --(?:cause|decode) ")
 EXAMPLE = re.compile(r"^Example::\n\n(?P<lines>(?: {4}.*\n|\s*\n)+)", re.MULTILINE)

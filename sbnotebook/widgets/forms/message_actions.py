@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final
 
 from sbnotebook.client import Entity, Plan
+from sbnotebook.client.batch import DeferredMessages
 from sbnotebook.client.coercions import duration
-from sbnotebook.client.deferred import DeferredMessages
 from sbnotebook.client.difference import MessageDifference, last_good
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import run

@@ -83,7 +83,7 @@ def test_a_comparison_names_options_rules_and_counts(
 def test_snapshots_that_cannot_be_are_refused(
     namespace: Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbnotebook.client.snapshots.MOST", 1)
+    monkeypatch.setattr("sbnotebook.client.copying.MOST", 1)
     with pytest.raises(DecisionError, match="take a smaller sample"):
         namespace.snapshot(sample=5)
     wrong = tmp_path / "wrong.sbcopy"
