@@ -39,7 +39,7 @@ def test_help_lists_the_commands() -> None:
 def test_help_imports_no_command() -> None:
     script = "import sys, sbnotebook.cli; print([name for name in sys.modules if name.startswith('sbnotebook.')])"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "['sbnotebook.errors', 'sbnotebook.cli']"
+    assert result.stdout.strip() == "['sbnotebook.lazy', 'sbnotebook.errors', 'sbnotebook.cli']"
 
 
 def test_version_is_shown() -> None:

@@ -71,8 +71,9 @@ _MOST_GROUPS: Final = 64
 _TOGETHER: Final = 32 * 1024 * 1024
 """Bytes of the batches whose values are looked at together."""
 _FROM: Final = " FROM messages"
-_MOST_FIRST: Final = 1000
-_FIRST: Final = f"(FROM messages LIMIT {_MOST_FIRST})"
+_FIRST: Final = "(FROM messages LIMIT 1000)"
+_MANY: Final = 20_000
+"""Messages that take longer to look at than DuckDB takes to plan one more query."""
 _ROWS: Final = "rows_"
 _MESSAGES: Final = f"WITH messages AS ({_SELECT}{_COLUMNS} FROM {_ROWS}) "
 _PLACE: Final = re.compile(r"\[(\d+),(\d+)\]")
@@ -335,7 +336,7 @@ def _by_kinds(database: duckdb.DuckDBPyConnection, count: int, paths: list[str])
     """Return the kinds of the values of some paths, each with the rows that have them; none stands for all rows."""
     kinds: Any = ()
     # Messages with values of one kind, the usual case, need no lists of rows; often the first show that there are more.
-    for source in (_FIRST, "messages") if count > _MOST_FIRST else ("messages",):
+    for source in (_FIRST, "messages") if count > _MANY else ("messages",):
         (kinds,) = _rows_of(database, kinds_query(paths, source))
         if any(len(_known(each)) > 1 for each in kinds):
             break
