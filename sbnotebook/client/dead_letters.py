@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -12,18 +12,30 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.exports import write_text
 from sbnotebook.analysis.groups import CauseReader, Group, group_by_cause
 from sbnotebook.analysis.shown import ShownRows, Table, without_empty
-from sbnotebook.client.dead_letter_looks import DeadLetterLook, look_at_dead_letters
-from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.errors import ConfigurationError, JournalError, SbNotebookError, near_match
+from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
+from sbnotebook.model.partition import end_of_partition, partition_of
+from sbnotebook.settlement import (
+    AsyncNamespace,
+    EntityCounts,
+    Look,
+    Peeker,
+    SequenceNumbers,
+    explained,
+    in_parallel,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_AT_ONCE: Final = 32
+"""Queues that are peeked at the same time, at most."""
+_WITHOUT_BODIES: Final = (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES)
 SAMPLE: Final = 250
 """Messages of each queue that are peeked at by default; one request returns no more."""
 _COLUMNS: Final = ("entity", "count", "growth", "oldest", "newest", "causes", "problem")
@@ -197,26 +209,126 @@ class DeadLetters(ShownRows[DeadLetterQueue]):
         return without_empty(_COLUMNS, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One dead-letter queue, as this look found it."""
+
+    address: EntityAddress
+    count: int
+    before: Look | None = None
+    sample: Sequence[PeekedMessage] = ()
+    """Its first messages, without their bodies."""
+    last: PeekedMessage | None = None
+    """None where it is not known, as in a partitioned entity of more messages than the sample has."""
+    problem: str | None = None
+
+
 async def look_at(
-    namespace: AsyncNamespace, entities: Sequence[EntityAddress] | None, sample: int, now: datetime | None = None
+    namespace: AsyncNamespace, entities: Collection[EntityAddress] | None, sample: int, now: datetime | None = None
 ) -> DeadLetters:
-    """Look at dead-letter queues, and group their samples by cause.
+    """Look at the dead-letter queues that have messages, or had some at the last look, and group their samples.
 
-    See :meth:`sbnotebook.client.Namespace.dead_letters`.
+    Service Bus counts dead letters with their entity, so one listing has the counts of all. The rest is peeked, at
+    several queues at the same time: the first page of each, and its last message.
     """
-    time = now or datetime.now(UTC)
-    looks, counted = await look_at_dead_letters(namespace, entities, sample=sample, now=time)
-    read = partial(_read, looks)
-    queues = await anyio.to_thread.run_sync(read)
-    return DeadLetters(namespace.host, queues, entities=counted, time=time, sample=sample)
+    time, topics = now or datetime.now(UTC), None if entities is None else {each.name for each in entities}
+    listed = choose_entities(await namespace.entities(topics), entities)
+    counts = dict(_dead_letters(listed))
+    before = await _looks_before(namespace, counts, time)
+    wanted = [each for each, count in counts.items() if count or (each in before and before[each].messages)]
+    looks = await in_parallel(
+        lambda each: _look(namespace, each, counts[each], before.get(each), sample), wanted, _AT_ONCE
+    )
+    queues = await anyio.to_thread.run_sync(_read, sorted(looks, key=lambda look: -look.count))
+    return DeadLetters(namespace.host, queues, entities=len(listed), time=time, sample=sample)
 
 
-def _read(looks: Sequence[DeadLetterLook]) -> list[DeadLetterQueue]:
+def choose_entities(
+    listed: Sequence[EntityCounts], entities: Collection[EntityAddress] | None = None
+) -> list[EntityCounts]:
+    """Return the queues and subscriptions that addresses name, by default all; a topic names its subscriptions."""
+    places = [counts for counts in listed if counts.kind != "topic"]
+    if entities is None:
+        return places
+    chosen: dict[EntityAddress, EntityCounts] = {}
+    for address in entities:
+        found = [each for each in places if address.entity in (each.address, each.address.sends_to)]
+        if not found and not any(each.address == address.entity for each in listed):
+            near = near_match(str(address.entity), (str(each.address) for each in listed))
+            hint = f" (did you mean {near}?)" if near else ""
+            raise ConfigurationError(
+                f"There is no queue, topic or subscription {str(address.entity)!r}{hint}: %sb_entities lists them."
+            )
+        chosen |= {each.address: each for each in found}
+    return list(chosen.values())
+
+
+def _dead_letters(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityAddress, int]]:
+    for each in listed:
+        yield each.address.dead_letter, each.dead_letter
+        transfer = EntityAddress(each.address.name, each.address.subscription, SubQueue.TRANSFER_DEAD_LETTER)
+        yield transfer, each.transfer_dead_letter
+
+
+async def _looks_before(
+    namespace: AsyncNamespace, counts: Mapping[EntityAddress, int], now: datetime
+) -> dict[EntityAddress, Look]:
+    try:
+        return await anyio.to_thread.run_sync(partial(namespace.notes.replace_looks, counts, now))
+    except (JournalError, ConfigurationError):  # without a journal, the growth is unknown
+        return {}
+
+
+async def _look(
+    namespace: AsyncNamespace, address: EntityAddress, count: int, before: Look | None, sample: int
+) -> _Look:
+    if not count:
+        return _Look(address, count, before)
+    peeker = namespace.peeker(address)
+    try:
+        page = await peeker.page(1, sample)
+        messages = page.messages(_WITHOUT_BODIES)
+        last = await _last(peeker, messages, max(count, len(messages))) if messages else None
+    except SbNotebookError:
+        raise
+    except Exception as error:  # noqa: BLE001 (a queue that is gone must not hide what others have)
+        return _Look(address, count, before, problem=explained(error))
+    return _Look(address, count, before, messages, last)
+
+
+async def _last(peeker: Peeker, sample: Sequence[PeekedMessage], count: int) -> PeekedMessage | None:
+    """Return the last message; the count tells where it probably is, if no number is missing."""
+    known: dict[int, PeekedMessage] = {}
+
+    async def next_number(number: int) -> int | None:
+        page = await peeker.page(number, 1, attempts=1)
+        for message in page.messages(_WITHOUT_BODIES):
+            known[message.sequence_number] = message
+            return message.sequence_number
+        return None
+
+    numbers, first, seen = SequenceNumbers(next_number), sample[0].sequence_number, sample[-1]
+    end = end_of_partition(partition_of(first))
+    if partition_of(seen.sequence_number) != partition_of(first):
+        return None if count > len(sample) else seen
+    known[seen.sequence_number] = seen
+    guess = max(first + count - 1, seen.sequence_number)
+    found = await next_number(guess) if guess > seen.sequence_number else guess
+    if found is not None and found <= end:
+        last = await numbers.last(found, end, step=1)
+    else:
+        last = await numbers.last(seen.sequence_number, guess - 1)
+    if count > len(sample) and await next_number(end + 1) is not None:
+        return None  # other partitions follow
+    return known[last]
+
+
+def _read(looks: Sequence[_Look]) -> list[DeadLetterQueue]:
     read = CauseReader(_CAUSE_SECONDS)
     return [_queue(look, read) for look in looks]
 
 
-def _queue(look: DeadLetterLook, read: CauseReader) -> DeadLetterQueue:
+def _queue(look: _Look, read: CauseReader) -> DeadLetterQueue:
     times = [message.enqueued_time for message in look.sample if message.enqueued_time is not None]
     last = look.last.enqueued_time if look.last is not None else None
     return DeadLetterQueue(

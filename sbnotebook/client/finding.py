@@ -17,7 +17,7 @@ from sbnotebook.analysis.frames import tables_of_pages
 from sbnotebook.analysis.groups import label, timeline_figure
 from sbnotebook.analysis.query import few_at_once, first_matching
 from sbnotebook.analysis.shown import Table, without_empty
-from sbnotebook.client.dead_letter_looks import choose_entities
+from sbnotebook.client.dead_letters import choose_entities
 from sbnotebook.client.messages import Messages, Present
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, SubQueue

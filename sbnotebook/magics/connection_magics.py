@@ -14,7 +14,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.assistant import Assistant
 from sbnotebook.client.assistant_socket import Sharing
 from sbnotebook.client.coercions import duration
-from sbnotebook.client.dead_letter_looks import choose_entities
+from sbnotebook.client.dead_letters import choose_entities
 from sbnotebook.emulator import QueueOptions
 from sbnotebook.emulator.entities.options import options_of
 from sbnotebook.errors import ConfigurationError

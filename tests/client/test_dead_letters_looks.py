@@ -1,15 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from sbnotebook.client.dead_letter_looks import (
-    _look,  # pyright: ignore[reportPrivateUsage]
-    look_at_dead_letters,
-)
+from sbnotebook.client.dead_letters import _look, look_at  # pyright: ignore[reportPrivateUsage]
 from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
@@ -35,8 +31,8 @@ async def test_a_queue_that_goes_between_count_and_peek_is_told(namespace: Async
 async def test_a_journal_that_cannot_be_used_leaves_the_growth_unknown(namespace: AsyncNamespace) -> None:
     await filled_queue(namespace, "kept", 1)
     namespace.journal.path.write_bytes(b"no database, but text of some length" * 40)
-    looks, counted = await look_at_dead_letters(namespace, [EntityAddress("kept")], sample=1, now=datetime.now(UTC))
-    assert (looks, counted) == ([], 1)
+    found = await look_at(namespace, [EntityAddress("kept")], sample=1)
+    assert (list(found), found.entities) == ([], 1)
 
 
 @pytest.mark.parametrize(
