@@ -299,36 +299,27 @@ def change_at(
     is_meant: bool = False,
 ) -> Any:
     """Return a value with changes at some paths. A path to an object or a list means all values within it."""
-    return _changed(value, list(paths), _Change(change, found), is_meant, 0)
 
+    def changed(value: Any, paths: Sequence[tuple[str, Path]], is_meant: bool, level: int) -> Any:
+        if level > LEVELS:
+            raise ValueError("The value is nested too deep.")
+        ended = [name for name, steps in paths if not steps]
+        found.update(ended)
+        is_meant = is_meant or bool(ended)
+        if not is_meant and not paths:
+            return value
+        if isinstance(value, Described):
+            return Described(value.descriptor, changed(value.value, paths, is_meant, level + 1))
+        if isinstance(value, dict):
+            members = cast("dict[Any, Any]", value).items()
+            return {name: changed(each, _inside(paths, str(name)), is_meant, level + 1) for name, each in members}
+        if isinstance(value, list):
+            elements = cast("list[Any]", value)
+            items = [changed(each, _inside(paths, n), is_meant, level + 1) for n, each in enumerate(elements)]
+            return Array(items, value.element_type) if isinstance(value, Array) else items
+        return change(value) if is_meant else value
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    change: Callable[[Any], Any]
-    found: set[str]
-
-
-def _changed(value: Any, paths: Sequence[tuple[str, Path]], change: _Change, is_meant: bool, level: int) -> Any:
-    if level > LEVELS:
-        raise ValueError("The value is nested too deep.")
-    ended = [name for name, steps in paths if not steps]
-    change.found.update(ended)
-    is_meant = is_meant or bool(ended)
-    if not is_meant and not paths:
-        return value
-    if isinstance(value, Described):
-        return Described(value.descriptor, _changed(value.value, paths, change, is_meant, level + 1))
-    if isinstance(value, dict):
-        members = cast("dict[Any, Any]", value)
-        return {
-            name: _changed(each, _inside(paths, str(name)), change, is_meant, level + 1)
-            for name, each in members.items()
-        }
-    if isinstance(value, list):
-        elements = cast("list[Any]", value)
-        items = [_changed(each, _inside(paths, n), change, is_meant, level + 1) for n, each in enumerate(elements)]
-        return Array(items, value.element_type) if isinstance(value, Array) else items
-    return change.change(value) if is_meant else value
+    return changed(value, list(paths), is_meant, 0)
 
 
 def _inside(paths: Sequence[tuple[str, Path]], key: str | int) -> list[tuple[str, Path]]:

@@ -223,17 +223,15 @@ class _Look:
     problem: str | None = None
 
 
-async def look_at(
-    namespace: AsyncNamespace, entities: Collection[EntityAddress] | None, sample: int, now: datetime | None = None
-) -> DeadLetters:
+async def look_at(namespace: AsyncNamespace, entities: Collection[EntityAddress] | None, sample: int) -> DeadLetters:
     """Look at the dead-letter queues that have messages, or had some at the last look, and group their samples.
 
     Service Bus counts dead letters with their entity, so one listing has the counts of all. The rest is peeked, at
     several queues at the same time: the first page of each, and its last message.
     """
-    time, topics = now or datetime.now(UTC), None if entities is None else {each.name for each in entities}
+    time, topics = datetime.now(UTC), None if entities is None else {each.name for each in entities}
     listed = choose_entities(await namespace.entities(topics), entities)
-    counts = dict(_dead_letters(listed))
+    counts = dict(dead_letter_counts(listed))
     before = await _looks_before(namespace, counts, time)
     wanted = [each for each, count in counts.items() if count or (each in before and before[each].messages)]
     looks = await in_parallel(
@@ -263,7 +261,8 @@ def choose_entities(
     return list(chosen.values())
 
 
-def _dead_letters(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityAddress, int]]:
+def dead_letter_counts(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityAddress, int]]:
+    """Yield the dead-letter and transfer dead-letter queues of entities, and the number of messages of each."""
     for each in listed:
         yield each.address.dead_letter, each.dead_letter
         transfer = EntityAddress(each.address.name, each.address.subscription, SubQueue.TRANSFER_DEAD_LETTER)

@@ -17,10 +17,10 @@ from sbnotebook.analysis.frames import tables_of_pages
 from sbnotebook.analysis.groups import label, timeline_figure
 from sbnotebook.analysis.query import few_at_once, first_matching
 from sbnotebook.analysis.shown import Table, without_empty
-from sbnotebook.client.dead_letters import choose_entities
+from sbnotebook.client.dead_letters import choose_entities, dead_letter_counts
 from sbnotebook.client.messages import Messages, Present
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, SubQueue
+from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
@@ -219,11 +219,7 @@ def _places(listed: Sequence[EntityCounts], entities: Sequence[EntityAddress] | 
             places[EntityAddress(counts.address.name, counts.address.subscription, address.sub_queue)] = None
     for counts in choose_entities(listed, whole):
         places[counts.address] = None
-        if counts.dead_letter:
-            places[counts.address.dead_letter] = None
-        if counts.transfer_dead_letter:
-            name, subscription = counts.address.name, counts.address.subscription
-            places[EntityAddress(name, subscription, SubQueue.TRANSFER_DEAD_LETTER)] = None
+        places |= {address: None for address, count in dead_letter_counts([counts]) if count}
     return list(places)
 
 

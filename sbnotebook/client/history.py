@@ -152,7 +152,6 @@ async def history_of(
     most: int = MOST_RESUBMITS,
     *,
     others: Iterable[Resources] = (),
-    now: datetime | None = None,
 ) -> History:
     """Look up the fates of the last resubmits of the journal. It peeks, so it locks nothing."""
     identity = await anyio.to_thread.run_sync(namespace.identity)
@@ -170,7 +169,7 @@ async def history_of(
         name, address = place
         if name not in there:
             return {each.message_id: _elsewhere(each.message_id, address, name) for each in by_place[place]}
-        return await CloneSearch(there[name], address).fates(by_place[place], now or datetime.now(UTC))
+        return await CloneSearch(there[name], address).fates(by_place[place], datetime.now(UTC))
 
     fates: dict[str, Fate] = {}
     for each in await in_parallel(look, list(by_place), _AT_ONCE):
