@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
-from IPython.core.magic_arguments import argument
 
 from sbnotebook.analysis.masks import MASKED_COLUMNS
 from sbnotebook.analysis.telemetry import TRACE_COLUMNS
@@ -69,25 +67,20 @@ class Completer:
         magic: Any = self._shell.find_line_magic(f"sb_{match['verb']}") if match else None
         if match is None or magic is None:
             return {"completions": []}
-        place = _Place.of(match["rest"])
-        candidates = self._candidates(_Arguments(magic.decorators), place)
-        found = [SimpleCompletion(each) for each in candidates if each.lower().startswith(place.word.lower())]
+        before, word, is_quoted = _place(match["rest"])
+        if word.startswith("-") and not is_quoted:
+            candidates = _options(magic.parser)
+        else:
+            candidates = self._candidates(magic.parser, before)
+        found = [SimpleCompletion(each) for each in candidates if each.lower().startswith(word.lower())]
         # The word as we see it: IPython would end one at the dollar of orders/$dlq.
-        return {"completions": found, "matched_fragment": place.word, "suppress": True, "ordered": True}
+        return {"completions": found, "matched_fragment": word, "suppress": True, "ordered": True}
 
-    def _candidates(self, arguments: _Arguments, place: _Place) -> list[str]:
-        if place.word.startswith("-") and not place.is_quoted:
-            return arguments.options()
-        wanted = arguments.argument_after(place.before)
+    def _candidates(self, parser: Any, before: Sequence[str]) -> list[str]:
+        wanted = _argument_after(parser, before)
         if wanted is None:
-            return arguments.options()
-        if "choices" in wanted:
-            return list(wanted["choices"])
-        return self._values(wanted.get("metavar", ""))
-
-    def _values(self, metavar: str) -> list[str]:
-        find = self._finders.get(metavar)
-        return find() if find is not None else []
+            return _options(parser)
+        return list(wanted.choices) if wanted.choices else self._finders.get(wanted.metavar, list)()
 
     def _variables(self, wanted: Callable[[Any], bool]) -> list[str]:
         hidden = self._shell.user_ns_hidden
@@ -95,52 +88,37 @@ class Completer:
         return sorted(name for name, value in names if name not in hidden and wanted(value))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """The place of the cursor in the arguments."""
-
-    before: Sequence[str]
-    word: str
-    is_quoted: bool = False
-
-    @classmethod
-    def of(cls, text: str) -> _Place:
-        words: list[str] = []
-        for match in WORD.finditer(text):
-            if match["open"] is not None:
-                last = _NAME_AT_END.search(match["open"])
-                before = [*words, match[1].removesuffix("=")] if match[1] else words
-                return cls(before, last[0] if last else "", is_quoted=True)
-            words.append(match[0])
-        if not words or text[-1].isspace():
-            return cls(words, "")
-        return cls(words[:-1], words[-1])
+def _place(text: str) -> tuple[Sequence[str], str, bool]:
+    """Return the words before the cursor, the typed part of the one at it, and whether that is within quotes."""
+    words: list[str] = []
+    for match in WORD.finditer(text):
+        if match["open"] is not None:
+            last = _NAME_AT_END.search(match["open"])
+            before = [*words, match[1].removesuffix("=")] if match[1] else words
+            return before, last[0] if last else "", True
+        words.append(match[0])
+    if not words or text[-1].isspace():
+        return words, "", False
+    return words[:-1], words[-1], False
 
 
-class _Arguments:
-    """The declared arguments of one magic."""
+def _options(parser: Any) -> list[str]:
+    return [each for each in parser._option_string_actions if each.startswith("--")]  # noqa: SLF001
 
-    def __init__(self, declared: Iterable[object]) -> None:
-        arguments = [each for each in declared if isinstance(each, argument)][::-1]
-        self._positional: list[Mapping[str, Any]] = [a.kwds for a in arguments if not a.args[0].startswith("-")]
-        self._options = {flag: a.kwds for a in arguments for flag in a.args if flag.startswith("-")}
 
-    def options(self) -> list[str]:
-        return [flag for flag in self._options if flag.startswith("--")]
-
-    def argument_after(self, words: Sequence[str]) -> Mapping[str, Any] | None:
-        """Return the argument that follows these words; None when only options can follow."""
-        positional = list(self._positional)
-        pending: Mapping[str, Any] | None = None
-        for word in words:
-            if pending is not None:
-                pending = None
-            elif word.startswith("-"):
-                option = self._options.get(word)
-                pending = option if option is not None and option.get("action", "append") == "append" else None
-            elif positional and positional[0].get("nargs") not in _REPEATED:
-                positional.pop(0)
-        return pending or next(iter(positional), None)
+def _argument_after(parser: Any, words: Sequence[str]) -> Any:
+    """Return the argument of a magic that follows these words; None when only options can follow."""
+    positional = [each for each in parser._actions if not each.option_strings]  # noqa: SLF001
+    pending = None
+    for word in words:
+        if pending is not None:
+            pending = None
+        elif word.startswith("-"):
+            option = parser._option_string_actions.get(word)  # noqa: SLF001
+            pending = option if option is not None and option.nargs != 0 else None
+        elif positional and positional[0].nargs not in _REPEATED:
+            positional.pop(0)
+    return pending or next(iter(positional), None)
 
 
 class _RememberedEntities:
