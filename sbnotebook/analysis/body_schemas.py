@@ -117,7 +117,8 @@ def _shown(path: _Path) -> str:
 
 def schemas_of(table: pa.Table) -> Schemas:
     """Infer the JSON Schema of the bodies of each subject."""
-    subjects, bodies = _columns(table)
+    untyped: Any = table
+    subjects, bodies = (untyped.column(name).to_pylist() for name in ("subject", "body_text"))
     forms: dict[str | None, Counter[Form]] = {}
     for subject, form in zip(subjects, map(FormReader(), bodies), strict=True):
         if not isinstance(form, str):
@@ -170,11 +171,6 @@ def _types_by_path(form: Form) -> dict[_Path, list[str]]:
     for path, kind in sorted(form, key=lambda each: (_shown(each[0]), each[1])):
         found.setdefault(path, []).append(kind)
     return found
-
-
-def _columns(table: pa.Table) -> tuple[list[str | None], list[str | None]]:
-    untyped: Any = table
-    return untyped.column("subject").to_pylist(), untyped.column("body_text").to_pylist()
 
 
 def _schema_of(forms: Counter[Form]) -> dict[str, Any]:

@@ -37,9 +37,6 @@ _TEXTS: Final = {
 }
 _PROPERTIES: Final = ("properties", "applicationproperties", "userproperties")
 _BODIES: Final = ("body", "bodytext", "message")
-_LIFE: Final = ("timetolive",)
-_SCHEDULED: Final = ("scheduledenqueuetimeutc", "scheduledenqueuetime")
-_KNOWN: Final = frozenset((*_TEXTS, *_PROPERTIES, *_BODIES, *_LIFE, *_SCHEDULED))
 _OF_THE_SERVICE: Final = frozenset(
     (
         "bodyobject", "bodysize", "deadlettererrordescription", "deadletterreason", "deadlettersource", "deliverycount",
@@ -58,7 +55,7 @@ _TYPES: Final = {
 }  # fmt: skip
 """The types of properties as .NET names them, and as AMQP does."""
 _MOST_BYTES, _FIRST_LINE = 1_000_000_000, 50_000_000
-_FOREIGN: Final = _KNOWN | {"message_id", "content_type", "application_properties", "body_text"}
+_FOREIGN: Final = frozenset({"message_id", "content_type", "application_properties", "body_text"})
 _OURS: Final = frozenset(("entity", "sequence_number"))
 
 
@@ -74,7 +71,7 @@ def is_foreign(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     names = {name.lower() for name in cast("dict[str, Any]", row)} if isinstance(row, dict) else set[str]()
-    return bool(names & _FOREIGN) and not names & _OURS
+    return bool(names & (_FOREIGN | _FIELDS.keys())) and not names & _OURS
 
 
 def read_foreign(path: Path) -> list[Message]:
@@ -150,9 +147,9 @@ def _made(row: dict[str, Any], left_out: set[str]) -> Message:
     fields: dict[str, Any] = {}
     for name, value in row.items():
         key = name.replace("_", "").replace("-", "").lower()
-        if key not in _KNOWN:
+        if key not in _FIELDS:
             if key not in _OF_THE_SERVICE and value is not None:
-                if near := near_match(key, [*_KNOWN]):
+                if near := near_match(key, _FIELDS):
                     raise ValueError(f"it has an unknown field {name[:60]!r}: did you mean {near}?")
                 left_out.add(name)
             continue
@@ -165,7 +162,7 @@ def _made(row: dict[str, Any], left_out: set[str]) -> Message:
 def _set(fields: dict[str, Any], name: str, key: str, value: Any) -> None:
     if value is None and key not in _BODIES:
         return
-    into, read = _reader(key)
+    into, read = _FIELDS[key]
     if into in fields:
         raise ValueError(f"it has two fields for {into}, the second one is {name[:60]!r}")
     try:
@@ -174,16 +171,6 @@ def _set(fields: dict[str, Any], name: str, key: str, value: Any) -> None:
         raise ValueError(f"{name[:60]}: {error}") from None
     if fields[into] is None:
         del fields[into]
-
-
-def _reader(key: str) -> tuple[str, Callable[[Any], Any]]:
-    if key in _TEXTS:
-        return _TEXTS[key], _text
-    if key in _BODIES:
-        return "body", _body
-    if key in _PROPERTIES:
-        return "application_properties", _properties
-    return ("time_to_live", _life) if key in _LIFE else ("scheduled_enqueue_time", _time)
 
 
 def _text(value: Any) -> str:
@@ -256,3 +243,13 @@ def _moment(text: str) -> Any:
     except ValueError:  # the tool writes it in the words of its user's country
         return text
     return text if time is None else Timestamp.from_datetime(time)
+
+
+_FIELDS: Final[dict[str, tuple[str, Callable[[Any], Any]]]] = {
+    **{key: (into, _text) for key, into in _TEXTS.items()},
+    **dict.fromkeys(_BODIES, ("body", _body)),
+    **dict.fromkeys(_PROPERTIES, ("application_properties", _properties)),
+    "timetolive": ("time_to_live", _life),
+    **dict.fromkeys(("scheduledenqueuetimeutc", "scheduledenqueuetime"), ("scheduled_enqueue_time", _time)),
+}
+"""The field of a message, and what reads it, by the names of tools in lower case."""

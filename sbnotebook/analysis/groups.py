@@ -507,13 +507,10 @@ def _times_and_values(table: pa.Table, by: Trait) -> list[tuple[datetime, str | 
     """Return the time of each message that has one, with the value of its trait."""
     values: dict[int, str | None] = {}
     for group in group_by_cause(table, by, take=cast("Any", list)):
-        values |= dict.fromkeys(cast("Any", group.messages), _value(group, by) or None)
+        value = group.cause if by == "description" else getattr(group, by)
+        values |= dict.fromkeys(cast("Any", group.messages), value or None)
     times = map(_time, _values(table.column("enqueued_time")))
     return [(time, values[place]) for place, time in enumerate(times) if time is not None]
-
-
-def _value(group: Group, by: Trait) -> str | None:
-    return group.cause if by == "description" else getattr(group, by)
 
 
 def _words(group: Group) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -80,26 +79,20 @@ async def read_copy_file(path: Path | str) -> AsyncGenerator[Copied]:
         yield Copied(emulator, folder, **made, **known)
 
 
-@dataclass(slots=True)
-class _Lines:
-    """The lines of a file behind the first, with limits."""
-
-    file: BinaryIO
-    left: int = field(default=_MOST_BYTES)
-
-    def __iter__(self) -> Iterator[bytes]:
-        for number in count():
-            line = self.file.readline(min(_MOST_LINE, self.left) + 1)
-            if not line:
-                return
-            self.left -= len(line)
-            if number >= MOST:
-                raise ConfigurationError(f"it has more than {MOST:,} messages")
-            if self.left < 0 or len(line) > _MOST_LINE:
-                raise ConfigurationError("it is larger than a copy can be")
-            if sum(map(line.count, _SIGNS)) > _MOST_VALUES:
-                raise ConfigurationError("a line has more values than a message can have")
-            yield line
+def _lines(file: BinaryIO, left: int = _MOST_BYTES) -> Iterator[bytes]:
+    """Yield the lines of a file behind the first, with limits."""
+    for number in count():
+        line = file.readline(min(_MOST_LINE, left) + 1)
+        if not line:
+            return
+        left -= len(line)
+        if number >= MOST:
+            raise ConfigurationError(f"it has more than {MOST:,} messages")
+        if left < 0 or len(line) > _MOST_LINE:
+            raise ConfigurationError("it is larger than a copy can be")
+        if sum(map(line.count, _SIGNS)) > _MOST_VALUES:
+            raise ConfigurationError("a line has more values than a message can have")
+        yield line
 
 
 def _read(place: Path) -> tuple[Mapping[str, Any], dict[str, Any], list[PeekedMessage]]:
@@ -110,7 +103,7 @@ def _read(place: Path) -> tuple[Mapping[str, Any], dict[str, Any], list[PeekedMe
         with place.open("rb") as file:
             entities, known = _head_of(file.readline(_MOST_HEAD + 1), place)
             try:
-                messages = messages_of_table(table_of_lines(_Lines(file), first=2))
+                messages = messages_of_table(table_of_lines(_lines(file), first=2))
                 _check(messages, known["entity"])
             except (ConfigurationError, *MISFITS) as error:
                 raise _no_copy(place, " ".join(str(error).split())) from None

@@ -84,7 +84,7 @@ def test_any_message_comes_back_from_a_file(tmp_path: Path, sent: list[Message])
     path = copy_file.write_lines(table, tmp_path / "any.sbcopy", {"sbcopy": 1}, overwrite=True)
     with path.open("rb") as file:
         file.readline()
-        found = copy_file.messages_of_table(copy_file.table_of_lines(copy_file._Lines(file)))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        found = copy_file.messages_of_table(copy_file.table_of_lines(copy_file._lines(file)))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     assert [differences(*pair) for pair in zip(found, held, strict=True)] == [{}] * len(held)
 
 
@@ -219,6 +219,6 @@ def test_lines_end_at_the_limit_of_all_bytes(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"12345678\n" * 3)
     with path.open("rb") as file, pytest.raises(ConfigurationError, match="larger than a copy can be"):
-        list(copy_file._Lines(file, left=20))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        list(copy_file._lines(file, left=20))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     with path.open("rb") as file:
-        assert len(list(copy_file._Lines(file, left=27))) == 3  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        assert len(list(copy_file._lines(file, left=27))) == 3  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
