@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import thread_time
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.analysis.json_columns import NOT_JSON, json_value
+from sbnotebook.analysis.json_columns import NOT_JSON, json_value, parts_of_json
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.analysis.tables import printable
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE
@@ -89,23 +89,10 @@ class FormReader:
         if self._clock() >= self._until:
             return _UNREAD
         value = json_value(body)
-        return NO_JSON if value is NOT_JSON else frozenset(_paths(value))
-
-
-def _paths(value: Any) -> Iterator[tuple[_Path, str]]:
-    waiting: list[tuple[_Path, Any]] = [((), value)]
-    for _ in range(_MOST_FIELDS):
-        if not waiting:
-            return
-        path, each = waiting.pop()
-        yield path, _TYPES[type(each)]
-        if len(path) == _LEVELS:
-            continue
-        if isinstance(each, dict):
-            fields = cast("dict[str, Any]", each)
-            waiting += [((*path, name), fields[name]) for name in reversed([*fields][:_MOST_FIELDS])]
-        elif isinstance(each, list):
-            waiting += [((*path, None), item) for item in cast("list[Any]", each)[:_MOST_FIELDS]]
+        if value is NOT_JSON:
+            return NO_JSON
+        parts = parts_of_json(value, _LEVELS, _MOST_FIELDS, with_items=True)
+        return frozenset((path, _TYPES[type(each)]) for path, each in parts)
 
 
 def _shown(path: _Path) -> str:

@@ -83,19 +83,27 @@ def json_value(body: str | None) -> Any:
 def _fields(body: str | None) -> Iterator[tuple[_Path, Any]]:
     """Yield the paths of the fields of a body, and their values."""
     value = json_value(body)
-    waiting: list[tuple[_Path, Any]] = [((), value)] if value is not NOT_JSON else []
-    seen = 0
-    while waiting and seen < _MOST_FIELDS:
-        path, value = waiting.pop()
-        if isinstance(value, dict) and len(path) < _LEVELS:
-            fields = cast("dict[str, Any]", value)
-            waiting += [((*path, name), each) for name, each in reversed(fields.items())][-_MOST_FIELDS:]
+    for path, each in parts_of_json(value, _LEVELS, _MOST_FIELDS) if value is not NOT_JSON else ():
+        if isinstance(each, dict) and len(path) < _LEVELS:
             continue
-        seen += 1
-        if isinstance(value, (dict, list)):
-            value = json.dumps(value, ensure_ascii=False)
+        text = json.dumps(each, ensure_ascii=False) if isinstance(each, (dict, list)) else each
         # Half of a pair of surrogates, which JSON can escape, is in no frame.
-        yield path, value.encode(errors="replace").decode() if isinstance(value, str) else value
+        yield path, text.encode(errors="replace").decode() if isinstance(text, str) else text
+
+
+def parts_of_json(value: Any, levels: int, most: int, *, with_items: bool = False) -> Iterator[tuple[Any, Any]]:
+    """Yield the first parts of a value and their paths, down to a level; None in a path stands for items of a list."""
+    waiting: list[tuple[tuple[str | None, ...], Any]] = [((), value)]
+    for _ in range(most):
+        if not waiting:
+            return
+        path, each = waiting.pop()
+        yield path, each
+        if isinstance(each, dict) and len(path) < levels:
+            fields = cast("dict[str, Any]", each)
+            waiting += [((*path, name), fields[name]) for name in reversed([*fields][:most])]
+        elif isinstance(each, list) and with_items and len(path) < levels:
+            waiting += [((*path, None), item) for item in cast("list[Any]", each)[:most]]
 
 
 def _first_of_each(fields: list[tuple[str, Any]]) -> dict[str, Any]:
