@@ -43,6 +43,7 @@ _AT_ONCE: Final = 8
 """Places that are searched at the same time."""
 _HEADERS: Final = ("enqueued_time", "after", "entity", "number", "lineage", "reason", "subject", "state", "message_id")
 _FEW_PROBLEMS: Final = 3
+_ORDER: Final = [("enqueued_time", "ascending"), ("entity", "ascending"), ("sequence_number", "ascending")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +176,7 @@ async def find_messages(
         try:
             cursor = PeekCursor(max_messages=search.depth)
             pages = namespace.peeker(place).unread_pages(cursor)
-            tables = present.noting(tables_of_pages(pages, cursor, progress, unpacking))
-            kept = _kept(tables, search)
+            kept = _kept(present.noting(tables_of_pages(pages, cursor, progress, unpacking)), search)
             kept = kept if decoding is None else decoding.tables(kept)
             # One more than wanted tells that there are more.
             return await first_matching(kept, search.where, search.most + 1, limiter, columns=columns_of(decoding))
@@ -190,9 +190,8 @@ async def find_messages(
     if errors and len(errors) == len(places):
         raise next(iter(errors.values()))
     whole: Any = pa.concat_tables([columns_of(decoding), *found])
-    order = [("enqueued_time", "ascending"), ("entity", "ascending"), ("sequence_number", "ascending")]
     return FoundMessages(
-        whole.sort_by(order).slice(0, search.most),
+        whole.sort_by(_ORDER).slice(0, search.most),
         search,
         places=len(places),
         looked=present.looked_at,
