@@ -54,7 +54,10 @@ def emulator(  # noqa: PLR0913 - one for each option
     end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Run the emulator until it is interrupted. It prints its connection string when it is ready."""
-    _refuse_together(snapshot, data_dir if in_memory else None)
+    if snapshot is not None:  # the command line reads it, where it comes first
+        raise ConfigurationError("Write sbnotebook emulator --from FILE, without other options.")
+    if in_memory and data_dir is not None:
+        raise ConfigurationError("Say either --in-memory or --data-dir.")
     entities = [] if config is None else read_config(config)
     directory = None if in_memory else data_dir or default_data_dir()
     server = EmulatorServer(
@@ -72,13 +75,6 @@ def emulator(  # noqa: PLR0913 - one for each option
     _warn_unless_loopback(host)
     prepare_process()
     run_loop(_serve(server, entities, directory, end_after_unused))
-
-
-def _refuse_together(snapshot: Path | None, data_dir: Path | None) -> None:
-    if snapshot is not None:  # the command line reads it, where it comes first
-        raise ConfigurationError("Write sbnotebook emulator --from FILE, without other options.")
-    if data_dir is not None:
-        raise ConfigurationError("Say either --in-memory or --data-dir.")
 
 
 async def _serve(

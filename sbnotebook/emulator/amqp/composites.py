@@ -65,7 +65,8 @@ def composite(code: int, *, frozen: bool = True, kw_only: bool = False) -> Calla
         declared = dataclasses.fields(cast("Any", cls))
         kinds = {each.name: hints[each.name].__metadata__ for each in declared}
         fields = tuple((name, *_reader(kinds[name])) for name in kinds)
-        shape = cls, fields, frozenset(each.name for each in declared if _is_mandatory(each))
+        mandatory = (each.name for each in declared if each.default is each.default_factory is dataclasses.MISSING)
+        shape = cls, fields, frozenset(mandatory)
         words = _WORD_IN_NAME.sub("-", cls.__name__).lower()
         _CODES[cls] = code
         _WRITERS[cls] = tuple((name, _writer(kinds[name][0])) for name in kinds)
@@ -75,10 +76,6 @@ def composite(code: int, *, frozen: bool = True, kw_only: bool = False) -> Calla
         return cls
 
     return register
-
-
-def _is_mandatory(field: dataclasses.Field[Any]) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
 def _reader(kinds: tuple[Any, ...]) -> tuple[_Read, Mapping[int, Any]]:

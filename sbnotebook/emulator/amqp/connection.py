@@ -181,7 +181,7 @@ class AmqpConnection:
     def _receive_header(self, header: bytes) -> None:
         if header == _SASL_HEADER and not self._authenticated:
             self._writer.write_bytes(header)
-            self._writer.write(0, sasl.offer(), kind=SASL_FRAME)
+            self._writer.write(0, sasl.OFFER, kind=SASL_FRAME)
             self._state = _State.SASL_INIT
         elif header == _AMQP_HEADER:
             self._writer.write_bytes(header)

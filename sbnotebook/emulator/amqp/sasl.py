@@ -45,8 +45,8 @@ class SaslOutcome:
     additional_data: Annotated[bytes | None, bytes] = None
 
 
-def offer() -> bytes:
-    return encode_composite(SaslMechanisms(MECHANISMS))
+OFFER: Final = encode_composite(SaslMechanisms(MECHANISMS))
+"""The body of the first SASL frame that the server sends."""
 
 
 def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:

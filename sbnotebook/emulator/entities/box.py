@@ -127,7 +127,7 @@ class Box:
         found = [message for number in numbers if self._is_deferred(message := self.log.get(number), session)]
         messages = [message for message in found if message is not None]
         # An expired deferred message stays until a receiver asks for it: now it goes.
-        expired = [message for message in messages if _is_expired(message, now)]
+        expired = [message for message in messages if message.expires_at is not None and message.expires_at <= now]
         for message in expired:
             self._apply(message, MessageEvent.EXPIRE, now)
         if expired or len(messages) < len(numbers):
@@ -366,7 +366,3 @@ class Box:
 def earliest(*moments: int | None) -> int | None:
     """Return the first of these moments (ms); None if there is none."""
     return min((moment for moment in moments if moment is not None), default=None)
-
-
-def _is_expired(message: BrokeredMessage, now: int) -> bool:
-    return message.expires_at is not None and message.expires_at <= now

@@ -75,7 +75,8 @@ class Subscription(ReceivingEntity):
             payloads = list(self._copies(subject))
         except FilterError as error:
             if self.options.dead_letter_on_filter_errors:
-                self.put_dead(self._copy(message, payload, now), _filter_failed(error), now)
+                why = DeadLetterReason("FilterException", f"A rule of the subscription cannot be evaluated: {error}")
+                self.put_dead(self._copy(message, payload, now), why, now)
             return
         # An action may have changed the session, or made the properties too large.
         for each in payloads:
@@ -154,7 +155,3 @@ _HEADER_TOO_LARGE = DeadLetterReason(
     "HeaderSizeExceeded",
     "The size quota for this stream has been exceeded: a rule's action made the properties too large.",
 )
-
-
-def _filter_failed(error: FilterError) -> DeadLetterReason:
-    return DeadLetterReason("FilterException", f"A rule of the subscription cannot be evaluated: {error}")

@@ -86,7 +86,7 @@ class NamespaceAccess:
             rules += [(rule, entity.path.casefold()) for rule in entity.options.authorization_rules]
         for rule, path in rules:
             keys = [each for each in (rule.primary_key, rule.secondary_key) if each]
-            if rule.key_name == key_name and any(_is_same(each, key) for each in keys):
+            if rule.key_name == key_name and any(hmac.compare_digest(each.encode(), key.encode()) for each in keys):
                 return Grant(path or "", path, rule.claims, inf)
         return None
 
@@ -234,10 +234,6 @@ def _fields(token: str) -> dict[str, str]:
 
 def _signature(key: str, signed: bytes) -> bytes:
     return base64.b64encode(hmac.digest(key.encode(), signed, "sha256"))
-
-
-def _is_same(key: str, given: str) -> bool:
-    return hmac.compare_digest(key.encode(), given.encode())
 
 
 def namespace_of(host: str) -> str:

@@ -64,7 +64,8 @@ def _attached(peer: AmqpPeer, link: _AnyLink) -> LinkHandler:
         if via_entity(link, root) not in (None, root):
             raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)
     if node is not None:
-        return _attach_to_node(peer, link, node)
+        link.accept(max_message_size=_MAX_TOKEN_SIZE if node.address == CBS else _MAX_REQUEST_SIZE)
+        return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
     if isinstance(link, ReceivingLink):
         return _attach_sender(peer, link, path, entity)
     return _attach_receiver(peer, link, path, entity)
@@ -101,11 +102,6 @@ def _node(peer: AmqpPeer, path: str) -> Node | None:
         if entity is not None or _named_as_missing(peer, path) != path:
             return management_node(lowered, peer.broker, peer.access, entity, _not_found_text(peer, path))
     return None
-
-
-def _attach_to_node(peer: AmqpPeer, link: _AnyLink, node: Node) -> LinkHandler:
-    link.accept(max_message_size=_MAX_TOKEN_SIZE if node.address == CBS else _MAX_REQUEST_SIZE)
-    return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
 
 
 def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler:

@@ -345,13 +345,9 @@ def _read_action(element: ET.Element | None) -> SqlAction | None:
     if element is None or kind == "EmptyRuleAction":
         return None
     if kind == "SqlRuleAction":
-        return SqlAction(*_read_sql(element))
+        expression = (element.findtext(f"{SERVICE_BUS}SqlExpression") or "").strip()
+        return SqlAction(expression, _read_values(element.find(f"{SERVICE_BUS}Parameters")))
     raise ConfigurationError(f"There is no action {kind[:40]!r}: use SqlRuleAction.")
-
-
-def _read_sql(element: ET.Element) -> tuple[str, dict[str, AmqpValue]]:
-    expression = (element.findtext(f"{SERVICE_BUS}SqlExpression") or "").strip()
-    return expression, _read_values(element.find(f"{SERVICE_BUS}Parameters"))
 
 
 def _read_values(parent: ET.Element | None) -> dict[str, AmqpValue]:
@@ -391,26 +387,14 @@ def _integer(bits: int, kind: type[int]) -> Callable[[str], AmqpValue]:
     return read
 
 
-def _flag(text: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.lower()]
-
-
-def _moment(text: str) -> Timestamp:
-    return Timestamp.from_datetime(datetime.fromisoformat(text))
-
-
-def _timespan(text: str) -> Described:
-    return Described(_TIMESPAN, Long(parse_duration(text) * _TICKS))
-
-
 _READ: Final[dict[str, Callable[[str], AmqpValue]]] = {
     "int": _integer(32, Int),
     "long": _integer(64, Long),
     "short": _integer(16, Short),
-    "boolean": _flag,
+    "boolean": lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()],
     "double": float,
-    "dateTime": _moment,
-    "duration": _timespan,
+    "dateTime": lambda text: Timestamp.from_datetime(datetime.fromisoformat(text)),
+    "duration": lambda text: Described(_TIMESPAN, Long(parse_duration(text) * _TICKS)),
     "guid": UUID,
 }
 

@@ -140,7 +140,8 @@ class _Admin:
 
     async def lease(self, request: web.Request) -> web.StreamResponse:
         # A lease that anyone could take may have to make room for others.
-        if request.transport is not None and self._is_proven(request):
+        proof = request.headers.get(PROOF, "").encode()
+        if request.transport is not None and hmac.compare_digest(proof, prove_lease(self._secret).encode()):
             self._broker.connections.settle(request.transport)
         with self._leases.held():
             response = web.StreamResponse()
@@ -149,9 +150,6 @@ class _Admin:
             await response.write(b"held\n")
             await asyncio.Event().wait()  # Cancelled when the client's connection ends.
         return response
-
-    def _is_proven(self, request: web.Request) -> bool:
-        return hmac.compare_digest(request.headers.get(PROOF, "").encode(), prove_lease(self._secret).encode())
 
 
 def _receiving(entity: ReceivingEntity, name: str) -> dict[str, Any]:

@@ -223,7 +223,7 @@ class ReceiverLink(LinkHandler):
             echo = _echo(event.outcome)
         except RefusedError as error:
             echo = Rejected(error_of(error))
-        if faults.unconfirmed and _is_unconfirmed(event, faults.unconfirmed):
+        if faults.unconfirmed and (event.in_range if faults.unconfirmed == "ranges" else event.outcome == Released()):
             self._link.forget(event.delivery_tag)
         else:
             _confirm(self._peer, partial(self._link.settle, event.delivery_tag, echo), delay)
@@ -393,7 +393,8 @@ def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -
     accepted = entity.accept_session(wanted, peer.broker.advance())
     if accepted is None:
         waiter = SessionWaiter(peer, link, entity)
-        waiter.wait(_timeout(link))
+        timeout = link.properties.get(_TIMEOUT)
+        waiter.wait(min(int(timeout), _MAX_TIMEOUT) if isinstance(timeout, UInt | int) else _DEFAULT_TIMEOUT)
         return waiter
     return _accepted(peer, link, entity, *accepted)
 
@@ -417,11 +418,6 @@ def _filter(link: SendingLink) -> AmqpValue:
     return (link.source.filter or {}).get(SESSION_FILTER) if link.source is not None else None
 
 
-def _timeout(link: SendingLink) -> int:
-    timeout = link.properties.get(_TIMEOUT)
-    return min(int(timeout), _MAX_TIMEOUT) if isinstance(timeout, UInt | int) else _DEFAULT_TIMEOUT
-
-
 def _fault(broker: Broker, faults: EntityFaults, count: int) -> Error | None:
     if faults.happens("server_busy") or broker.is_throttled():
         return new_error(Condition.SERVER_BUSY, SERVER_BUSY)
@@ -429,10 +425,6 @@ def _fault(broker: Broker, faults: EntityFaults, count: int) -> Error | None:
         return Error(faults.reject_condition, with_tracking_id("The message was rejected on demand."))
     broker.charge(count)
     return None
-
-
-def _is_unconfirmed(event: DispositionReceived, unconfirmed: str) -> bool:
-    return event.in_range if unconfirmed == "ranges" else isinstance(event.outcome, Released)
 
 
 def _echo(outcome: Outcome) -> Outcome:

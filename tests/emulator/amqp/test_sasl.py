@@ -4,7 +4,7 @@ import pytest
 
 from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.performatives import Accepted
-from sbnotebook.emulator.amqp.sasl import MECHANISMS, SaslInit, SaslMechanisms, SaslOutcome, answer_init, offer
+from sbnotebook.emulator.amqp.sasl import MECHANISMS, OFFER, SaslInit, SaslMechanisms, SaslOutcome, answer_init
 from sbnotebook.errors import ProtocolViolationError
 
 
@@ -13,7 +13,7 @@ def _knows(name: str, password: str) -> bool:
 
 
 def test_the_mechanisms_of_azure_are_offered_in_an_array() -> None:
-    data = offer()
+    data = OFFER
     assert data[5:7] == b"\x01\xe0"
     assert decode_composite(data)[0] == SaslMechanisms(("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL"))
 
