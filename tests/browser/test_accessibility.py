@@ -70,6 +70,7 @@ def test_axe_finds_nothing_in_light_and_dark(run: Run, tmp_path: Path) -> None:
         page.wait_for_timeout(300)  # the theme's colours fade in
         found[theme] = faults(page, PANELS, OPTIONS)
         page.screenshot(path=tmp_path / f"{theme}.png")
+    page.evaluate("() => window.jupyterapp?.shell.collapseLeft()")
     for width in (640, 400):  # as 1280 by 1024 at 200 %, and as a narrow window beside another
         page.set_viewport_size({"width": width, "height": 512})
         page.wait_for_timeout(300)

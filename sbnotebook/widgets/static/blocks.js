@@ -189,7 +189,8 @@ function drawCode(view) {
 /** A table with a caption that opens and closes it. */
 function drawTable() {
   const table = made("table", { class: "sbn-values" });
-  const scroll = made("div", { class: "sbn-scroll" }, table);
+  // With the keyboard, only an element that has the focus can be scrolled.
+  const scroll = made("div", { class: "sbn-scroll", tabindex: "0" }, table);
   const summary = made("summary", {});
   const details = made("details", { class: "sbn-details" }, summary);
   const element = made("div", {});
