@@ -17,7 +17,7 @@ def declared() -> dict[str, str]:
     """The public names that type checkers see, and the module that each comes from."""
     tree = ast.parse(Path(sbnotebook.__file__).read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level == 0]
-    ours = [node for node in imports if (node.module or "").startswith("sbnotebook.")]
+    ours = [node for node in imports if (node.module or "").startswith("sbnotebook.") and node.col_offset]
     return {alias.name: node.module or "" for node in ours for alias in node.names}
 
 

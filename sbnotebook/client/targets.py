@@ -21,16 +21,20 @@ EMULATOR: Final = "emulator"
 _SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})
 ENVIRONMENT_VARIABLES: Final = ("SBNOTEBOOK_CONNECTION", "SERVICEBUS_CONNECTION_STRING")
 _CONNECTION_STRING, _HOST_NAME = "a connection string", "a host name"
-_HOST: Final = re.compile(r"(?i:[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+)")
+_HOST: Final = re.compile(r"(?i:(?<![a-z0-9-])[a-z0-9](?:[a-z0-9-]*[a-z0-9])?(?:\.[a-z0-9-]+)+)")
 _PREFIXES: Final = {
-    "env": (re.compile(r"[^\W\d]\w*"), "An environment variable is written env:VARIABLE, by its name."),
-    "secret": (re.compile(r"[^/]+/.+", re.DOTALL), "A Databricks secret is written secret:SCOPE/KEY."),
-    "credential": (
-        re.compile(rf"[^@;=]+@{_HOST.pattern}"),
-        "A service credential is written credential:NAME@HOST, where HOST is NAMESPACE.servicebus.windows.net.",
-    ),
+    "env": re.compile(r"[^\W\d]\w*"),
+    "secret": re.compile(r"[^/]+/.+", re.DOTALL),
+    "credential": re.compile(rf"[^@;=]+@{_HOST.pattern}"),
 }
-"""What follows each prefix, and the sentence where it is something else, which may be a secret."""
+"""What follows each prefix."""
+_WRITTEN: Final = {
+    "env": "An environment variable is written env:VARIABLE, by its name.",
+    "secret": "A Databricks secret is written secret:SCOPE/KEY.",
+    "credential": "A service credential is written credential:NAME@HOST, where HOST is "
+    "NAMESPACE.servicebus.windows.net.",
+}
+"""The sentence where something else follows, which may be a secret."""
 _LONGEST_NAME: Final = 50
 _SHOWN: Final = 80
 _WORDS: Final = 200
@@ -236,9 +240,8 @@ def _form(target: Hidden) -> str:
 def _rest(target: Hidden, prefix: str) -> Hidden:
     """Return what follows the prefix of a target."""
     rest = Hidden(target.reveal().strip().partition(":")[2])
-    pattern, how = _PREFIXES[prefix]
-    if not pattern.fullmatch(rest.reveal()):
-        raise ConfigurationError(how)
+    if not _PREFIXES[prefix].fullmatch(rest.reveal()):
+        raise ConfigurationError(_WRITTEN[prefix])
     return rest
 
 
