@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sbnotebook.amqp import AmqpValue, Char, Decimal32, Float, Long, Symbol, Timestamp, ULong, type_name
+from sbnotebook.amqp import AmqpValue, Char, Decimal32, Described, Float, Long, Symbol, Timestamp, ULong, type_name
 from sbnotebook.amqp.types import type_names
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
@@ -65,6 +65,11 @@ def test_a_value_without_a_type_stays_as_it_is(value: Any) -> None:
 def test_a_moment_is_written_as_people_write_it() -> None:
     assert from_text("2024-01-01T00:00:00", "timestamp") == Timestamp(1_704_067_200_000)
     assert from_text("2024-01-01", "timestamp") == Timestamp(1_704_067_200_000)
+
+
+def test_a_duration_is_read_as_hours_minutes_and_seconds() -> None:
+    duration = from_text("01:16:05.5", "com.microsoft:timespan")
+    assert duration == Described(Symbol("com.microsoft:timespan"), Long(45_655_000_000))
 
 
 @pytest.mark.parametrize(
