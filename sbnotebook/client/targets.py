@@ -27,14 +27,14 @@ _PREFIXES: Final = {
     "secret": re.compile(r"[^/]+/.+", re.DOTALL),
     "credential": re.compile(rf"[^@;=]+@{_HOST.pattern}"),
 }
-"""What follows each prefix."""
+"""The form of the text behind each prefix."""
 _WRITTEN: Final = {
     "env": "An environment variable is written env:VARIABLE, by its name.",
     "secret": "A Databricks secret is written secret:SCOPE/KEY.",
     "credential": "A service credential is written credential:NAME@HOST, where HOST is "
     "NAMESPACE.servicebus.windows.net.",
 }
-"""The sentence where something else follows, which may be a secret."""
+"""The sentence for another text, which it does not show: that may be a secret."""
 _LONGEST_NAME: Final = 50
 _SHOWN: Final = 80
 _WORDS: Final = 200

@@ -55,7 +55,7 @@ _PARTITIONS: Final = "it has partitions, for which Service Bus does not support 
 
 
 class _Known(NamedTuple):
-    """What decides how an entity is purged; ``refusal`` is why it is not by age."""
+    """Facts by which a purge is planned; ``refusal`` says why the server cannot choose by age."""
 
     total: int | None = None
     most: int = _MOST

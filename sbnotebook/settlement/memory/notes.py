@@ -68,7 +68,7 @@ class Resubmitted(NamedTuple):
 
 
 class Look(NamedTuple):
-    """How many messages a queue had at the last look, and when that was."""
+    """The number of messages in a queue at the last look, and the time of that look."""
 
     messages: int
     time: datetime

@@ -102,7 +102,7 @@ LOOKS: Final = {
     "Resubmit…": ("Send them again, and remove them from here", "repeat"),
     "Select where…": ("Select messages by a SQL expression", "filter"),
 }
-"""What each action does, and its icon."""
+"""The tooltip and the icon of each action."""
 
 
 # ------------------------------------------------------------ which actions there are
