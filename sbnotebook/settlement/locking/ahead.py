@@ -271,7 +271,8 @@ class LockedAhead:
         self._seen |= numbers
         self._reached = max(numbers, default=self._reached)
         self.left -= numbers
-        self._give_up(numbers)
+        if self.stopped is None:  # what a lost link does not bring is not missing: it is not looked for again
+            self._give_up(numbers)
         if self._progress is not None and locked:
             self._progress(len(locked))
         return chosen

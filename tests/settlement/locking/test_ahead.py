@@ -10,6 +10,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Decision, LockedMessage, Message, Report
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, LockedBatch
 from sbnotebook.settlement.engine import Run
@@ -70,6 +71,21 @@ async def test_the_others_are_reported_where_giving_back_fails(
         assert [message.sequence_number for message in await found_by(ahead)] == [wanted]
     assert {outcome.sequence_number for outcome in ahead.rest} >= {*others}
     assert await delivery_counts(queue) == dict.fromkeys([*others, wanted], 0)
+
+
+async def test_a_message_is_not_missing_because_the_link_was_lost(
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+) -> None:
+    queue = await filled_queue(namespace, "ahead-dropped", 5)
+    numbers = await sequence_numbers(queue)
+    to_come = numbers[-1] + 1
+    ahead = ahead_in(queue, Search(frozenset({numbers[0], to_come}), max_wait=0.5))
+    async with ahead:
+        assert await ahead.find()
+        shared_emulator.drop_connections("ahead-dropped")
+        assert not await ahead.find()
+    assert ahead.stopped == "The link was lost on which messages were held."
+    assert (ahead.left, ahead.missing) == ({to_come}, set())
 
 
 async def test_bodies_of_what_is_held_do_not_stay_in_memory(namespace: AsyncNamespace) -> None:
