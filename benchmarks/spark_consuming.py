@@ -48,7 +48,7 @@ AT_ONCE: Final = 100
 """Messages that the loop receives at once."""
 ROUNDS: Final = 3
 LEAST: Final = 0.5
-LEAST_RATIO: Final = 1.4
+LEAST_RATIO: Final = 1.1
 """Of at-least-once to exactly-once."""
 BATCHES: Final = 220
 SETTLED_FROM: Final = 20
