@@ -24,6 +24,7 @@ from tests.browser.test_record import CELLS
 
 NEEDED: Final = {"WebKitWebDriver": "webkit2gtk-driver", "Xvfb": "xvfb"}
 PATIENCE: Final = 60.0  # seconds
+STILL: Final = 0.2  # seconds without a move before an element is clicked
 PANEL: Final = ".jp-OutputArea-output .sbn-panel"
 # What the page complains about: WebKit's driver does not pass it on.
 LISTEN: Final = """
@@ -67,11 +68,16 @@ class Hand:
     def _click(self, find: str, *arguments: str) -> None:
         def click(driver: Any) -> bool:
             found = driver.execute_script(find, *arguments)
-            if found is not None:
+            if found is None:
+                return False
+            place = found.rect
+            time.sleep(STILL)
+            is_still = found.rect == place
+            if is_still:
                 found.click()
-            return found is not None
+            return is_still
 
-        # JupyterLab may cover an element, or replace it.
+        # JupyterLab may cover an element, or replace it. One that moves under the mouse is not clicked.
         wait = WebDriverWait(self.driver, PATIENCE, ignored_exceptions=[WebDriverException])
         wait.until(click, str(arguments))
 
