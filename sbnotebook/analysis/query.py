@@ -68,6 +68,14 @@ _SHOWN: Final = 200
 _NO_TABLES: Final[Mapping[str, pa.Table]] = MappingProxyType({})
 _NOTHING: Final[Found] = {"rows": [], "columns": [], "tables": []}
 _NAMES: Final = re.compile(r"\w+")
+_BODY: Final = re.compile(r"\bbody\b(?:\.(\w+))?|\bbody_text(?:\.(\w+)|->|\[)", re.IGNORECASE)
+"""A body where an expression may mean its text, or a field of its JSON."""
+_OLD_NAMES: Final = {
+    "label": "subject",
+    "properties": "application_properties",
+    "user_properties": "application_properties",
+}
+"""What earlier SDKs call the columns."""
 _UNCAST: Final = re.compile(r"Could not convert|Unable to cast|Failed to cast|invalid \w+ field format")
 
 _MOST_BYTES: Final = 4 * PARSED_CHARACTERS
@@ -393,23 +401,31 @@ def _advice(
 ) -> str:
     """Return how to write what the user probably means, behind the reason of a refusal; ``others`` are read, too."""
     if unknown is not None:
-        if f'"{unknown}"' in expression:
-            return f"; a text takes single quotes: '{unknown[:_SHOWN]}'"
-        if unknown.lower() in columns:  # of messages, which the query does not read
-            archived = ", and archive with bodies=True (--bodies)" if "archive" in others else ""
-            return f"; the table messages has it{archived}"
-        field = f"a field of a JSON body is body_json.{unknown[:_SHOWN]}"
-        longer = next((name for name in columns if name.endswith(f"_{unknown.lower()}")), None)
-        if longer:
-            return f"; did you mean {longer}? {field[0].upper()}{field[1:]}"
-        near = near_match(unknown, [*columns, *chain(*others.values())])
-        if near:
-            return f"; did you mean {near}?"
-        tables = [f"{name} has {', '.join(names)}" for name, names in others.items()]
-        return "; " + "; ".join(tables or [field])
+        return "; " + _advice_for_name(unknown, expression, columns, others)
     if _UNCAST.search(why) and ("::" in expression or "cast" in expression.lower()):
         return "; to leave out values that are none, write try_cast(… as …) in place of a cast"
+    if body := _BODY.search(expression):
+        name = (body[1] or body[2] or "NAME")[:_SHOWN]
+        return f"; a field of a JSON body is body_json.{name}, and the text of a body is body_text"
     return ""
+
+
+def _advice_for_name(unknown: str, expression: str, columns: Sequence[str], others: Mapping[str, Sequence[str]]) -> str:
+    name, small = unknown[:_SHOWN], unknown.lower()
+    quoted, field = f"a text takes single quotes: '{name}'", f"field of a JSON body is body_json.{name}"
+    if f'"{unknown}"' in expression:
+        return quoted
+    if small in columns:  # of messages, which the query does not read
+        archived = ", and archive with bodies=True (--bodies)" if "archive" in others else ""
+        return f"the table messages has it{archived}"
+    if expression.partition(unknown)[0].rstrip().endswith(("=", "<", ">")):
+        return f"{quoted}. A {field}"
+    longer = next((column for column in columns if column.endswith(f"_{small}")), None)
+    if meant := _OLD_NAMES.get(small, longer):
+        return f"did you mean {meant}? A {field}"
+    if near := near_match(unknown, [*columns, *chain(*others.values())]):
+        return f"did you mean {near}?"
+    return "; ".join(f"{table} has {', '.join(names)}" for table, names in others.items()) or f"a {field}"
 
 
 def _refuse(expression: str, why: str, kind: Kind = "expression") -> NoReturn:

@@ -81,6 +81,16 @@ def test_messages_are_given_back_themselves_in_their_order() -> None:
         ("subject = 'Größe' und true", "at character 23"),
         ("body_jsn->>'$.a' = '1'", "no column 'body_jsn' at character 1; did you mean body_json\\?"),
         ("zzz.subject = 1", "no column 'zzz' at character 1"),
+        ("label = 'a'", "no column 'label' at character 1; did you mean subject\\?"),
+        ("user_properties['n'] = 1", "did you mean application_properties\\?"),
+        (
+            "state == Active",
+            "no column 'Active' .*; a text takes single quotes: 'Active'. A field of .* is body_json.Active",
+        ),
+        ("body.total > 100", "; a field of a JSON body is body_json.total, and the text of a body is body_text"),
+        ("body like '%late%'", "; a field of a JSON body is body_json.NAME, and the text of a body is body_text"),
+        ("body->>'$.total' > 100", "; a field of a JSON body is body_json.NAME"),
+        ("body_text.total > 100", "; a field of a JSON body is body_json.total"),
         ("subject == 'a' und true", "syntax error .*true.* at character 20"),
         ("delivery_count", "it gives a INTEGER, and not true or false"),
         ("body_json->'$.late'", "it gives a BIGINT, and not true or false"),
@@ -92,7 +102,7 @@ def test_messages_are_given_back_themselves_in_their_order() -> None:
         ("not " * 4_000 + "true", "cannot be used"),
         ("\ud800", "surrogate"),
     ],
-    ids=range(14),
+    ids=range(21),
 )
 def test_wrong_expression_is_refused_with_the_place(expression: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as refused:
