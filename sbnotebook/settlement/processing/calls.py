@@ -37,13 +37,15 @@ _ENDS: Final[dict[type[Exception], End]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class EndedCall:
     message: LockedMessage
     end: End
     fault: Fault | None = None
     error: BaseException | None = None
     done_at: datetime | None = None
+    index: int | None = None
+    """Its position in the report; None while it is not there."""
 
 
 class LostCalls:
@@ -54,9 +56,9 @@ class LostCalls:
     """
 
     def __init__(self) -> None:
-        self._calls: dict[int, tuple[EndedCall, int]] = {}
+        self._calls: dict[int, EndedCall] = {}
 
-    def keep(self, ended: EndedCall, index: int) -> None:
+    def keep(self, ended: EndedCall) -> None:
         message = ended.message
         bare = LockedMessage(
             entity=message.entity,
@@ -65,19 +67,19 @@ class LostCalls:
             lock_token=message.lock_token,
         )
         self.forget(message)
-        self._calls[message.sequence_number] = (replace(ended, message=bare, error=None), index)
+        self._calls[message.sequence_number] = replace(ended, message=bare, error=None)
         if len(self._calls) > _LOST_KEPT:
             del self._calls[next(iter(self._calls))]
 
     def forget(self, message: LockedMessage) -> None:
         self._calls.pop(message.sequence_number, None)
 
-    def take(self, message: LockedMessage) -> tuple[EndedCall, int] | None:
-        """Return the call of a message that has come again, and its position in the report; None if there was none."""
-        ended, index = self._calls.pop(message.sequence_number, (None, 0))
+    def take(self, message: LockedMessage) -> EndedCall | None:
+        """Return the call of a message that has come again; None if there was none."""
+        ended = self._calls.pop(message.sequence_number, None)
         if ended is None or ended.message.enqueued_time != message.enqueued_time:
             return None
-        return replace(ended, message=message), index
+        return replace(ended, message=message)
 
 
 @dataclass(slots=True)

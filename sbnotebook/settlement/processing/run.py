@@ -212,15 +212,14 @@ class ConsumerRun:
         elif then is Then.RAISE and ended.error is not None:
             self.fail(ended.error)
 
-    def note_outcome(self, outcome: Outcome, index: int | None = None) -> int:
-        if index is None:
-            index, self._noted = self._noted, self._noted + 1
+    def note_outcome(self, ended: EndedCall, outcome: Outcome) -> None:
+        if ended.index is None:
+            ended.index, self._noted = self._noted, self._noted + 1
             if self.options.progress is not None:
                 self.options.progress(1)
         else:  # it was not settled before
             self.not_settled -= 1
-        self.tally.note(index, outcome)
+        self.tally.note(ended.index, outcome)
         self.not_settled += not outcome.ok
         if self.finisher.error is not None:
             self.fail(self.finisher.error)
-        return index

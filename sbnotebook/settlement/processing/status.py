@@ -104,9 +104,7 @@ class Leases:
     _ends: Counter[End] = field(default_factory=Counter[End])
 
     def begin(self, worker: int, now: datetime, session_id: str | None = None) -> None:
-        self.end(worker, now)
-        name = f"{consumer()}/{worker + 1}"
-        self._open[worker] = Lease(name, self.entity, now, session_id)
+        self._open[worker] = Lease(f"{consumer()}/{worker + 1}", self.entity, now, session_id)
 
     def work_on(self, worker: int, sequence_number: int, now: datetime) -> None:
         self._open[worker] = replace(self._open[worker], working_on=sequence_number, working_since=now)

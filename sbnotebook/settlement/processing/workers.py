@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
-from uuid import UUID
 
 import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
@@ -77,8 +76,6 @@ class SharedWorkers:
         self._put_off: list[EndedCall] = []
         """Ended messages that are held, and that Service Bus could not settle. It is asked again after a while."""
         self._asked_again = time.monotonic()
-        self._indexes: dict[UUID, int] = {}
-        """Positions of messages that are in the report already."""
         self._groups: dict[int, CallGroup] = {}
         """The group that each worker works on."""
         self._settling: Sequence[EndedCall] = ()
@@ -177,12 +174,10 @@ class SharedWorkers:
 
     def _settle_again(self, message: LockedMessage) -> bool:
         """Settle a message once more if its work is done and only its settlement was lost. Return True if so."""
-        lost = self._lost.take(message)
-        if lost is None:
-            return False
-        ended, self._indexes[message.lock_token] = lost  # it keeps its position in the report
-        self._unsettled.append(ended)
-        return True
+        ended = self._lost.take(message)
+        if ended is not None:
+            self._unsettled.append(ended)
+        return ended is not None
 
     # ---------------------------------------------------------------- working
 
@@ -263,11 +258,7 @@ class SharedWorkers:
 
     def _ask_again(self) -> None:
         """Have the messages settled that could not be. Those whose locks were lost meanwhile come again."""
-        for ended in self._put_off:
-            if self._batch.holds(ended.message):
-                self._unsettled.append(ended)
-            else:  # its position in the report is kept with its call
-                self._indexes.pop(ended.message.lock_token, None)
+        self._unsettled.extend(ended for ended in self._put_off if self._batch.holds(ended.message))
         self._put_off.clear()
         self._asked_again = time.monotonic()
 
@@ -315,16 +306,15 @@ class SharedWorkers:
             self._run.changed.notify()
 
     def _note(self, ended: EndedCall, outcome: Outcome) -> None:
-        index = self._run.note_outcome(outcome, self._indexes.pop(ended.message.lock_token, None))
+        self._run.note_outcome(ended, outcome)
         is_lost = outcome.status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED)
         is_going_on = self._run.options.max_wait is None and not self._over.is_set()
         is_put_off = is_going_on and can_retry(outcome) and self._batch.holds(ended.message)
         if (is_lost or is_put_off) and not self._run.finisher.returns(ended):
-            self._lost.keep(ended, index)
+            self._lost.keep(ended)
         elif outcome.ok:
             self._lost.forget(ended.message)
         if is_put_off:
-            self._indexes[ended.message.lock_token] = index
             self._put_off.append(ended)
         self._free(self._run.key_of(ended.message))
 
@@ -499,7 +489,7 @@ class SessionWorkers:
         if not await run.wait_for_pace([message]):
             return False
         # Call the function, unless only the settlement of its last call was lost.
-        ended, index = self._lost.take(message) or (None, None)
+        ended = self._lost.take(message)
         if ended is None:
             if run.left == 0:  # another worker took the last one meanwhile
                 return False
@@ -509,7 +499,7 @@ class SessionWorkers:
             await run.caller.run(group)
             if not group.ends:  # the run was stopped before it began
                 return False
-            ended, index = group.ends.popleft(), None
+            ended = group.ends.popleft()
             run.note_end(worker, ended)
         # Settle it before the next one of the session is begun.
         self._settling += 1
@@ -518,10 +508,10 @@ class SessionWorkers:
             (outcome,) = await run.finisher.settle(batch, [ended])
         finally:
             self._settling -= 1
-        index = run.note_outcome(outcome, index)
+        run.note_outcome(ended, outcome)
         is_removed = not run.finisher.returns(ended)
         if is_removed and not outcome.ok:
-            self._lost.keep(ended, index)
+            self._lost.keep(ended)
         return outcome.ok and is_removed
 
 
