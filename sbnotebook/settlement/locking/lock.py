@@ -93,8 +93,8 @@ class LockedBatch:
         self._connection = connection
         self._records = tuple(records)
         self._keeps_bodies = keep_bodies
-        self._receiver: LockReceiver | None = None
-        self._full: list[LockReceiver] = []
+        self._receivers: list[LockReceiver] = []
+        """Those whose messages may be held, the one for more messages last; none while the batch is closed."""
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
         """Held by the task that receives, or opens a link. Settlements and requests by number need no turn."""
@@ -104,7 +104,7 @@ class LockedBatch:
         self._held = held = HeldMessages(address)
         self._events = events = LockEvents(now := clock.now())
         links = Links(self._receivers, self._new_receiver, self._busy, clock)
-        self._renewal: Renewing = Renewal(held, links, events, clock=clock, until=now + renew_for)
+        self._renewal: Renewing = Renewal(held, events, links, clock=clock, until=now + renew_for)
         self._peeker = peeker
         self._limiter = Limiter()
         self._deferred_at_once = _FIRST_DEFERRED
@@ -113,7 +113,7 @@ class LockedBatch:
         """Open the link, so that a fault of the entity raises here."""
         receiver = self._new_receiver()
         await receiver.__aenter__()  # an open that fails has cleaned up after itself
-        self._receiver = receiver
+        self._receivers.append(receiver)
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self._renewal.run)
         return self
@@ -134,7 +134,7 @@ class LockedBatch:
     @property
     def is_open(self) -> bool:
         """Return whether messages can be held: from when the batch is opened until it is closed."""
-        return self._receiver is not None
+        return bool(self._receivers)
 
     # ---------------------------------------------------------------- held messages
 
@@ -212,8 +212,7 @@ class LockedBatch:
         """Renew the locks for at least so long from now, never for less than before; return when renewing stops."""
         if renew_for <= timedelta():
             raise ConfigurationError("Locks are renewed for longer than nothing: give a duration such as 30m.")
-        if not self.is_open:
-            raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
+        self._open_receiver()
         now = self.clock.now()
         self._renewal.until = max(self._renewal.until, now + renew_for)
         if self._events.state.kind is LockEventKind.ENDED:
@@ -345,25 +344,24 @@ class LockedBatch:
         if settling.unsettled(receiver) >= self.per_link and not receiver.waiting:
             another = self._new_receiver()
             await another.__aenter__()
-            self._full.append(receiver)
-            self._receiver = another
+            self._receivers.append(another)
             await receiver.withdraw_credit()
             return another
         return receiver
 
     async def _close_emptied(self) -> None:
-        for receiver in () if self._requests else tuple(self._full):
+        for receiver in () if self._requests else self._receivers[:-1]:
             if settling.is_emptied(receiver, (hold.lock for hold in self._held)):
                 async with self._busy:  # its credit may be taken back just now
-                    self._full = [each for each in self._full if each is not receiver]
+                    self._receivers[:] = [each for each in self._receivers if each is not receiver]
                     await links.close(receiver)
 
     async def ask_no_more(self) -> None:
         """Take back the rest of the last request, so that released messages do not come again at once."""
         with anyio.move_on_after(_WITHDRAW_TIMEOUT, shield=True):
             async with self._busy:
-                if self._receiver is not None:
-                    await self._receiver.withdraw_credit()
+                if self._receivers:
+                    await self._receivers[-1].withdraw_credit()
 
     def _hold_all(
         self, received: Sequence[ReceivedLock], asked: datetime, wanted: Container[int] | None = None
@@ -417,7 +415,7 @@ class LockedBatch:
         chosen = self._held.check_ours(self.messages if messages is None else messages)
         self._open_receiver()
         once = {message.lock_token: message for message in chosen}
-        look = partial(self._settle_ours, decision, [*once.values()])
+        look = partial(self.settle_in, decision, [*once.values()])
         report = await Run([*once.values()], decision, limits or Limits(max_in_flight), progress).carry_out(look)
         if len(once) == len(chosen):
             return report
@@ -426,26 +424,20 @@ class LockedBatch:
 
     def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> Awaitable[None]:
         """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
-        return self._settle_ours(decision, self._held.check_ours(messages), run)
+        ours = self._held.check_ours(messages)
 
-    def _settle_ours(
-        self,
-        decision: Decision,
-        messages: Sequence[LockedMessage],
-        run: Run,
-    ) -> Awaitable[None]:
         def steps(group: Sequence[LockedMessage]) -> Awaitable[Report]:
             return self.settle_group(run, [(each, decision) for each in group], as_they_come=self._keeps_bodies)
 
         if not self._keeps_bodies:  # a request completes messages of one partition
-            messages = sorted(messages, key=lambda message: partition_of(message.sequence_number))
+            ours.sort(key=lambda message: partition_of(message.sequence_number))
 
         async def taking() -> None:
             async with run.ending_groups():  # the settling itself ends soon after an interrupt
                 size = group_size(decision, run.limits.max_in_flight)
-                await run.take(messages, steps, size=size, finish_within=0.0, beside=BESIDE)
+                await run.take(ours, steps, size=size, finish_within=0.0, beside=BESIDE)
 
-        delay = decision.delay if isinstance(decision, Abandon) and messages else None
+        delay = decision.delay if isinstance(decision, Abandon) and ours else None
         return self._keep_for(delay, taking) if delay else taking()
 
     async def settle_group(
@@ -533,7 +525,7 @@ class LockedBatch:
     async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
         # Asked here: while this waited, a lock may have ended, and others may have settled, or closed the batch.
         holds = [hold for hold in map(self._held.of, messages) if hold is not None]
-        if not holds or self._receiver is None:
+        if not holds or not self._receivers:
             self._renewal.tell_lost()
             return
         for record in self._records:
@@ -555,8 +547,9 @@ class LockedBatch:
             if left:
                 await self._release(left)
         finally:
-            ours, self._receiver, self._full = self._receivers(), None, []
-            for each in ours:
+            receivers = [*self._receivers]
+            self._receivers.clear()
+            for each in receivers:
                 await links.close(each)
 
     async def _release(self, messages: Sequence[LockedMessage]) -> None:
@@ -572,11 +565,7 @@ class LockedBatch:
     def _new_receiver(self) -> LockReceiver:
         return self._connection.receiver(self.address)
 
-    def _receivers(self) -> list[LockReceiver]:
-        """Return the receivers whose messages may be held, the one for more messages last; none when it is closed."""
-        return [] if self._receiver is None else [*self._full, self._receiver]
-
     def _open_receiver(self) -> LockReceiver:
-        if self._receiver is None:
+        if not self._receivers:
             raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
-        return self._receiver
+        return self._receivers[-1]

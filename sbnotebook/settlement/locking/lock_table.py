@@ -20,7 +20,7 @@ _REMEMBERED: Final = 100_000
 """Messages that ended and of which is still known how."""
 _FORGOTTEN: Final = "Its lock ended long ago, and sbnotebook has forgotten how: it may have been settled."
 _MAY_BE_DONE: Final = "An earlier settlement had no answer: it may have been done."
-_SHORTEST, _LONGEST = timedelta(seconds=5), timedelta(minutes=5)
+_SHORTEST, LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 """Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""
 _MANY: Final = 1_000
 """Locks that are renewed as early as is safest; more are renewed later, so that they need fewer renewals."""
@@ -35,26 +35,19 @@ _SHORT: Final = timedelta(seconds=20)
 """Shorter ones than three of these are renewed after this time, or half a lock, so that they are not renewed often."""
 
 
-def shortest_period(seen: timedelta, left: timedelta) -> timedelta:
-    """Return how long a lock lasts: the shortest time seen, because a clock that is set back shows longer ones."""
-    return min(seen, left if left <= _LONGEST + _SHORT else 3 * _SHORT)
-
-
-def renew_after(period: timedelta) -> timedelta:
-    """Return how long after its request a lock of this duration is renewed."""
-    return max(period / _RENEW_AT, min(period / _RENEW_MANY_AT, _SHORT))
-
-
 @lru_cache(maxsize=8)  # messages that came together have the same times
-def _times(
+def lock_times(
     asked: datetime, locked_until: datetime, period: timedelta
 ) -> tuple[timedelta, datetime, timedelta, datetime, datetime]:
     """Return how long a lock lasts, its end, its period, and when one lock and many locks are renewed."""
     left = locked_until - asked
     if left <= timedelta():  # the two clocks differ: the service is asked at once
         return _SHORTEST, asked + _SHORTEST, period, asked, asked
-    lasts, period = min(left, _LONGEST), shortest_period(period, left)
-    return lasts, asked + lasts, period, asked + renew_after(period), asked + period / _RENEW_MANY_AT
+    lasts = min(left, LONGEST)
+    # The shortest time seen, because a clock that is set back shows longer ones.
+    period = min(period, left if left <= LONGEST + _SHORT else 3 * _SHORT)
+    of_many = period / _RENEW_MANY_AT
+    return lasts, asked + lasts, period, asked + max(period / _RENEW_AT, min(of_many, _SHORT)), asked + of_many
 
 
 @dataclass(slots=True, eq=False)
@@ -75,7 +68,7 @@ class Hold:
     """How long it lasts from when it was asked for."""
     _due: datetime = field(init=False)
     _due_of_many: datetime = field(init=False)
-    _period: timedelta = field(default=_LONGEST, init=False)
+    _period: timedelta = field(default=LONGEST, init=False)
 
     def __post_init__(self, asked: datetime) -> None:
         self.extend(asked, self.locked_until)
@@ -83,7 +76,9 @@ class Hold:
     def extend(self, asked: datetime, locked_until: datetime) -> None:
         self.locked_until = locked_until
         self.renewals += 1
-        self.lasts, self.ends, self._period, self._due, self._due_of_many = _times(asked, locked_until, self._period)
+        self.lasts, self.ends, self._period, self._due, self._due_of_many = lock_times(
+            asked, locked_until, self._period
+        )
 
     def is_due(self, now: datetime, *, held: int) -> bool:
         # One request renews many locks, and is refused where one of them is settled meanwhile.

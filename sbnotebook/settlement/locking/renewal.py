@@ -62,18 +62,40 @@ class SystemClock:
         await anyio.sleep(seconds)
 
 
-class Renewing(Protocol):
-    """What keeps the locks of a batch: each by itself, or that of their session."""
+class Renewing:
+    """Keeps the locks of a batch, and tells at once when that does not go well; a subclass says how."""
 
-    until: datetime
-    """When renewing stops; may be put off."""
+    def __init__(self, held: HeldMessages, events: LockEvents, *, clock: Clock, until: datetime) -> None:
+        self._held = held
+        self._events = events
+        self._clock = clock
+        self.until = until
+        """When renewing stops; may be put off."""
+        self._looked = clock.now()
+        self._why_lost = "The locks ended before the messages were settled."
+
+    async def run(self) -> None:
+        raise NotImplementedError
 
     @property
-    def state(self) -> LockEvent: ...
+    def state(self) -> LockEvent:
+        return self._events.state
 
-    async def run(self) -> None: ...
+    def tell_lost(self) -> None:
+        if lost := self._held.take_newly_lost():
+            self._tell(LockEventKind.LOST, self._why_lost, lost)
 
-    def tell_lost(self) -> None: ...
+    def _tell(self, kind: LockEventKind, text: str, numbers: tuple[int, ...] = ()) -> None:
+        self._events.tell(LockEvent(kind, self._clock.now(), numbers, text))
+
+    def _notice_set_clock(self, now: datetime) -> None:
+        if now < self._looked:  # locks last no longer because this machine's clock was set back
+            self._shift(now - self._looked)
+
+    def _shift(self, back: timedelta) -> None:
+        self.until += back
+        for hold in self._held:
+            hold.shift(back)
 
 
 class Links:
@@ -87,7 +109,7 @@ class Links:
 
     def __init__(
         self,
-        own: Callable[[], Sequence[ServiceBusReceiver]],
+        own: Sequence[ServiceBusReceiver],
         other: Callable[[], ServiceBusReceiver],
         busy: anyio.Lock,
         clock: Clock,
@@ -126,7 +148,7 @@ class Links:
             try:
                 with anyio.move_on_after(_TOKENS_WITHIN):
                     async with anyio.create_task_group() as tasks:
-                        for own in filter(links.is_open, self._own()):
+                        for own in filter(links.is_open, self._own):
                             tasks.start_soon(tokens.refresh_if_due, own)
             finally:
                 self._busy.release()
@@ -160,9 +182,8 @@ class Links:
             await links.close(spare)
 
     def _next_own(self) -> ServiceBusReceiver | None:
-        own = self._own()
         self._turn += 1
-        return own[self._turn % len(own)] if own else None
+        return self._own[self._turn % len(self._own)] if self._own else None
 
     async def _acquired(self, wait: float) -> bool:
         with contextlib.suppress(anyio.WouldBlock):
@@ -180,16 +201,12 @@ class Links:
         waiting.cancel()
 
 
-class Renewal:
-    """Keeps the locks of a batch, and tells at once when that does not go well."""
+class Renewal(Renewing):
+    """Renews each lock by itself."""
 
-    def __init__(self, held: HeldMessages, links: Links, events: LockEvents, *, clock: Clock, until: datetime) -> None:
-        self._held = held
+    def __init__(self, held: HeldMessages, events: LockEvents, links: Links, *, clock: Clock, until: datetime) -> None:
+        super().__init__(held, events, clock=clock, until=until)
         self._links = links
-        self._events = events
-        self._clock = clock
-        self.until = until
-        self._looked = clock.now()
 
     async def run(self) -> None:
         try:
@@ -203,11 +220,6 @@ class Renewal:
     def state(self) -> LockEvent:
         """Return the state of renewing by the clock, even while the loop is blocked."""
         return self._standstill(self._clock.now()) or self._events.state
-
-    def tell_lost(self, description: str = "The locks ended before the messages were settled.") -> None:
-        lost = self._held.take_newly_lost()
-        if lost:
-            self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, description))
 
     async def _look(self) -> None:
         await self._links.keep_token()
@@ -226,13 +238,6 @@ class Renewal:
             self._events.tell(LockEvent(LockEventKind.ENDED, self.until, numbers, text))
         self._lapse()
         self._looked = self._clock.now()
-
-    def _notice_set_clock(self, now: datetime) -> None:
-        if now < self._looked:  # locks last no longer because this machine's clock was set back
-            back = now - self._looked
-            self.until += back
-            for hold in self._held:
-                hold.shift(back)
 
     def _standstill(self, now: datetime) -> LockEvent | None:
         still = now - self._looked
@@ -318,8 +323,7 @@ class Renewal:
         if failure is None:
             if state.kind in (LockEventKind.FAILING, LockEventKind.LATE):
                 self.tell_lost()
-                text = "Locks are renewed again."
-                self._events.tell(LockEvent(LockEventKind.RENEWING, self._clock.now(), (), text))
+                self._tell(LockEventKind.RENEWING, "Locks are renewed again.")
             return
         words = explained(failure) or "no answer came."
         text = f"Renewing fails and is tried again each second: {type(failure).__name__}: {words}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,8 @@ from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
-from sbnotebook.settlement.locking.lock_table import renew_after, shortest_period
+from sbnotebook.settlement.locking.lock_table import LONGEST, lock_times
+from sbnotebook.settlement.locking.renewal import Clock, Renewing
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import PAGE, Peeker
 from sbnotebook.settlement.sdk import links, management, settling
@@ -28,7 +29,6 @@ from sbnotebook.settlement.wire.conversion import peeked_from_payload
 if TYPE_CHECKING:
     from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
     from sbnotebook.settlement.locking.records import Record
-    from sbnotebook.settlement.locking.renewal import Clock
     from sbnotebook.settlement.locking.settle import Settling
 
 SessionState = bytes | str | dict[str, Any] | list[Any] | None
@@ -38,7 +38,6 @@ _LONGEST_ID: Final = 128
 """Characters of a session id. A longer one would be in one frame, with which Service Bus closes the connection. Source:
 Microsoft's page "Service Bus quotas"."""
 _TICK: Final = 1.0
-_LONGEST: Final = timedelta(minutes=5)
 _ANSWER_WITHIN: Final = 10.0
 
 
@@ -82,14 +81,14 @@ class SessionBatch(LockedBatch):
         super().__init__(connection, peeker, renew_for=renew_for, clock=clock, records=records)
         self._asked_id = session_id
         self._max_wait = max_wait
-        self._lock = _SessionRenewal(self._held, lambda: self._receiver, self._busy, self._events, self.clock)
-        self._lock.until = self._renewal.until
-        self._renewal = self._lock
+        self._renewal = self._lock = _SessionRenewal(
+            self._held, self._events, self._receivers, self._busy, clock=clock, until=self._renewal.until
+        )
 
     @property
     def session_id(self) -> str:
         """Return which session it is; empty for the next available session until the batch is open."""
-        session = self._receiver.session if self._receiver is not None else None
+        session = self._receivers[-1].session if self._receivers else None
         if session is not None:
             self._asked_id = str(session.session_id)
         return self._asked_id or ""
@@ -180,7 +179,7 @@ class SessionBatch(LockedBatch):
         return hold
 
     async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
-        for receiver in self._receivers():
+        for receiver in self._receivers:
             await links.catch_up(receiver)  # so that a detach that has come is noticed
         self._lock.notice()
         await super()._settle_held(settling, messages)
@@ -190,48 +189,44 @@ class SessionBatch(LockedBatch):
         receiver = self._open_receiver()
         self._lock.notice()
         if self._lock.lost is not None:
-            raise SessionLockLostError(message=self._lock.lost)
+            raise SessionLockLostError(message=self._lock.lost.description)
         return receiver
 
 
-class _SessionRenewal:
-    """Keeps the lock of one session; takes the place of :class:`sbnotebook.settlement.locking.renewal.Renewal`."""
+class _SessionRenewal(Renewing):
+    """Renews the lock of one session."""
 
     def __init__(
         self,
         held: HeldMessages,
-        receiver: Callable[[], LockReceiver | None],
-        busy: anyio.Lock,
         events: LockEvents,
+        receivers: Sequence[LockReceiver],
+        busy: anyio.Lock,
+        *,
         clock: Clock,
+        until: datetime,
     ) -> None:
-        self.lost: str | None = None
-        """Why the lock was lost, None as long as it is held."""
-        self._end: LockEvent | None = None
+        super().__init__(held, events, clock=clock, until=until)
+        self.lost: LockEvent | None = None
+        """How the lock was lost, None as long as it is held."""
         self.locked_until: datetime | None = None
-        self.until = clock.now()
-        self._held = held
-        self._receiver = receiver
-        self._busy = busy
-        self._events = events
-        self._clock = clock
         self.ends: datetime | None = None
         """When it ends by the clock of this machine."""
+        self._receivers = receivers
+        self._busy = busy
         self._renew_at = clock.now()
-        self._period = _LONGEST
+        self._period = LONGEST
 
     @property
     def state(self) -> LockEvent:
-        return self._end or self._events.state
+        return self.lost or self._events.state
 
     async def run(self) -> None:
         # Renewed at once: the service says when the lock ends by its own clock, and not how long it is.
-        looked = self._clock.now()
         while self.lost is None:
             now = self._clock.now()
-            if now < looked:
-                self._shift(now - looked)
-            looked = now
+            self._notice_set_clock(now)
+            self._looked = now
             self.notice()
             if self._renew_at <= now < self.until and self.lost is None:
                 await self._renew()
@@ -241,66 +236,52 @@ class _SessionRenewal:
             await self._clock.sleep(_TICK)
 
     def notice(self) -> None:
-        receiver = self._receiver()
-        if self.lost is not None or receiver is None:
+        if self.lost is not None or not self._receivers:
             return
         if self.ends is not None and self._clock.now() >= self.ends:
             self._lose(f"The session's lock ended at {self.ends:%H:%M:%S} UTC.")
-        elif not links.is_open(receiver):
+        elif not links.is_open(self._receivers[-1]):
             self._lose("The session's lock was lost with its link.")
-
-    def tell_lost(self) -> None:
-        lost = self._held.take_newly_lost()
-        if lost:
-            why = self.lost or "The locks ended before the messages were settled."
-            self._events.tell(LockEvent(LockEventKind.LOST, self._clock.now(), lost, why))
 
     async def _renew(self) -> None:
         try:
             async with self._busy:
-                receiver = self._receiver()
-                if receiver is None or not links.is_open(receiver):
+                if not self._receivers or not links.is_open(self._receivers[-1]):
                     return
                 asked = self._clock.now()
                 with anyio.fail_after(_ANSWER_WITHIN):
-                    until = await receiver.session.renew_lock()
+                    until = await self._receivers[-1].session.renew_lock()
         except SessionLockLostError as error:
             self._lose(f"The session's lock was lost: {explained(error)}")
         except Exception as error:  # noqa: BLE001 (no error may end the batch, and the session with it)
             if self._events.state.kind is not LockEventKind.FAILING:
                 text = f"Renewing the session fails and is tried again each second: {type(error).__name__}"
-                self._events.tell(LockEvent(LockEventKind.FAILING, self._clock.now(), (), text))
+                self._tell(LockEventKind.FAILING, text)
         else:
             self._extend(asked, until.astimezone(UTC))
             if self._events.state.kind is LockEventKind.FAILING:
-                text = "The session is renewed again."
-                self._events.tell(LockEvent(LockEventKind.RENEWING, self._clock.now(), (), text))
+                self._tell(LockEventKind.RENEWING, "The session is renewed again.")
 
     def _shift(self, back: timedelta) -> None:
-        """Note that this machine's clock was set back, which makes no lock last longer."""
-        self.until += back
+        super()._shift(back)
         self._renew_at += back
         if self.ends is not None:
             self.ends += back
 
     def _extend(self, asked: datetime, until: datetime) -> None:
-        left = until - asked
-        if left > timedelta():  # else the two clocks differ: the service tells when it is over
-            self.ends = asked + min(left, _LONGEST)
-            self._period = shortest_period(self._period, left)
-            self._renew_at = asked + renew_after(self._period)
+        if until > asked:  # else the two clocks differ: the service tells when it is over
+            _, self.ends, self._period, self._renew_at, _ = lock_times(asked, until, self._period)
         self.locked_until = until
         for hold in self._held:
             hold.locked_until = until
             hold.renewals += 1
 
     def _lose(self, why: str) -> None:
-        self.lost = why
         for hold in self._held:
             self._held.lose(hold, why)
-        lost = self._held.take_newly_lost()
-        self._end = LockEvent(LockEventKind.LOST, self._clock.now(), lost, why)
-        self._events.tell(self._end)
+        self._why_lost = why
+        self.lost = LockEvent(LockEventKind.LOST, self._clock.now(), self._held.take_newly_lost(), why)
+        self._events.tell(self.lost)
 
 
 def _may_come(message: PeekedMessage, now: datetime) -> bool:

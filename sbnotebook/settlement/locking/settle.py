@@ -105,7 +105,7 @@ class Settling:
 
     def __init__(  # noqa: PLR0913 (all but three have a default)
         self,
-        receivers: Callable[[], Sequence[ServiceBusReceiver]],
+        receivers: Sequence[ServiceBusReceiver],
         pairs: Sequence[Pair],
         held: HeldMessages,
         *,
@@ -154,7 +154,7 @@ class Settling:
         self._interrupted = None  # it has come to its end
 
     async def _settle(self, holds: Sequence[Hold]) -> None:
-        *_, last = receivers = self._receivers()
+        *_, last = receivers = [*self._receivers]
         for receiver in receivers:
             await links.catch_up(receiver)
         await self._open(last, holds)

@@ -47,7 +47,7 @@ async def test_a_batch_asks_a_link_for_no_more_than_it_may_hold(own: AsyncNamesp
     async with queue.batch() as batch:
         assert [len(await batch.receive(15)) for _ in range(2)] == [15, 15]
         parts: Any = batch
-        assert [settling.unsettled(receiver) for receiver in parts._receivers()] == [PER_LINK, 10]  # noqa: SLF001
+        assert [settling.unsettled(receiver) for receiver in parts._receivers] == [PER_LINK, 10]  # noqa: SLF001
 
 
 async def test_messages_with_reasons_of_their_own_do_not_fill_a_link(own: AsyncNamespace) -> None:
@@ -92,11 +92,11 @@ async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespa
     async with queue.batch() as other, queue.batch() as batch:
         adopted = await batch.adopt(await other.receive(1))
         parts: Any = batch
-        first = parts._receiver  # noqa: SLF001
+        first = parts._receivers[-1]  # noqa: SLF001
         assert await batch.receive_deferred([1_000]) == ()  # a request that is over keeps no link open
         full = await batch.receive(PER_LINK)
         await batch.receive(PER_LINK)  # it opens another link
-        assert len(parts._receivers()) == 2  # noqa: SLF001
+        assert len(parts._receivers) == 2  # noqa: SLF001
         used: list[object] = []
         for _ in range(4):
             async with parts._renewal._links.one(1.0) as link:  # noqa: SLF001

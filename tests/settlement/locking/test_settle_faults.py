@@ -58,7 +58,7 @@ async def standing(queue: AsyncEntity) -> dict[int, int]:
 
 async def until_gone(batch: LockedBatch) -> None:
     """Wait until what the service did to the link has arrived here."""
-    receiver = batch._receiver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    receiver = batch._receivers[-1]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     assert receiver is not None
     with anyio.fail_after(30):
         while links.is_open(receiver):
@@ -135,7 +135,7 @@ async def test_a_link_for_requests_that_is_gone_is_replaced(queue: AsyncEntity, 
         held = await another.adopt(await batch.receive(COUNT))
         assert (await another.settle(Complete(), held[:10])).ok
         emulator.close_links("orders/$management")  # Service Bus does it after ten minutes without a request
-        receiver = another._receiver  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        receiver = another._receivers[-1]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         assert receiver is not None
         for _ in range(20):
             await links.catch_up(receiver)
