@@ -16,7 +16,7 @@ import ssl
 import string
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
@@ -28,7 +28,7 @@ from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue
 from sbnotebook.settlement.connecting import connection_strings, refusals
 from sbnotebook.settlement.connecting.administration_clients import async_administration_client, async_client_class
-from sbnotebook.settlement.connecting.connection_strings import TRANSPORTS, ConnectionString, Hidden
+from sbnotebook.settlement.connecting.connection_strings import TRANSPORTS, Hidden
 from sbnotebook.settlement.sdk import check_version, errors, management
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.protocol import certificates
@@ -98,7 +98,6 @@ def _hide(pattern: re.Pattern[str], text: str) -> str:
     return "".join([*shown, text[end:]])
 
 
-@dataclass(slots=True, init=False)
 class Connection:
     """A connection to one namespace: by a connection string, or by its host name and a credential.
 
@@ -122,13 +121,9 @@ class Connection:
             on another machine, or sbnotebook does not work with the version of azure-servicebus that is installed.
     """
 
-    parsed: ConnectionString | None = field(repr=False)
-    host: str
-    credential: AsyncTokenCredential | None = field(repr=False)
-    read_only: bool
-    has_answered: bool = field(repr=False)
-    _clients: dict[int, ServiceBusClient] = field(repr=False)
-    _owns_credential: bool = field(repr=False)
+    host: str = ""
+    read_only: bool = True
+    has_answered: bool = False
 
     def __init__(
         self,
@@ -141,8 +136,6 @@ class Connection:
     ) -> None:
         connection_string = connection_strings.hidden(connection_string)
         host = connection_strings.hidden(host)  # a key may be here by mistake
-        self.parsed, self.host, self.credential = None, "", credential
-        self._clients, self._owns_credential, self.has_answered = {}, False, False
         check_version()
         if (connection_string is None) == (host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
@@ -150,11 +143,17 @@ class Connection:
             None if connection_string is None else connection_strings.read_connection_string(connection_string)
         )
         self.host = connection_strings.host_of(host or Hidden("")) if self.parsed is None else self.parsed.host
+        self.credential: AsyncTokenCredential | None = credential
         self.read_only = not (self.is_emulator if write is None else write)
+        self._clients: dict[int, ServiceBusClient] = {}
+        self._owns_credential = False
         if self.parsed is None and credential is None:
             raise ConfigurationError(f"To reach {self.host} without a connection string a credential is needed.")
         if self.is_emulator and not allow_remote:
             connection_strings.refuse_remote_emulator(self.host)
+
+    def __repr__(self) -> str:
+        return f"Connection(host={self.host!r}, read_only={self.read_only})"
 
     @classmethod
     def with_credential(cls, host: str | Hidden, credential: Any = None, *, write: bool | None = None) -> Connection:
@@ -217,9 +216,7 @@ class Connection:
     def browser(self, address: EntityAddress, *, retries: int = 3) -> management.Browser:
         """Return a client that peeks at an entity, with sessions or without. Its first use opens it."""
         self._check_entity(address)
-        browser = management.browser(self._client(retries), address.path)
-        adopt(browser, _Listener(self, address))
-        return browser
+        return management.browser(self._client(retries), address.path, _Listener(self, address))
 
     def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> LockReceiver:
         """Return a peek-lock receiver, not open yet.

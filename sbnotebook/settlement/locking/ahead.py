@@ -144,11 +144,7 @@ class LockedAhead:
             await link.batch.ask_no_more()
         return ()
 
-    async def settle_group(
-        self,
-        run: Run,
-        pairs: Sequence[Pair],
-    ) -> Report:
+    async def settle_group(self, run: Run, pairs: Sequence[Pair]) -> Report:
         by_batch: dict[LockedBatch, list[Pair]] = {}
         for pair in pairs:
             by_batch.setdefault(self._by_token[pair[0].lock_token], []).append(pair)

@@ -13,23 +13,14 @@ import anyio
 
 from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
-from sbnotebook.model import (
-    Abandon,
-    Decision,
-    LockedMessage,
-    MessageState,
-    Outcome,
-    ReceivedMessage,
-    Release,
-    Report,
-)
+from sbnotebook.model import Abandon, Decision, LockedMessage, MessageState, Outcome, ReceivedMessage, Release, Report
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import BESIDE, Run
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents, LockWatcher
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing
@@ -101,10 +92,8 @@ class LockedBatch:
         self._requests = 0
         self._settling = RunsInTurn()
         self.clock = clock
-        self._held = held = HeldMessages(address)
-        self._events = events = LockEvents(now := clock.now())
-        links = Links(self._receivers, self._new_receiver, self._busy, clock)
-        self._renewal: Renewing = Renewal(held, events, links, clock=clock, until=now + renew_for)
+        self._held = HeldMessages(address)
+        self._renewal = self._new_renewal(clock.now() + renew_for)
         self._peeker = peeker
         self._limiter = Limiter()
         self._deferred_at_once = _FIRST_DEFERRED
@@ -130,6 +119,10 @@ class LockedBatch:
             tasks.cancel_scope.cancel()
             # It is not told of the body's error, which it would wrap in an ExceptionGroup.
             await tasks.__aexit__(None, None, None)
+
+    def _new_renewal(self, until: datetime) -> Renewing:
+        links = Links(self._receivers, self._new_receiver, self._busy, self.clock)
+        return Renewal(self._held, links, clock=self.clock, until=until)
 
     @property
     def is_open(self) -> bool:
@@ -169,16 +162,16 @@ class LockedBatch:
     @property
     def status(self) -> LockEvent:
         """Return how renewing goes: well, late or failing and for which messages, or ended."""
-        return self._renewal.state if self.is_open else self._events.state
+        return self._renewal.state if self.is_open else self._renewal.told
 
     @property
     def events(self) -> tuple[LockEvent, ...]:
         """Return the last thousand events of the locks, lost locks included."""
-        return self._events.kept
+        return self._renewal.events
 
     def watch(self, watcher: LockWatcher) -> Callable[[], None]:
         """Have each event told at once on the loop of the batch; return what ends it."""
-        return self._events.watch(watcher)
+        return self._renewal.watch(watcher)
 
     @property
     def renewal_error(self) -> str | None:
@@ -213,11 +206,7 @@ class LockedBatch:
         if renew_for <= timedelta():
             raise ConfigurationError("Locks are renewed for longer than nothing: give a duration such as 30m.")
         self._open_receiver()
-        now = self.clock.now()
-        self._renewal.until = max(self._renewal.until, now + renew_for)
-        if self._events.state.kind is LockEventKind.ENDED:
-            text = f"Locks are renewed again, until {self._renewal.until:%Y-%m-%d %H:%M:%S} UTC."
-            self._events.tell(LockEvent(LockEventKind.RENEWING, now, (), text))
+        self._renewal.extend(renew_for)
         return self._renewal.until
 
     # ---------------------------------------------------------------- receiving
@@ -440,13 +429,7 @@ class LockedBatch:
         delay = decision.delay if isinstance(decision, Abandon) and ours else None
         return self._keep_for(delay, taking) if delay else taking()
 
-    async def settle_group(
-        self,
-        run: Run,
-        pairs: Sequence[Pair],
-        *,
-        as_they_come: bool = False,
-    ) -> Report:
+    async def settle_group(self, run: Run, pairs: Sequence[Pair], *, as_they_come: bool = False) -> Report:
         """Settle a group of messages of this batch, with decisions of one kind, as the steps of a run.
 
         After a settlement that has no answer the run is stopped: the connection is most likely lost.

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
-
-_LOGGER: Final = logging.getLogger(__name__)
-_KEPT: Final = 1_000
 
 
 class LockEventKind(StrEnum):
@@ -63,33 +57,6 @@ class LockEvent:
 
 LockWatcher = Callable[[LockEvent], None]
 """Told of each event, on the event loop of the batch: it must be quick, and must not wait for the batch."""
-
-
-class LockEvents:
-    def __init__(self, beginning: datetime) -> None:
-        self.state = LockEvent(LockEventKind.RENEWING, beginning)
-        """How renewing goes: the newest event that is not of lost locks."""
-        self._kept: deque[LockEvent] = deque(maxlen=_KEPT)
-        self._watchers: list[LockWatcher] = []
-
-    @property
-    def kept(self) -> tuple[LockEvent, ...]:
-        return tuple(self._kept)
-
-    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
-        """Have each event told from now on; gives a function that ends that."""
-        self._watchers.append(watcher)
-        return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
-
-    def tell(self, event: LockEvent) -> None:
-        if event.kind is not LockEventKind.LOST:
-            self.state = event
-        self._kept.append(event)
-        for watcher in tuple(self._watchers):
-            try:
-                watcher(event)
-            except Exception:  # what watches must not end the renewal, and the locks with it
-                _LOGGER.exception("A watcher of locks failed.")
 
 
 def number_list(sequence_numbers: Iterable[int], shown: int = 5) -> str:

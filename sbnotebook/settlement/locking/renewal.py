@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
-from azure.servicebus.exceptions import (
-    MessageLockLostError,
-    ServiceBusServerBusyError,
-)
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusServerBusyError
 
 from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import Failure, Scope, explained
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.parallel import alike, halves
 from sbnotebook.settlement.sdk import links, management, tokens
@@ -25,6 +23,9 @@ from sbnotebook.settlement.sdk.receivers import ReceivedLock
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
+_LOGGER: Final = logging.getLogger(__name__)
+_KEPT: Final = 1_000
+"""Events of a batch."""
 _TICK: Final = 1.0
 """Seconds between two looks at the locks."""
 _CHUNK: Final = 200
@@ -65,12 +66,15 @@ class SystemClock:
 class Renewing:
     """Keeps the locks of a batch, and tells at once when that does not go well; a subclass says how."""
 
-    def __init__(self, held: HeldMessages, events: LockEvents, *, clock: Clock, until: datetime) -> None:
+    def __init__(self, held: HeldMessages, *, clock: Clock, until: datetime) -> None:
         self._held = held
-        self._events = events
         self._clock = clock
         self.until = until
         """When renewing stops; may be put off."""
+        self.told = LockEvent(LockEventKind.RENEWING, clock.now())
+        """How renewing went last: the newest event that is not of lost locks."""
+        self._events: deque[LockEvent] = deque(maxlen=_KEPT)
+        self._watchers: list[LockWatcher] = []
         self._looked = clock.now()
         self._why_lost = "The locks ended before the messages were settled."
 
@@ -79,14 +83,40 @@ class Renewing:
 
     @property
     def state(self) -> LockEvent:
-        return self._events.state
+        """Return how renewing goes now."""
+        return self.told
+
+    @property
+    def events(self) -> tuple[LockEvent, ...]:
+        return tuple(self._events)
+
+    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
+        """Have each event told from now on; gives a function that ends that."""
+        self._watchers.append(watcher)
+        return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
+
+    def extend(self, renew_for: timedelta) -> None:
+        self.until = max(self.until, self._clock.now() + renew_for)
+        if self.told.kind is LockEventKind.ENDED:
+            text = f"Locks are renewed again, until {self.until:%Y-%m-%d %H:%M:%S} UTC."
+            self._tell(self._event(LockEventKind.RENEWING, text))
 
     def tell_lost(self) -> None:
         if lost := self._held.take_newly_lost():
-            self._tell(LockEventKind.LOST, self._why_lost, lost)
+            self._tell(self._event(LockEventKind.LOST, self._why_lost, lost))
 
-    def _tell(self, kind: LockEventKind, text: str, numbers: tuple[int, ...] = ()) -> None:
-        self._events.tell(LockEvent(kind, self._clock.now(), numbers, text))
+    def _event(self, kind: LockEventKind, text: str, numbers: tuple[int, ...] = ()) -> LockEvent:
+        return LockEvent(kind, self._clock.now(), numbers, text)
+
+    def _tell(self, event: LockEvent) -> None:
+        if event.kind is not LockEventKind.LOST:
+            self.told = event
+        self._events.append(event)
+        for watcher in tuple(self._watchers):
+            try:
+                watcher(event)
+            except Exception:  # what watches must not end the renewal, and the locks with it
+                _LOGGER.exception("A watcher of locks failed.")
 
     def _notice_set_clock(self, now: datetime) -> None:
         if now < self._looked:  # locks last no longer because this machine's clock was set back
@@ -108,11 +138,7 @@ class Links:
     """
 
     def __init__(
-        self,
-        own: Sequence[ServiceBusReceiver],
-        other: Callable[[], ServiceBusReceiver],
-        busy: anyio.Lock,
-        clock: Clock,
+        self, own: Sequence[ServiceBusReceiver], other: Callable[[], ServiceBusReceiver], busy: anyio.Lock, clock: Clock
     ) -> None:
         self._own = own
         self._turn = 0
@@ -204,8 +230,8 @@ class Links:
 class Renewal(Renewing):
     """Renews each lock by itself."""
 
-    def __init__(self, held: HeldMessages, events: LockEvents, links: Links, *, clock: Clock, until: datetime) -> None:
-        super().__init__(held, events, clock=clock, until=until)
+    def __init__(self, held: HeldMessages, links: Links, *, clock: Clock, until: datetime) -> None:
+        super().__init__(held, clock=clock, until=until)
         self._links = links
 
     async def run(self) -> None:
@@ -218,8 +244,8 @@ class Renewal(Renewing):
 
     @property
     def state(self) -> LockEvent:
-        """Return the state of renewing by the clock, even while the loop is blocked."""
-        return self._standstill(self._clock.now()) or self._events.state
+        # By the clock, also while the loop is blocked.
+        return self._standstill(self._clock.now()) or self.told
 
     async def _look(self) -> None:
         await self._links.keep_token()
@@ -227,15 +253,15 @@ class Renewal(Renewing):
         self._notice_set_clock(now)
         late = self._standstill(now)
         if late is not None:
-            self._events.tell(late)
+            self._tell(late)
         if now < self.until:
             holds = [*self._held]
             self._links.is_silent = any(hold.is_silent(now) for hold in holds)
             await self._renew_all([hold for hold in holds if hold.is_due(now, held=len(holds))])
-        elif self._events.state.kind is not LockEventKind.ENDED:
+        elif self.told.kind is not LockEventKind.ENDED:
             numbers = tuple(hold.message.sequence_number for hold in self._held)
             text = "The time for which locks are renewed (renew_for) is over: settle the messages before they end."
-            self._events.tell(LockEvent(LockEventKind.ENDED, self.until, numbers, text))
+            self._tell(LockEvent(LockEventKind.ENDED, self.until, numbers, text))
         self._lapse()
         self._looked = self._clock.now()
 
@@ -319,23 +345,23 @@ class Renewal(Renewing):
         return [(holds, errors.get(index, failure)) for index, holds in enumerate(parts)]
 
     def _tell_result(self, failed: Sequence[Hold], failure: Exception | None) -> None:
-        state = self._events.state
+        told = self.told
         if failure is None:
-            if state.kind in (LockEventKind.FAILING, LockEventKind.LATE):
+            if told.kind in (LockEventKind.FAILING, LockEventKind.LATE):
                 self.tell_lost()
-                self._tell(LockEventKind.RENEWING, "Locks are renewed again.")
+                self._tell(self._event(LockEventKind.RENEWING, "Locks are renewed again."))
             return
         words = explained(failure) or "no answer came."
         text = f"Renewing fails and is tried again each second: {type(failure).__name__}: {words}"
         numbers = tuple(hold.message.sequence_number for hold in failed)
-        is_known = state.kind is LockEventKind.FAILING
-        if not is_known or set(state.sequence_numbers) != set(numbers):
-            since = state.since if is_known else self._clock.now()
-            self._events.tell(LockEvent(LockEventKind.FAILING, since, numbers, text))
+        is_known = told.kind is LockEventKind.FAILING
+        if not is_known or set(told.sequence_numbers) != set(numbers):
+            since = told.since if is_known else self._clock.now()
+            self._tell(LockEvent(LockEventKind.FAILING, since, numbers, text))
 
     def _lapse(self) -> None:
-        now, state = self._clock.now(), self._events.state
-        why = f"Its lock ended at {{:%H:%M:%S}} UTC. {state.description}".strip()
+        now = self._clock.now()
+        why = f"Its lock ended at {{:%H:%M:%S}} UTC. {self.told.description}".strip()
         for hold in self._held:
             if hold.ends <= now:
                 self._held.lose(hold, why.format(hold.ends))

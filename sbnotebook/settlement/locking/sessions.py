@@ -16,7 +16,7 @@ from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedM
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockEvents
+from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
 from sbnotebook.settlement.locking.lock_table import LONGEST, lock_times
 from sbnotebook.settlement.locking.renewal import Clock, Renewing
 from sbnotebook.settlement.patience import patiently
@@ -81,9 +81,10 @@ class SessionBatch(LockedBatch):
         super().__init__(connection, peeker, renew_for=renew_for, clock=clock, records=records)
         self._asked_id = session_id
         self._max_wait = max_wait
-        self._renewal = self._lock = _SessionRenewal(
-            self._held, self._events, self._receivers, self._busy, clock=clock, until=self._renewal.until
-        )
+
+    def _new_renewal(self, until: datetime) -> Renewing:
+        self._lock = _SessionRenewal(self._held, self._receivers, self._busy, clock=self.clock, until=until)
+        return self._lock
 
     @property
     def session_id(self) -> str:
@@ -197,16 +198,9 @@ class _SessionRenewal(Renewing):
     """Renews the lock of one session."""
 
     def __init__(
-        self,
-        held: HeldMessages,
-        events: LockEvents,
-        receivers: Sequence[LockReceiver],
-        busy: anyio.Lock,
-        *,
-        clock: Clock,
-        until: datetime,
+        self, held: HeldMessages, receivers: Sequence[LockReceiver], busy: anyio.Lock, *, clock: Clock, until: datetime
     ) -> None:
-        super().__init__(held, events, clock=clock, until=until)
+        super().__init__(held, clock=clock, until=until)
         self.lost: LockEvent | None = None
         """How the lock was lost, None as long as it is held."""
         self.locked_until: datetime | None = None
@@ -219,7 +213,7 @@ class _SessionRenewal(Renewing):
 
     @property
     def state(self) -> LockEvent:
-        return self.lost or self._events.state
+        return self.lost or self.told
 
     async def run(self) -> None:
         # Renewed at once: the service says when the lock ends by its own clock, and not how long it is.
@@ -230,9 +224,9 @@ class _SessionRenewal(Renewing):
             self.notice()
             if self._renew_at <= now < self.until and self.lost is None:
                 await self._renew()
-            elif now >= self.until and self._events.state.kind is not LockEventKind.ENDED:
+            elif now >= self.until and self.told.kind is not LockEventKind.ENDED:
                 text = "The time for which the session's lock is renewed (renew_for) is over."
-                self._events.tell(LockEvent(LockEventKind.ENDED, self.until, (), text))
+                self._tell(LockEvent(LockEventKind.ENDED, self.until, (), text))
             await self._clock.sleep(_TICK)
 
     def notice(self) -> None:
@@ -254,13 +248,13 @@ class _SessionRenewal(Renewing):
         except SessionLockLostError as error:
             self._lose(f"The session's lock was lost: {explained(error)}")
         except Exception as error:  # noqa: BLE001 (no error may end the batch, and the session with it)
-            if self._events.state.kind is not LockEventKind.FAILING:
+            if self.told.kind is not LockEventKind.FAILING:
                 text = f"Renewing the session fails and is tried again each second: {type(error).__name__}"
-                self._tell(LockEventKind.FAILING, text)
+                self._tell(self._event(LockEventKind.FAILING, text))
         else:
             self._extend(asked, until.astimezone(UTC))
-            if self._events.state.kind is LockEventKind.FAILING:
-                self._tell(LockEventKind.RENEWING, "The session is renewed again.")
+            if self.told.kind is LockEventKind.FAILING:
+                self._tell(self._event(LockEventKind.RENEWING, "The session is renewed again."))
 
     def _shift(self, back: timedelta) -> None:
         super()._shift(back)
@@ -280,8 +274,8 @@ class _SessionRenewal(Renewing):
         for hold in self._held:
             self._held.lose(hold, why)
         self._why_lost = why
-        self.lost = LockEvent(LockEventKind.LOST, self._clock.now(), self._held.take_newly_lost(), why)
-        self._events.tell(self.lost)
+        self.lost = self._event(LockEventKind.LOST, why, self._held.take_newly_lost())
+        self._tell(self.lost)
 
 
 def _may_come(message: PeekedMessage, now: datetime) -> bool:

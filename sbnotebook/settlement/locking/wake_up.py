@@ -81,13 +81,10 @@ class WakeUp:
         if batch.address != self.entity:
             raise DecisionError(f"The wake-up is for a message of {self.entity}, and the batch is of {batch.address}.")
         for message in await batch.receive_deferred([self.sequence_number]):
-            if self.is_of(message):
+            if WakeUp.for_message(message) == self:
                 return message
             batch.let_lapse([message])  # it has the number only
         return None
-
-    def is_of(self, message: ReceivedMessage) -> bool:
-        return WakeUp.for_message(message) == self
 
 
 async def receive_deferred_of(batch: LockedBatch, message: Message) -> LockedMessage | None:

@@ -93,13 +93,7 @@ class CallGroup:
 
 class FunctionCaller:
     def __init__(
-        self,
-        function: AnyFunction,
-        clock: Clock,
-        *,
-        workers: int,
-        seen: Seen | None = None,
-        last: Collection[End] = (),
+        self, function: AnyFunction, clock: Clock, *, workers: int, seen: Seen | None = None, last: Collection[End] = ()
     ) -> None:
         self._function = function
         self._clock = clock

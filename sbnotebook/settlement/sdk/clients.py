@@ -19,7 +19,7 @@ import anyio
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
-from sbnotebook.settlement.sdk.links import hang_up
+from sbnotebook.settlement.sdk.links import hang_up, line_of
 from sbnotebook.settlement.sdk.protocol import (
     AnyClient,
     Browser,
@@ -117,9 +117,8 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
             handler._place = self._auth_uri.partition("://")[2]
 
         async def _close_handler(self) -> None:
-            handler, line = self._handler, None
+            handler, line = self._handler, line_of(self)
             if handler is not None:
-                line = None if handler._connection is None else handler._connection._transport
                 if handler._keep_alive_thread is not None:
                     handler._keep_alive_thread.cancel()
                     handler._keep_alive_thread = None

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbnotebook.settlement.sdk.clients import adopt
+from sbnotebook.settlement.sdk.clients import Listener, adopt
 from sbnotebook.settlement.sdk.errors import answered_within, as_service_bus_error
 from sbnotebook.settlement.sdk.protocol import (
     AMQPException,
@@ -21,7 +21,7 @@ from sbnotebook.settlement.sdk.protocol import (
     private,
 )
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
-from sbnotebook.settlement.wire.service_part import lock_annotations
+from sbnotebook.settlement.wire.service_part import lock_of
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
@@ -42,7 +42,7 @@ _DELETED_WITHIN: Final = 60.0
 """Seconds to wait for the removal of thousands of messages."""
 
 
-def browser(client: ServiceBusClient, path: str) -> Browser:
+def browser(client: ServiceBusClient, path: str, listener: Listener | None = None) -> Browser:
     """Return a client of an entity's management node that opens no link to the entity. Its first use opens it.
 
     An entity that requires sessions refuses a receiver without a session, also for peeking. One task at a time may open
@@ -50,7 +50,7 @@ def browser(client: ServiceBusClient, path: str) -> Browser:
     """
     factory: Any = client
     made: Browser = factory._create_session_browser(path)
-    adopt(made)
+    adopt(made, listener)
     return made
 
 
@@ -119,7 +119,7 @@ async def receive_deferred(receiver: ServiceBusReceiver, sequence_numbers: Seque
 
 
 def _lock(token: UUID, payload: bytes) -> ReceivedLock:
-    return ReceivedLock(token, payload, lock_annotations(payload).get(b"x-opt-sequence-number") or 0)
+    return ReceivedLock(token, payload, lock_of(payload)[0])
 
 
 async def delete_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
@@ -190,10 +190,7 @@ async def renew_locks(receiver: ServiceBusReceiver, locks: Sequence[ReceivedLock
     """Renew the locks of several messages in one request, once: the SDK's method repeats it for many seconds."""
     tokens = private(receiver)._amqp_transport.AMQP_ARRAY_VALUE([lock.lock_token for lock in locks])
     answer = await _request_once(receiver, _RENEW, {"lock-tokens": tokens}, mgmt_handlers.message_lock_renew_op)
-    ends = [datetime.fromtimestamp(stamp / 1000, UTC) for stamp in answer[b"expirations"]]
-    for lock, end in zip(locks, ends, strict=True):
-        lock.locked_until = end
-    return ends
+    return [datetime.fromtimestamp(stamp / 1000, UTC) for stamp in answer[b"expirations"]]
 
 
 async def settle_by_tokens(

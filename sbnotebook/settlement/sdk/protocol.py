@@ -51,7 +51,6 @@ try:
     from azure.servicebus._pyamqp.constants import ManagementExecuteOperationResult as PutResult
     from azure.servicebus._pyamqp.error import AMQPError, AMQPException, AuthenticationException
     from azure.servicebus._pyamqp.error import AMQPLinkError as AmqpLinkError
-    from azure.servicebus._pyamqp.message import Message as AmqpMessage
     from azure.servicebus._pyamqp.message import _MessageDelivery as MessageDelivery
     from azure.servicebus._pyamqp.outcomes import Accepted, Modified, Rejected, Released
     from azure.servicebus._pyamqp.performatives import TransferFrame

@@ -19,17 +19,9 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.settlement.sdk.clients import client_class
 from sbnotebook.settlement.sdk.links import reopen
-from sbnotebook.settlement.sdk.protocol import (
-    AmqpMessage,
-    Frame,
-    Handler,
-    Link,
-    private,
-)
-from sbnotebook.settlement.wire.service_part import lock_annotations, moment
+from sbnotebook.settlement.sdk.protocol import Frame, Handler, Link, private
+from sbnotebook.settlement.wire.service_part import lock_of
 
-_NUMBER: Final = b"x-opt-sequence-number"
-_LOCKED_UNTIL: Final = b"x-opt-locked-until"
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
 _FRAME_ID, _FRAME_TAG, _FRAME_MORE, _FRAME_PAYLOAD = 1, 2, 5, 11
 # Positions in a flow frame (AMQP 1.0 section 2.7.4).
@@ -59,12 +51,6 @@ class ReceivedLock:
         parts: Any = message
         number, until = message.sequence_number or 0, message.locked_until_utc
         return cls(UUID(str(message.lock_token)), None, number, until, parts._delivery_id, parts._delivery_tag)
-
-    @classmethod
-    def of_frame(cls, frame: Frame, annotations: dict[bytes, Any], payload: bytes | None) -> ReceivedLock:
-        stamp, tag = annotations.get(_LOCKED_UNTIL), frame[_FRAME_TAG]
-        until = moment(stamp) if stamp else None
-        return cls(UUID(bytes_le=tag), payload, annotations.get(_NUMBER) or 0, until, frame[_FRAME_ID], tag)
 
 
 class _Arrivals(queue.SimpleQueue[Any]):
@@ -118,19 +104,19 @@ class LockReceiver(_Receiver):
         handler._received_messages = _Arrivals()
         handler._message_received_async = self._take_in
 
-    async def _take_in(self, frame: Frame, message: Any) -> None:
+    async def _take_in(self, frame: Frame, said: tuple[int, datetime | None]) -> None:
         handler: Any = private(self)._handler
         if not (self._asks or self.session or self.sink):
             await handler.settle_messages_async(frame[_FRAME_ID], frame[_FRAME_TAG], "released")
             return
-        annotations: dict[bytes, Any] = message.message_annotations or {}
-        taken: object = None
+        taken: ReceivedLock | None = None
         if self.sink is not None:
-            self.sink(bytes(frame[_FRAME_PAYLOAD]))
+            self.sink(frame[_FRAME_PAYLOAD])
         else:
             # A body that is not wanted is dropped now, before the next one arrives.
-            is_kept = self.wanted is None or annotations.get(_NUMBER, 0) in self.wanted
-            taken = ReceivedLock.of_frame(frame, annotations, bytes(frame[_FRAME_PAYLOAD]) if is_kept else None)
+            tag, (number, until) = frame[_FRAME_TAG], said
+            payload = frame[_FRAME_PAYLOAD] if self.wanted is None or number in self.wanted else None
+            taken = ReceivedLock(UUID(bytes_le=tag), payload, number, until, frame[_FRAME_ID], tag)
         handler._received_messages.put((frame[:_FRAME_PAYLOAD], taken))
 
     @property
@@ -228,8 +214,7 @@ def _join_frames(link: Link) -> None:
         link.delivery_count += 1
         link.current_link_credit -= 1
         link._received_delivery_tags.add(first[_FRAME_TAG])
-        message = AmqpMessage(message_annotations=lock_annotations(whole))
-        await link._process_incoming_message([*first[:_FRAME_PAYLOAD], whole], message)
+        await link._process_incoming_message([*first[:_FRAME_PAYLOAD], whole], lock_of(whole))
 
     link._incoming_transfer = take_and_join
 

@@ -27,7 +27,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 from sbnotebook.amqp import Described, ULong, encode
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.frames import Encoded
-from sbnotebook.settlement.sdk.links import hang_up
+from sbnotebook.settlement.sdk.links import hang_up, line_of
 from sbnotebook.settlement.sdk.management import Browser
 from sbnotebook.settlement.sdk.protocol import (
     FIELD,
@@ -145,8 +145,7 @@ class TransactionLine:
 
     async def close(self) -> None:
         """Close the connection, which rolls back a transaction that is open."""
-        handler = self._parts._handler
-        line = None if handler is None or handler._connection is None else handler._connection._transport
+        line = line_of(self._parts)
         try:
             await self._parts._close_handler()
         finally:

@@ -35,9 +35,7 @@ from sbnotebook.model.amqp_layout import (
     DELIVERY_COUNT,
     ENQUEUED_SEQUENCE_NUMBER,
     ENQUEUED_TIME,
-    FIRST_MOMENT,
     HEADER_FIELDS,
-    LAST_MOMENT,
     LOCK_TOKEN,
     LOCKED_UNTIL,
     MAPS,
@@ -56,7 +54,6 @@ from sbnotebook.model.amqp_layout import (
 )
 from sbnotebook.model.message import HEADER_EXTRAS
 
-_SEQUENCE_NUMBER, _LOCKED_UNTIL = SEQUENCE_NUMBER.encode(), LOCKED_UNTIL.encode()
 _STATES: Final = {0: MessageState.ACTIVE, 1: MessageState.DEFERRED, 2: MessageState.SCHEDULED}
 _MAX_COUNT, _MAX_LONG = 2**31 - 1, 2**63 - 1
 _MOST_TEMPLATES: Final = 8
@@ -73,7 +70,7 @@ class _Varying(NamedTuple):
 
 
 @lru_cache(maxsize=1_024)  # messages that came together have the same times
-def moment(stamp: int) -> datetime | None:
+def _moment(stamp: int) -> datetime | None:
     """Return a time in milliseconds as a datetime, at most the calendar's first or last."""
     return as_time(Timestamp(stamp))
 
@@ -83,8 +80,8 @@ _VARYING: Final[dict[int, dict[bytes, _Varying]]] = {
     MESSAGE_ANNOTATIONS: {
         encode(SEQUENCE_NUMBER) + _LONG: _Varying("sequence_number", "q", int),
         encode(ENQUEUED_SEQUENCE_NUMBER) + _LONG: _Varying("enqueued_sequence_number", "q", int),
-        encode(ENQUEUED_TIME) + _TIMESTAMP: _Varying("enqueued_time", "q", moment),
-        encode(LOCKED_UNTIL) + _TIMESTAMP: _Varying("locked_until", "q", moment),
+        encode(ENQUEUED_TIME) + _TIMESTAMP: _Varying("enqueued_time", "q", _moment),
+        encode(LOCKED_UNTIL) + _TIMESTAMP: _Varying("locked_until", "q", _moment),
     },
     DELIVERY_ANNOTATIONS: {encode(LOCK_TOKEN) + _UUID: _Varying("lock_token", "16s", None)},
 }
@@ -147,32 +144,13 @@ def what_can_be_read(payload: bytes) -> dict[str, Any]:
     return _fields(header, annotations)
 
 
-def lock_annotations(payload: bytes) -> dict[str | bytes, int]:
-    """Return the sequence number of a message and the end of its lock, which no sender can choose, by annotation."""
-    for layout, constants, varying, _ in _templates:
-        try:
-            found = layout.unpack_from(payload)
-        except struct_error:
-            continue
-        if found[0::2] == constants:
-            numbers = {each.name: value for each, value in zip(varying, found[1::2], strict=True)}
-            until = numbers.get("locked_until", LAST_MOMENT + 1)
-            if FIRST_MOMENT <= until <= LAST_MOMENT:
-                return {_SEQUENCE_NUMBER: numbers["sequence_number"], _LOCKED_UNTIL: until}
-            break
-    return _lock_annotations(payload)
-
-
-def _lock_annotations(payload: bytes) -> dict[str | bytes, int]:
+def lock_of(payload: bytes) -> tuple[int, datetime | None]:
+    """Return the sequence number of a message and the end of its lock, which no sender can choose."""
     try:
         fields = read_service_part(payload).fields
     except AmqpDecodeError:
         fields = what_can_be_read(payload)
-    until: datetime | None = fields["locked_until"]
-    annotations: dict[str | bytes, int] = {_SEQUENCE_NUMBER: fields["sequence_number"]}
-    if until is not None:
-        annotations[_LOCKED_UNTIL] = Timestamp.from_datetime(until)
-    return annotations
+    return fields["sequence_number"], fields["locked_until"]
 
 
 def expiry(enqueued: datetime | None, ttl: timedelta | None) -> datetime | None:

@@ -102,13 +102,13 @@ async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespa
             async with parts._renewal._links.one(1.0) as link:  # noqa: SLF001
                 used.append(link)
         assert used[:2] == used[2:], "renewals take turns, because a link without any work is detached"
-        assert {*used} == {*parts._receivers()}  # noqa: SLF001
+        assert {*used} == {*parts._receivers}  # noqa: SLF001
         async with anyio.create_task_group() as tasks:
             # The one empties the first link, while the other, which began before that, waits for its turn.
             tasks.start_soon(partial(batch.settle, Complete(), full))
             tasks.start_soon(partial(batch.settle, Complete(), adopted))
         assert len(batch.messages) == PER_LINK
-        assert first not in parts._receivers()  # noqa: SLF001
+        assert first not in parts._receivers  # noqa: SLF001
         assert first._handler is None  # noqa: SLF001
 
 

@@ -44,8 +44,7 @@ async def test_a_lock_without_its_message_is_renewed_and_settled(namespace: Asyn
         assert [one.sequence_number for one in (first, second, third)] == [1, 2, 3]
         assert first.locked_until is not None
         before = first.locked_until
-        await management.renew_locks(receiver, [first, second, third])
-        assert first.locked_until >= before
+        assert min(await management.renew_locks(receiver, [first, second, third])) >= before
         assert all(settling.is_on_link(receiver, one) for one in (first, second, third))
         ends: dict[int, list[Exception | None]] = {}
         await LinkSettling(receiver).run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from sbnotebook.amqp.sections import DATA, DELIVERY_ANNOTATIONS, HEADER, MESSAGE
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import MessageState
 from sbnotebook.settlement.wire import service_part
-from sbnotebook.settlement.wire.service_part import ServicePart, lock_annotations, read_service_part
+from sbnotebook.settlement.wire.service_part import ServicePart, lock_of, read_service_part
 from sbnotebook.testing.strategies import amqp_values
 
 NUMBER, STATE = Symbol("x-opt-sequence-number"), Symbol("x-opt-message-state")
@@ -164,11 +165,11 @@ def test_the_lock_token_is_no_extra() -> None:
     assert templates() == 1
 
 
-def test_lock_annotations_have_nothing_that_a_sender_chose() -> None:
+def test_a_lock_has_nothing_that_a_sender_chose() -> None:
     empty_lists: list[Any] = [[]] * 40_000
     several: list[Any] = ["mine", [[[]]], [empty_lists, empty_lists]]  # the last is more than is read of a message
     for mine in several:
         annotations: dict[Any, AmqpValue] = {Symbol("x-mine"): mine, NUMBER: Long(2**40), LOCKED: Timestamp(1_500)}
         for payload in (start_of_message(annotations), start_of_message(annotations)[:-3]):
-            assert lock_annotations(payload) == {NUMBER.encode(): 2**40, LOCKED.encode(): 1_500}
-    assert lock_annotations(b"no message") == {NUMBER.encode(): 0}
+            assert lock_of(payload) == (2**40, datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC))
+    assert lock_of(b"no message") == (0, None)
