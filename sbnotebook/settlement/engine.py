@@ -335,7 +335,8 @@ class Run:
 
 def _key(message: ReceivedMessage) -> object:
     """Return what two messages of a plan have in common if they are the same: by its number alone, none is."""
+    if isinstance(message, LockedMessage):
+        return message.entity, message.sequence_number, message.lock_token
     if message.enqueued_time is None:
         return id(message)
-    token = message.lock_token if isinstance(message, LockedMessage) else None
-    return message.entity, message.sequence_number, message.enqueued_time, message.message_id, token
+    return message.entity, message.sequence_number, message.enqueued_time, message.message_id

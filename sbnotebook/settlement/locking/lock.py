@@ -403,17 +403,12 @@ class LockedBatch:
         check_decision(decision, self.address)
         chosen = self._held.check_ours(self.messages if messages is None else messages)
         self._open_receiver()
-        once = {message.lock_token: message for message in chosen}
-        look = partial(self.settle_in, decision, [*once.values()])
-        report = await Run([*once.values()], decision, limits or Limits(max_in_flight), progress).carry_out(look)
-        if len(once) == len(chosen):
-            return report
-        outcomes = dict(zip(once, report, strict=True))
-        return Report(outcomes[message.lock_token] for message in chosen)
+        run = Run(chosen, decision, limits or Limits(max_in_flight), progress)
+        return await run.carry_out(partial(self.settle_in, decision, chosen))
 
     def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> Awaitable[None]:
         """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
-        ours = self._held.check_ours(messages)
+        ours = [*{message.lock_token: message for message in self._held.check_ours(messages)}.values()]
 
         def steps(group: Sequence[LockedMessage]) -> Awaitable[Report]:
             return self.settle_group(run, [(each, decision) for each in group], as_they_come=self._keeps_bodies)

@@ -206,13 +206,12 @@ class Settling:
                     self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold in doubted)
 
         frames = [([hold.lock for hold in part], self._operation_of(part[0])) for part in parts]
-        return settling.LinkSettling(receiver).run(
+        return settling.LinkSettling(receiver, self._limiter).run(
             frames,
             answer_within=self._answer_within,
             began=begin,
             ended=end,
             in_flight=self._frames_in_flight(parts),
-            limiter=self._limiter,
         )
 
     def _answer_within(self) -> float:

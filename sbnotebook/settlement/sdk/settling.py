@@ -112,7 +112,7 @@ def ranges(locks: Sequence[ReceivedLock]) -> list[slice]:
 class LinkSettling:
     """Outcomes for messages of a link, confirmed for each."""
 
-    def __init__(self, receiver: ServiceBusReceiver) -> None:
+    def __init__(self, receiver: ServiceBusReceiver, limiter: Limiter | None = None) -> None:
         handler = private(receiver)._handler
         if handler is None or handler._link is None or handler._connection is None:
             raise ServiceBusConnectionError(message="The receiver is not open.")
@@ -120,8 +120,10 @@ class LinkSettling:
         self._link._incoming_disposition = partial(_confirm, self._link)
         self._connection: AmqpConnection = handler._connection
         self._transport = private(receiver)._amqp_transport
+        self.limiter = limiter or Limiter()
         self._waiting: dict[int, _Waiting] = {}
-        self._confirmed: list[int] = []
+        self.confirmed: list[int] = []
+        """Indexes of parts that were confirmed of late."""
         self._looked_at = time.monotonic()
 
     async def run(
@@ -132,45 +134,42 @@ class LinkSettling:
         began: Callable[[int], bool],
         ended: Callable[[int, list[Exception | None]], None],
         in_flight: int | None = None,
-        limiter: Limiter | None = None,
     ) -> None:
-        limiter, coming = limiter or Limiter(), deque(range(len(parts)))
+        coming = deque(range(len(parts)))
         states = {operation: _state(*operation) for operation in {operation for _, operation in parts}}
         encoded = {operation: _encoded(state) for operation, state in states.items()}
 
         def make(index: int) -> _Waiting:
             locks, operation = parts[index]
             numbers, tags = [lock.delivery_id for lock in locks], [lock.delivery_tag for lock in locks]
-            state, frame = states[operation], encoded[operation]
-            now, within, count = time.monotonic(), answer_within(), len(locks)
-            until, latest = now + within, now + _LONGEST * within
-            limiter.began(count)
-            limiter.waiting += 1
-            return _Waiting(index, numbers, tags, state, frame, now, until, latest, count, limiter, self._confirmed)
+            self.limiter.began(len(locks))
+            self.limiter.waiting += 1
+            since, within = time.monotonic(), answer_within()
+            return _Waiting(
+                self, index, numbers, tags, states[operation], encoded[operation], since, within, len(locks)
+            )
 
         try:
             while True:
                 # In two writes: the service settles the second half while the answers to the first are read.
                 for _ in range(2):
-                    begun = self._begin(coming, limiter, in_flight, began)
+                    begun = self._begin(coming, in_flight, began)
                     for index, errors in await self._send([make(index) for index in begun]):
                         ended(index, errors)
                 if not self._waiting and not coming:
                     return
                 broken = await self._listen()
-                for index, errors in self._finished(broken, limiter):
+                for index, errors in self._finished(broken):
                     ended(index, errors)
         finally:
             for part in tuple(self._waiting.values()):
                 self._end(part)
 
-    def _begin(
-        self, coming: deque[int], limiter: Limiter, in_flight: int | None, began: Callable[[int], bool]
-    ) -> Iterator[int]:
+    def _begin(self, coming: deque[int], in_flight: int | None, began: Callable[[int], bool]) -> Iterator[int]:
         """Yield the indexes of the next parts, up to half of those that may wait at once, each to be sent."""
-        most = in_flight or limiter.in_flight
+        most = in_flight or self.limiter.in_flight
         for _ in range(math.ceil(most / 2)):
-            if not coming or limiter.waiting >= most or not limiter.is_open():
+            if not coming or self.limiter.waiting >= most or not self.limiter.is_open():
                 return
             if not began(coming[0]):
                 coming.clear()
@@ -220,28 +219,28 @@ class LinkSettling:
             await asyncio.sleep(_GLANCE)  # others that share the limiter make room when they notice it, too
         return broken
 
-    def _finished(self, broken: Exception | None, limiter: Limiter) -> list[tuple[int, list[Exception | None]]]:
+    def _finished(self, broken: Exception | None) -> list[tuple[int, list[Exception | None]]]:
         finished: list[tuple[int, list[Exception | None]]] = []
         pending, now = self._link._pending_dispositions, time.monotonic()
         if now - self._looked_at > _SILENT_AFTER + self._connection._socket_timeout:
-            limiter.heard_at = now  # the process was busy: it did not read
+            self.limiter.heard_at = now  # the process was busy: it did not read
         self._looked_at = now
-        for index in (*self._confirmed, *self._not_in_time(broken, now, limiter.heard_at)):
+        for index in (*self.confirmed, *self._not_in_time(broken, now)):
             part = self._waiting[index]
             errors = [self._error_of(number, pending[number], part.state, broken) for number in part.numbers]
             finished.append((index, errors))
             self._end(part)
             if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
-                limiter.refused()
+                self.limiter.refused()
             elif not part.left:
-                limiter.accepted(len(errors))
-        self._confirmed.clear()
+                self.limiter.accepted(len(errors))
+        self.confirmed.clear()
         return finished
 
-    def _not_in_time(self, broken: Exception | None, now: float, heard_at: float) -> Iterator[int]:
-        is_quiet = now - heard_at >= _SILENT_AFTER
+    def _not_in_time(self, broken: Exception | None, now: float) -> Iterator[int]:
+        times = 1 if now - self.limiter.heard_at >= _SILENT_AFTER else _LONGEST
         for index, part in self._waiting.items():
-            if part.left and (broken or now >= (part.until if is_quiet else part.latest)):
+            if part.left and (broken or now >= part.since + times * part.within):
                 yield index
             elif part.left and not broken:
                 return  # those after it were sent later
@@ -263,7 +262,7 @@ class LinkSettling:
         return error
 
     def _end(self, part: _Waiting) -> None:
-        part.limiter.waiting -= 1
+        self.limiter.waiting -= 1
         self._waiting.pop(part.index, None)
         for number in part.numbers:
             self._link._pending_dispositions.pop(number, None)
@@ -273,24 +272,23 @@ class LinkSettling:
 class _Waiting:
     """A part that waits for its confirmation."""
 
+    settling: LinkSettling
     index: int
     numbers: list[int]
     tags: list[bytes | None]
     state: Any
     encoded: bytes
     since: float
-    until: float
-    latest: float
+    within: float
     left: int
-    limiter: Limiter
-    confirmed: list[int]
 
     def confirm_one(self) -> None:
-        self.limiter.heard_at = now = time.monotonic()
+        limiter = self.settling.limiter
+        limiter.heard_at = now = time.monotonic()
         self.left -= 1
         if not self.left:
-            self.limiter.answered(now - self.since)
-            self.confirmed.append(self.index)
+            limiter.answered(now - self.since)
+            self.settling.confirmed.append(self.index)
 
 
 async def _confirm(link: Link, frame: Frame) -> None:

@@ -87,11 +87,13 @@ async def test_only_the_very_locks_of_the_batch_can_be_settled(namespace: AsyncN
 
 
 async def test_a_message_given_twice_is_settled_once(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "given-twice", 1)
+    queue = await filled_queue(namespace, "given-twice", 2)
     async with queue.batch() as batch:
-        (held,) = await batch.receive(1)
-        report = await batch.settle(Complete(), [held, held])
+        first, second = await batch.receive(2)
+        report = await batch.settle(Complete(), [first, first])
         assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2
+        report = await queue.plan(batch, Complete(), [second, second]).apply()
+        assert {outcome.status for outcome in report} == {OutcomeStatus.SETTLED}
 
 
 async def test_a_receive_takes_no_more_than_it_was_asked_for(namespace: AsyncNamespace) -> None:

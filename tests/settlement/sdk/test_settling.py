@@ -176,9 +176,8 @@ async def test_what_others_hear_does_not_keep_it_waiting(
         shared_emulator.freeze("sdk-settling-ignored")
         try:
             with anyio.fail_after(20):
-                await LinkSettling(receiver).run(
+                await LinkSettling(receiver, limiter).run(
                     [(messages, COMPLETE)],
-                    limiter=limiter,
                     answer_within=lambda: 0.5,
                     began=lambda _: True,
                     ended=ends.__setitem__,
@@ -192,10 +191,9 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
     async with received(namespace, "sdk-settling-cut", 40) as (queue, receiver, messages):
         limiter = Limiter()
         with anyio.move_on_after(0.01):
-            await LinkSettling(receiver).run(
+            await LinkSettling(receiver, limiter).run(
                 [([one], COMPLETE) for one in messages],
                 in_flight=2,
-                limiter=limiter,
                 answer_within=lambda: 20,
                 began=lambda _: True,
                 ended=lambda _, ends: None,  # noqa: ARG005 (only the rest counts)
