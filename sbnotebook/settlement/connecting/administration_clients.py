@@ -5,6 +5,9 @@ emulator. Then others can read the network traffic, so the emulator must be on t
 another one.
 """
 
+# The SDK's classes are untyped.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from __future__ import annotations
 
 import asyncio
@@ -92,16 +95,14 @@ def async_client_class() -> type[AsyncServiceBusAdministrationClient]:
 
 class _PlainHttpTransport(RequestsTransport):
     def __init__(self, host: str) -> None:
-        parent: Any = super()
         # No proxy of the environment: it would see the token, and could not reach this machine.
-        parent.__init__(use_env_settings=False)
+        super().__init__(use_env_settings=False)
         self._host, self._there = host, ""
 
     def send(self, request: Any, **options: Any) -> Any:
         self._there = self._there or administration_host(self._host)
         request.url = _plain(request.url, self._host, self._there)
-        parent: Any = super()
-        return parent.send(request, **options)
+        return super().send(request, **options)
 
 
 @cache
@@ -110,15 +111,13 @@ def _async_plain_http_transport() -> type[Any]:
 
     class AsyncPlainHttpTransport(AioHttpTransport):
         def __init__(self, host: str) -> None:
-            parent: Any = super()
-            parent.__init__(use_env_settings=False)
+            super().__init__(use_env_settings=False)
             self._host, self._there = host, ""
 
         async def send(self, request: Any, **config: Any) -> Any:
             self._there = self._there or await asyncio.to_thread(administration_host, self._host)
             request.url = _plain(request.url, self._host, self._there)
-            parent: Any = super()
-            return await parent.send(request, **config)
+            return await super().send(request, **config)
 
     return AsyncPlainHttpTransport
 

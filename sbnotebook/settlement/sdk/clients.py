@@ -19,6 +19,7 @@ import anyio
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
+from sbnotebook.settlement.sdk.errors import given_up
 from sbnotebook.settlement.sdk.links import hang_up, line_of
 from sbnotebook.settlement.sdk.protocol import (
     AnyClient,
@@ -88,7 +89,7 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
             if scope.cancelled_caught:
                 place = self._auth_uri.partition("://")[2]
                 text = f"No link to {place} could be opened in {within:g} seconds: Service Bus did not answer."
-                raise _given_up(ServiceBusConnectionError(message=text))
+                raise given_up(ServiceBusConnectionError(message=text))
             if self.listener is not None:
                 self.listener.opened()
 
@@ -108,7 +109,7 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
             clear = None if self.listener is None else await self.listener.explained(error)
             if clear is not None:
                 private(clear)._condition = private(error)._condition
-                raise _given_up(clear) from error
+                raise given_up(clear) from error
 
         def _create_handler(self, auth: Any) -> None:
             super()._create_handler(auth)
@@ -168,7 +169,7 @@ def _handler_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
             # Azure was seen to give no answer about a missing subscription (azure-sdk-for-net 43492).
             hint = ": check that the subscription exists" if "/subscriptions/" in self._place.casefold() else ""
             text = f"{self._place} did not answer a request in {_ANSWER_WITHIN:g} seconds{hint}."
-            error = _given_up(OperationTimeoutError(message=text))
+            error = given_up(OperationTimeoutError(message=text))
             private(error)._shutdown_handler = self._link is None  # no message came on a link of this connection
             raise error
 
@@ -192,8 +193,3 @@ def _handler_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
 
 _CLIENTS: Final = {theirs: client_class(theirs) for theirs in (ServiceBusReceiver, ServiceBusSender, Browser)}
 _HANDLERS: Final = {theirs: _handler_class(theirs) for theirs in (ReceiveClient, SendClient, ManagementClient)}
-
-
-def _given_up(error: ServiceBusError) -> ServiceBusError:
-    private(error)._retryable = False  # by the SDK, which would wait as long again
-    return error

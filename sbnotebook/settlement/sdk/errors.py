@@ -29,6 +29,11 @@ def with_words(error: ServiceBusError, words: str) -> ServiceBusError:
     return ServiceBusError(words) if type(error) is ServiceBusError else type(error)(message=words)
 
 
+def given_up(error: ServiceBusError) -> ServiceBusError:
+    private(error)._retryable = False  # by the SDK, which would wait as long again
+    return error
+
+
 @contextlib.contextmanager
 def as_service_bus_error(receiver: ServiceBusReceiver) -> Generator[None]:
     """Turn the SDK's internal errors of a management request into its public ones."""

@@ -56,7 +56,6 @@ try:
     from azure.servicebus._pyamqp.performatives import TransferFrame
     from azure.servicebus._pyamqp.receiver import check_disposition_outcome, outcome_name
     from azure.servicebus._pyamqp.types import AMQPTypes, ObjDefinition
-    from azure.servicebus._pyamqp.utils import utc_from_timestamp
     from azure.servicebus.aio import _async_utils
     from azure.servicebus.aio._session_browser_async import _SessionBrowserAsync as Browser
 except ImportError:

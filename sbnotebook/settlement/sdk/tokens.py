@@ -21,9 +21,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from azure.servicebus.exceptions import ServiceBusConnectionError
+from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
+from sbnotebook.settlement.sdk.errors import given_up
 from sbnotebook.settlement.sdk.protocol import (
+    Auth,
     Authenticator,
     AuthenticatorClass,
     CbsAuthState,
@@ -105,16 +107,10 @@ class RefreshingAuthenticator(AuthenticatorClass):
         token = None if coming.cancelled() else coming.result()
         self._refresh_window = left - max(_LOOK_AGAIN, min(_TRY_AGAIN, left // 4))
         if token is not None:
-            await self._put(token)
+            self._sent = token
+            await put_token(self, self._auth, token)
             if left <= _LAST:
                 self.auth_state, self._token_put_time = CbsAuthState.IN_PROGRESS, int(time.time())
-
-    async def _put(self, token: AccessToken) -> None:
-        kind, until = self._auth.token_type, datetime.fromtimestamp(token.expires_on, UTC)
-        self._sent = token
-        await self._put_token(
-            token.token, kind.decode() if isinstance(kind, bytes) else kind, self._auth.audience, until
-        )
 
     async def _on_execute_operation_complete(
         self,
@@ -139,13 +135,17 @@ class RefreshingAuthenticator(AuthenticatorClass):
         self._refresh_window = int((token.expires_on - time.time()) * _WINDOW)
 
 
-def _no_token() -> ServiceBusConnectionError:
-    error = ServiceBusConnectionError(
-        message=f"The credential gave no token in {_FIRST_WITHIN:g} seconds: finish signing in and try again, or check "
-        "that this machine reaches the service that gives tokens."
+async def put_token(cbs: Authenticator, auth: Auth, token: AccessToken) -> None:
+    kind, until = auth.token_type, datetime.fromtimestamp(token.expires_on, UTC)
+    await cbs._put_token(token.token, kind.decode() if isinstance(kind, bytes) else kind, auth.audience, until)
+
+
+def _no_token() -> ServiceBusError:
+    text = (
+        f"The credential gave no token in {_FIRST_WITHIN:g} seconds: finish signing in and try again, or check that "
+        "this machine reaches the service that gives tokens."
     )
-    private(error)._retryable = False  # by the SDK, which would wait as long again
-    return error
+    return given_up(ServiceBusConnectionError(message=text))
 
 
 async def _asked(cbs: Authenticator) -> AccessToken | None:

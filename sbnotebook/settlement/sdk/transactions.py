@@ -40,8 +40,8 @@ from sbnotebook.settlement.sdk.protocol import (
     create_authentication,
     mgmt_handlers,
     private,
-    utc_from_timestamp,
 )
+from sbnotebook.settlement.sdk.tokens import put_token
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender
@@ -182,12 +182,11 @@ class TransactionLine:
         if cbs is None:
             return
         token = await auth.get_token()
-        kind = auth.token_type.decode() if isinstance(auth.token_type, bytes) else auth.token_type
         # Where each new token is as short, another line would not help either, and opening one takes long.
         renew_at = max(token.expires_on - _RENEW_BEFORE, time.time() + _RENEW_BEFORE)
         self.renew_at = min(self.renew_at, renew_at)
         cbs.auth_state = CbsAuthState.IN_PROGRESS
-        await cbs._put_token(token.token, kind, auth.audience, utc_from_timestamp(token.expires_on))
+        await put_token(cbs, auth, token)
         await self._listen(lambda: cbs.auth_state is not CbsAuthState.IN_PROGRESS)
         if not await cbs.handle_token():
             raise ServiceBusConnectionError(message="The token for the destination was not accepted.")
