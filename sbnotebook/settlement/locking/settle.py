@@ -346,15 +346,8 @@ class Settling:
         Many are released and deferred. With ``"auto"``, many are completed once the service has answered to single
         messages, and confirmed a frame of two.
         """
-        first, later = self._sizes(len(holds))
-        parts: list[Sequence[Hold]] = []
-        for part in settling.ranges([hold.lock for hold in holds]):
-            start = part.start
-            while start < part.stop:
-                end = min(start + (later if parts else first), part.stop)
-                parts.append(holds[start:end])
-                start = end
-        return parts
+        ranges = settling.ranges([hold.lock for hold in holds], *self._sizes(len(holds)))
+        return [holds[part] for part in ranges]
 
     def _sizes(self, count: int) -> tuple[int, int]:
         """Return how many of some messages the first frame settles at most, and each later frame."""

@@ -146,14 +146,12 @@ class AmqpConnection(Protocol):
     """``Connection`` in ``_pyamqp/aio/_connection_async.py``."""
 
     _error: Exception | None
-    _incoming_endpoints: dict[int, Session]
     _last_frame_received_time: float | None
     _socket_timeout: float
     _transport: Socket
     _remote_max_frame_size: int | None
 
     def _can_read(self) -> bool: ...
-    async def _process_incoming_frame(self, channel: int, frame: Any) -> bool: ...
     async def _process_outgoing_frame(self, channel: int, frame: Any) -> None: ...
     async def listen(self, wait: float | bool = False, batch: int = 1) -> None: ...
 
@@ -162,8 +160,6 @@ class Session(Protocol):
     """``Session`` in ``_pyamqp/aio/_session_async.py``."""
 
     channel: int
-    _incoming_transfer: Callable[[Frame], Awaitable[None]]
-    _incoming_disposition: Callable[[Frame], Awaitable[None]]
 
 
 class Link(Protocol):

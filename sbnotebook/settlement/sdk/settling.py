@@ -96,14 +96,14 @@ def unsettled(receiver: ServiceBusReceiver) -> int:
     return 0 if handler is None or handler._link is None else len(handler._link._received_delivery_tags)
 
 
-def ranges(locks: Sequence[ReceivedLock]) -> list[slice]:
-    """Cut messages where their deliveries do not follow one another. One frame can settle each slice."""
+def ranges(locks: Sequence[ReceivedLock], first: int = _RANGE, later: int = _RANGE) -> list[slice]:
+    """Cut messages into slices of at most so many consecutive deliveries, each of which one frame can settle."""
     numbers = [lock.delivery_id for lock in locks]
     found: list[slice] = []
     start = 0
     for end in range(1, len(numbers) + 1):
         follows = end < len(numbers) and numbers[end] == numbers[end - 1] + 1
-        if not follows or end - start == _RANGE:
+        if not follows or end - start == min(later if found else first, _RANGE):
             found.append(slice(start, end))
             start = end
     return found

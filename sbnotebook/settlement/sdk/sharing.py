@@ -42,8 +42,6 @@ from sbnotebook.settlement.sdk.protocol import (
 _MORE_FRAMES: Final = 50
 _SIZE, _KIND, _HEAD = 4, 6, 8
 """Ends of the parts of a frame's header: its size, its kind, and its channel (AMQP 1.0 section 2.3.1)."""
-_TRANSFER, _DISPOSITION = 20, 21
-"""Kinds of the frames that are processed most often (AMQP 1.0 sections 2.7.5 and 2.7.6)."""
 _PLAIN, _NOTHING = bytearray(b"\x02\x00"), bytearray()
 _PASSES: Final = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 """Errors after which the SDK takes a connection for open still."""
@@ -169,20 +167,9 @@ class SharedConnection(AmqpConnectionClass):
             for _ in range(_MORE_FRAMES):
                 if self._error or not self._can_read() or not (frame := await self._transport.frame_come()):
                     break
-                await self._process(*frame)
+                await self._process_incoming_frame(*frame)
         finally:
             turn.end()
-
-    async def _process(self, channel: int, frame: Any) -> None:
-        """Process a frame as the SDK's method does, which also evaluates type hints for each frame."""
-        kind, fields = frame
-        if kind not in (_TRANSFER, _DISPOSITION):
-            await self._process_incoming_frame(channel, frame)
-            return
-        self._last_frame_received_time = time.time()
-        with contextlib.suppress(KeyError):  # the SDK drops frames of a channel that it does not know, too
-            session = self._incoming_endpoints[channel]
-            await (session._incoming_transfer if kind == _TRANSFER else session._incoming_disposition)(fields)
 
     def _seconds(self, wait: float | bool) -> float | None:
         if isinstance(wait, bool):

@@ -24,7 +24,6 @@ from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sdk.links import line_of
-from sbnotebook.settlement.sdk.protocol import private
 from sbnotebook.settlement.wire.encoding import payload_of
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 REQUESTS = 50
-ATTACH, TRANSFER, DISPOSITION = 18, 20, 21
 
 
 @asynccontextmanager
@@ -73,19 +71,6 @@ async def test_requests_of_several_tasks_are_under_way_at_once(own: AsyncNamespa
                 tasks.start_soon(ask)
         assert found == [1] * REQUESTS
         assert time.monotonic() - began < REQUESTS * 0.2 / 2  # one after the other, each takes a round trip
-
-
-async def test_frames_of_an_unknown_channel_are_dropped(namespace: AsyncNamespace) -> None:
-    async with receiver_of(namespace, "sharing-channels") as receiver:
-        handler = private(receiver)._handler
-        assert handler is not None
-        connection = handler._connection
-        assert connection is not None
-        for kind in (ATTACH, TRANSFER, DISPOSITION):
-            connection._last_frame_received_time = 0.0
-            await cast("Any", connection)._process(77, (kind, [0] * 12))
-            assert connection._last_frame_received_time, kind  # it tells that the line lives
-        assert await management.peek_payloads(receiver, 1, 1) == []
 
 
 @pytest.mark.parametrize(
