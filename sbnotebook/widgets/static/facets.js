@@ -5,6 +5,7 @@
 import { cellValue, shownText } from "./columns.js";
 import { arrange, drawnSoon, figure, made, oneStop, pressable, roving, sortAsBefore } from "./drawing.js";
 import { focusedElement } from "./focused.js";
+import { each } from "./slices.js";
 
 const USUAL_FACETS = [
   "outcome",
@@ -20,7 +21,6 @@ const USUAL_FACETS = [
   "resubmit_count",
 ];
 const MOST_VALUES = 1000; // a column with more is not a facet
-const ENCODED_ROWS = 1_000; // in one step
 const FEW_VALUES = 6;
 const LISTED_VALUES = 200; // of a facet that is opened; the search finds the others
 const BOXES = "input[type=checkbox]";
@@ -33,27 +33,14 @@ export function keepValues(store, name, chosen) {
   store.setFilter(`facet:${name}`, chosen.size ? test : null);
 }
 
-/** One column's values, coded: a row's code is the place of its value. */
+/** One column's values, with their counts. */
 class Facet {
   constructor(store, column) {
     this.store = store;
     this.name = column.name;
     this.kind = column.kind;
     this.id = `facet:${column.name}`;
-    this.forget(0);
-  }
-
-  /** Forget the codes of rows from one on, which have changed. */
-  forget(first) {
-    this.encoded = Math.min(this.encoded ?? 0, first);
-    if (this.encoded) return;
-    this.places = new Map(); // codes by value
-    this.values = [];
-    this.codes = new Uint16Array(0);
-  }
-
-  get isTooMany() {
-    return this.values.length > MOST_VALUES;
+    this.counts = new Map();
   }
 
   /** Values that are ticked. They belong to the filter, which all views of the table share. */
@@ -68,60 +55,35 @@ class Facet {
     keepValues(this.store, this.name, chosen);
   }
 
-  /** Bring values and codes up to date, in steps. */
-  *encode() {
-    for (; this.encoded < this.store.total && !this.isTooMany; yield) this.encodeSome();
+  /** Count each value in the rows that pass the other filters, in steps; where there are too many, the chosen ones only. */
+  *count() {
+    const { store } = this;
+    const cells = store.column(this.name);
+    const passes = store.passesWithout(this.id);
+    const counts = new Map([...this.chosen].map((value) => [value, 0]));
+    yield* each(0, store.total, (row) => {
+      if (store.isRemoved(row)) return;
+      const value = cellValue(cells[row]);
+      const count = counts.get(value);
+      if (count !== undefined || counts.size <= MOST_VALUES) counts.set(value, (count ?? 0) + Number(passes(row)));
+    });
+    this.counts = counts;
   }
 
-  encodeSome() {
-    const { store, places, values } = this;
-    const cells = store.column(this.name);
-    if (this.codes.length < store.total) {
-      const { codes } = this;
-      this.codes = new Uint16Array(store.capacity);
-      this.codes.set(codes);
-    }
-    const end = Math.min(this.encoded + ENCODED_ROWS, store.total);
-    for (; this.encoded < end && !this.isTooMany; this.encoded++) {
-      if (store.isRemoved(this.encoded)) continue;
-      const value = cellValue(cells[this.encoded]);
-      let code = places.get(value);
-      if (code === undefined) {
-        places.set(value, (code = values.length));
-        values.push(value);
-      }
-      this.codes[this.encoded] = code;
-    }
+  get isTooMany() {
+    return this.counts.size > MOST_VALUES;
   }
 
   get isWorthShowing() {
-    return this.chosen.size > 0 || (this.values.length > 1 && !this.isTooMany);
+    return this.chosen.size > 0 || (this.counts.size > 1 && !this.isTooMany);
   }
 
-  /** How often each chosen value is there, where there are too many others. */
-  countChosen(rows) {
-    const counts = new Map([...this.chosen].map((value) => [value, 0]));
-    const cells = this.store.column(this.name);
-    for (const row of rows) {
-      const value = cellValue(cells[row]);
-      if (counts.has(value)) counts.set(value, counts.get(value) + 1);
-    }
-    return [...counts].map(([value, count]) => ({ value, count, text: this.text(value) }));
-  }
-
-  /** Values with their counts: selected ones and existing ones, the most frequent first. */
-  count() {
-    const counts = new Uint32Array(this.values.length);
-    const { chosen, codes, store } = this;
-    const rows = chosen.size ? store.rowsWithout(this.id) : store.shown;
-    if (this.isTooMany) return this.countChosen(rows);
-    for (let index = 0; index < rows.length; index++) counts[codes[rows[index]]]++;
-    const found = this.values.map((value, code) => ({ value, count: counts[code], text: this.text(value) }));
-    for (const value of chosen) {
-      if (!this.values.includes(value)) found.push({ value, count: 0, text: this.text(value) });
-    }
-    const listed = found.filter(({ value, count }) => count || chosen.has(value));
-    return listed.sort((one, other) => other.count - one.count || (one.text < other.text ? -1 : 1));
+  /** Chosen values and existing ones, the most frequent first. */
+  get values() {
+    const { chosen, isTooMany } = this;
+    const listed = [...this.counts].filter(([value, count]) => chosen.has(value) || (count && !isTooMany));
+    const found = listed.map(([value, count]) => ({ value, count, text: this.text(value) }));
+    return found.sort((one, other) => other.count - one.count || (one.text < other.text ? -1 : 1));
   }
 
   text(value) {
@@ -163,7 +125,7 @@ class FacetBox {
   /** Values with their counts, the most frequent first; while the pointer or the focus is here, in the order before. */
   ordered() {
     const { element, facet } = this;
-    const found = facet.count();
+    const found = facet.values;
     const isHeld = element.matches(":hover") || element.contains(focusedElement());
     if (isHeld) sortAsBefore(found, ({ value }) => value, this.order);
     this.order = found.map(({ value }) => value);
@@ -230,7 +192,7 @@ export function facetsView(store, element, options, signal) {
     const names = [...inBodies, ...(options.facets ?? USUAL_FACETS)];
     const columns = names.map((name) => store.columns.find((column) => column.name === name)).filter(Boolean);
     const all = columns.map(box);
-    for (const { facet } of all) yield* facet.encode();
+    for (const { facet } of all) yield* facet.count();
     const worth = all.filter(({ facet }) => facet.isWorthShowing);
     for (const shown of worth) {
       shown.draw();
@@ -242,10 +204,6 @@ export function facetsView(store, element, options, signal) {
     else if (!worth.length) panel.remove();
   };
   const soon = drawnSoon(draw, signal);
-  const forget = ({ detail: { kind, first = kind === "replaced" ? 0 : Infinity, column } }) => {
-    for (const { facet } of boxes.values()) facet.forget(kind === "patched" && column === facet.name ? 0 : first);
-  };
-  store.on("rows", forget, signal);
   store.on("rows columns passed", soon, signal);
   soon();
 }

@@ -63,15 +63,19 @@ export class ShownRows extends EventTarget {
     this.tell("sort");
   }
 
-  /** Row numbers that pass all filters but one, in the order in which they came. */
-  rowsWithout(id) {
+  /** The test whether a row passes all filters but one. */
+  passesWithout(id) {
     const { fails, removed } = this;
     const passes = this.applied.get(id);
-    const rows = new Uint32Array(fails.length);
+    return (row) => !removed[row] && (fails[row] === 0 || (fails[row] === 1 && passes?.[row] === 0));
+  }
+
+  /** Row numbers that pass all filters but one, in the order in which they came. */
+  rowsWithout(id) {
+    const passes = this.passesWithout(id);
+    const rows = new Uint32Array(this.fails.length);
     let count = 0;
-    for (let row = 0; row < fails.length; row++) {
-      if (!removed[row] && (!fails[row] || (passes && fails[row] === 1 && !passes[row]))) rows[count++] = row;
-    }
+    for (let row = 0; row < rows.length; row++) if (passes(row)) rows[count++] = row;
     return rows.subarray(0, count);
   }
 

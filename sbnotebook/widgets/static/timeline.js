@@ -28,7 +28,6 @@ const FEWEST_BARS = 12;
 const TICK_WIDTH = 120; // pixels
 const BAR_HEIGHT = 100; // of the drawing, for any size on the page
 const LEAST_HEIGHT = 3;
-const NO_BAR = 255;
 const TIME_FILTER = "time";
 const TIMES = "enqueued_time"; // the column
 
@@ -66,7 +65,6 @@ export function tickTexts(starts, step) {
 class Timeline {
   constructor(store) {
     this.store = store;
-    this.isStale = true;
     this.said = made("span", { class: "sbn-timeline-said", role: "status" });
     this.clear = pressable("Clear", () => this.choose(null), { class: "sbn-quiet", "aria-label": "Clear the range of times" });
     this.most = made("span", { class: "sbn-timeline-most" });
@@ -94,47 +92,39 @@ class Timeline {
     this.choose([start + Math.min(one, other) * step, start + (Math.max(one, other) + 1) * step]);
   }
 
-  /** Put every row into its bar, in steps. */
-  *sort() {
-    if (!this.isStale) return;
-    this.isStale = false;
+  /** Count the messages of each bar, all and those that pass the other filters, in steps. */
+  *count() {
     const { store } = this;
     const cells = store.column(TIMES);
-    const { total } = store;
+    const passes = store.passesWithout(TIME_FILTER);
     const isThere = (row) => !store.isRemoved(row) && cells[row] >= -Infinity;
     let [first, last] = [Infinity, -Infinity];
-    yield* each(0, total, (row) => {
+    yield* each(0, store.total, (row) => {
       if (!isThere(row)) return;
       if (cells[row] < first) first = cells[row];
       if (cells[row] > last) last = cells[row];
     });
     const bars = first <= last ? barsOf(first, last) : null;
-    const places = new Uint8Array(total).fill(NO_BAR);
     const all = new Uint32Array(bars?.count ?? 0);
-    if (bars) {
-      yield* each(0, total, (row) => {
-        if (!isThere(row)) return;
-        const place = Math.floor((cells[row] - bars.start) / bars.step);
-        places[row] = place;
-        all[place]++;
-      });
-    }
-    [this.bars, this.places, this.all] = [bars, places, all];
+    const passing = new Uint32Array(all.length);
+    yield* each(0, bars ? store.total : 0, (row) => {
+      if (!isThere(row)) return;
+      const place = Math.floor((cells[row] - bars.start) / bars.step);
+      all[place]++;
+      if (passes(row)) passing[place]++;
+    });
+    Object.assign(this, { bars, all, passing });
   }
 
   *draw() {
-    yield* this.sort();
+    yield* this.count();
     this.element.hidden = !this.bars;
     if (!this.bars) return;
     this.ticks = Math.max(2, Math.floor(this.element.clientWidth / TICK_WIDTH));
     const key = [...Object.values(this.bars), this.ticks].join();
     if (key !== this.built) this.build();
     this.built = key;
-    const { store, places } = this;
-    const rows = store.rowsWithout(TIME_FILTER);
-    const counts = new Uint32Array(this.bars.count);
-    for (let index = 0; index < rows.length; index++) if (places[rows[index]] < NO_BAR) counts[places[rows[index]]]++;
-    this.drawBars(counts, Math.max(...this.all));
+    this.drawBars();
   }
 
   /** Make the bars and the labels below them. */
@@ -166,19 +156,20 @@ class Timeline {
     return { group, all, passing, title };
   }
 
-  drawBars(counts, most) {
+  drawBars() {
+    const { all: allCounts, passing: counts, range } = this;
     const { start, step, name } = this.bars;
-    const { range } = this;
+    const most = Math.max(...allCounts);
     const height = (number) => (number ? Math.max(LEAST_HEIGHT, (BAR_HEIGHT * number) / most) : 0);
     this.bins.forEach(({ group, all, passing, title }, index) => {
       const from = start + index * step;
-      for (const [bar, number] of [[all, this.all[index]], [passing, counts[index]]]) {
+      for (const [bar, number] of [[all, allCounts[index]], [passing, counts[index]]]) {
         bar.setAttribute("height", height(number));
         bar.setAttribute("y", BAR_HEIGHT - height(number));
       }
       const isIn = Boolean(range && from < range[1] && from + step > range[0]);
-      const of = counts[index] === this.all[index] ? "" : ` of ${figure(this.all[index])}`;
-      const text = `${this.span([from, from + step])}: ${figure(counts[index])}${of} ${this.all[index] === 1 ? "message" : "messages"}`;
+      const of = counts[index] === allCounts[index] ? "" : ` of ${figure(allCounts[index])}`;
+      const text = `${this.span([from, from + step])}: ${figure(counts[index])}${of} ${allCounts[index] === 1 ? "message" : "messages"}`;
       title.textContent = text;
       group.setAttribute("aria-label", text);
       group.setAttribute("aria-pressed", String(isIn));
@@ -255,8 +246,6 @@ class Timeline {
 export function timelineView(store, element, signal) {
   const timeline = new Timeline(store);
   const soon = drawnSoon(() => timeline.draw(), signal);
-  const forget = ({ detail: { kind, column } }) => (timeline.isStale ||= kind !== "patched" || column === TIMES);
-  store.on("rows", forget, signal);
   store.on("rows passed", soon, signal);
   element.append(timeline.element);
   timeline.element.hidden = true;
