@@ -21,8 +21,8 @@ from sbnotebook.widgets.pretty import cell
 
 Tone = Literal["plain", "quiet", "good", "warning", "error"]
 Value = str | int | float | bool
-Change = list[tuple[str, str]]
-"""Lines of a change, each with its mark: ``-`` goes, ``+`` comes, a space stays."""
+Node = dict[str, Any]
+"""A block as a renderer sees it: its type as ``kind``, its values, and its ``children`` by their places."""
 Look = Literal["", "card", "left", "actions", "words", "selection", "held"]
 """How a column looks: framed with its name; narrow, at the left of others; the place of plans, whose words take
 the focus; the bar of a selection, which ``held`` keeps at the bottom of the screen."""
@@ -40,6 +40,10 @@ class Block:
     """A part of a panel."""
 
     key: str = ""
+
+    def further(self) -> Node:
+        """Return the values for renderers that are not fields of the block, or have another form there."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,9 @@ class Table(Block):
     caption: str = ""
     is_open: bool = True
 
+    def further(self) -> Node:
+        return {"rows": [[_shown(value) for value in row] for row in self.rows]}
+
 
 @dataclass(frozen=True, slots=True)
 class Chart(Block):
@@ -92,6 +99,11 @@ class Chart(Block):
     title: str
     times: Sequence[int]
     lines: Mapping[str, Sequence[float | None]]
+
+    def further(self) -> Node:
+        # Each line is a value of its own, so that only its new end is sent.
+        lines = {f"line{number}": list(values) for number, values in enumerate(self.lines.values())}
+        return {"names": [cell(name) for name in self.lines], "times": list(self.times), **lines}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +147,11 @@ class Field(Block):
     size: Literal["short", "medium", "wide"] = "medium"
     is_enabled: bool = True
 
+    def further(self) -> Node:
+        if self.type not in CHOICES:
+            return {}
+        return {"value": self.options.index(str(self.value)) if self.value in self.options else -1}
+
 
 @dataclass(frozen=True, slots=True)
 class Form(Block):
@@ -176,12 +193,32 @@ class Grid(Block):
     widget: Any
     plain: Callable[[], Sequence[Block]]
 
+    def further(self) -> Node:
+        comm = self.widget.comm
+        return {"widget": f"IPY_MODEL_{comm.comm_id}" if comm is not None else ""}  # it was closed meanwhile
+
+
+@dataclass(frozen=True, slots=True)
+class Tree(Block):
+    """Entities with their counts, to filter, open and choose; ``change`` gets the chosen path and those that are open.
+
+    ``blocks`` are at its foot. ``hint`` is shown where there are no rows. ``plain`` makes the blocks that are shown
+    instead where no script of ours is loaded.
+    """
+
+    blocks: Sequence[Block]
+    rows: Sequence[Mapping[str, object]]
+    value: str
+    expanded: Sequence[str]
+    change: Callable[[str, list[str]], object]
+    plain: Callable[[], Sequence[Block]]
+    hint: str = ""
+
+    def further(self) -> Node:
+        return {"rows": self.rows}
+
 
 # ------------------------------------------------------------ what renderers make of them
-
-
-Node = dict[str, Any]
-"""A block as a renderer sees it: its type as ``kind``, its values, and its ``children`` by their places."""
 
 
 def nodes_of(blocks: Sequence[Block], *, is_plain: bool = False) -> dict[str, tuple[Block, Node]]:
@@ -199,13 +236,9 @@ def nodes_of(blocks: Sequence[Block], *, is_plain: bool = False) -> dict[str, tu
         node = _node_of(block)
         found[place] = block, node
         inner: Sequence[Block] | None = getattr(block, "blocks", None)
-        if isinstance(block, Grid):
-            if not is_plain:
-                comm = block.widget.comm
-                node["widget"] = f"IPY_MODEL_{comm.comm_id}" if comm is not None else ""  # it was closed meanwhile
-                return
-            node["kind"], inner = "column", block.plain()
-            node |= {"name": "", "look": "", "forward": 0}
+        if is_plain and isinstance(block, (Grid, Tree)):
+            node |= {"kind": "column", "name": "", "look": "", "forward": 0}
+            inner = [*(inner or ()), *block.plain()]
         if inner is None:
             return
         counts = Counter[str]()
@@ -243,16 +276,7 @@ def _node_of(block: Block) -> Node:
             node[name] = [cell(each) for each in value]
         else:
             node[name] = list(value) if isinstance(value, tuple) else value
-    if isinstance(block, Field) and block.type in CHOICES:
-        node["value"] = block.options.index(str(block.value)) if block.value in block.options else -1
-    if isinstance(block, Table):
-        node["rows"] = [[_shown(value) for value in row] for row in block.rows]
-    if isinstance(block, Chart):
-        node["names"] = [cell(name) for name in block.lines]
-        # Each line is a value of its own, so that only its new end is sent.
-        node |= {f"line{number}": list(values) for number, values in enumerate(block.lines.values())}
-        node["times"] = list(block.times)
-    return node
+    return node | block.further()
 
 
 def _shown(value: object) -> object:
@@ -271,5 +295,7 @@ def answer(block: Block, value: Any) -> None:
     if isinstance(block, Button):
         if block.is_enabled:
             block.click()
+    elif isinstance(block, Tree):
+        block.change(value["chosen"], value["expanded"])
     elif isinstance(block, Field) and block.is_enabled:
         block.change(block.options[value] if block.type in CHOICES else value)

@@ -11,7 +11,7 @@ from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.blocks import Block, Button, Column, Grid, Row, Table, Text, Title
+from sbnotebook.widgets.blocks import Block, Button, Column, Row, Table, Text, Title
 from sbnotebook.widgets.entity_messages import EntityMessages
 from sbnotebook.widgets.entity_tree import EntityTree
 from sbnotebook.widgets.forms.send_form import SendForm
@@ -48,7 +48,7 @@ class Browser(Panel):
         self._namespace = namespace
         self._problem = self._letters_problem = ""
         self._is_sending = False
-        self.tree = EntityTree(namespace, str(entity or ""))
+        self.tree = EntityTree(namespace, str(entity or ""), self._opened)
         self.table = MessageTable(label="Messages", facets=())
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
@@ -56,10 +56,8 @@ class Browser(Panel):
         self.letters: DeadLetters | None = None
         """All dead-letter queues, in a table; None where there is none."""
         self._is_looking = False
-        super().__init__(self.actions, self.messages, self.form)
+        super().__init__(self.actions, self.messages, self.form, self.tree)
         self.actions.on_report(lambda _: self.tree.refresh())
-        self.tree.observe(lambda _: self._opened(), "chosen")
-        self.tree.observe(lambda _: self.redraw(), ("as_of", "problem"))
         self._opened()
 
     def blocks(self) -> list[Block]:
@@ -78,7 +76,7 @@ class Browser(Panel):
             *(self.form.blocks() if self._is_sending else []),
             *self.actions.blocks(),
         ]
-        left = Column([Grid(self.tree, self.tree.blocks)], look="left", key="left")
+        left = Column(self.tree.blocks(), look="left", key="left")
         return [Row([left, Column(right, key="right")], key="sides")]
 
     def choose(self, entity: str | EntityAddress) -> None:
@@ -87,7 +85,7 @@ class Browser(Panel):
         Raises:
             InvalidEntityAddressError: the text is not an address.
         """
-        self.tree.chosen = str(EntityAddress.parse(entity))
+        self.tree.choose(str(EntityAddress.parse(entity)))
 
     def wait(self, seconds: float = 60.0) -> bool:
         """Wait until counts and messages are there, for scripts and terminals; tells whether they are."""
@@ -107,7 +105,6 @@ class Browser(Panel):
         """Remove it from the screen, and stop peeking and the plan in progress."""
         super().close()
         self.table.close()
-        self.tree.close()
 
     def _dead_letters(self) -> Block:
         name = _SHOW if self.letters is None else _HIDE

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
-
-import anywidget
-import traitlets
+from typing import Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import EntityCounts
-from sbnotebook.widgets import background
-from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text
-from sbnotebook.widgets.front_end import module, style
+from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text, Tree
+from sbnotebook.widgets.panel import Panel
 
-_EVERY: Final = 30.0
-"""Seconds between two questions for the counts, which are management operations, while the tree is visible."""
+_EVERY: Final = 25.0
+"""Seconds between two questions for the counts, which are management operations. A page says each 30 seconds that it is
+there."""
 _SHARE: Final = 20
 """The counts are asked for once in so many times as long as the answer takes: a slow service is asked less often."""
 _MOST: Final = 2_500
@@ -30,99 +27,100 @@ _TOLD_APART: Final = " "
 _HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
 
 
-class EntityTree(anywidget.AnyWidget):
+class EntityTree(Panel):
     """Queues, topics and subscriptions with their counts, and their sub-queues below them."""
 
-    _esm = module("entity_tree.js")
-    _css = style("look.css", "entity_tree.css")
-
-    rows = traitlets.List(traitlets.Dict()).tag(sync=True)
-    expanded = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    chosen = traitlets.Unicode("").tag(sync=True)
-    busy = traitlets.Bool(default_value=False).tag(sync=True)
-    problem = traitlets.Unicode("").tag(sync=True)
-    as_of = traitlets.Float(0.0).tag(sync=True)  # milliseconds since the epoch
-    every = traitlets.Float(_EVERY).tag(sync=True)  # seconds
-
-    def __init__(self, namespace: Namespace, chosen: str = "") -> None:
+    def __init__(self, namespace: Namespace, chosen: str = "", opened: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
         address = EntityAddress.parse(chosen) if chosen else None
-        super().__init__(chosen=str(address or ""), expanded=_above(address) if address else [])
         self._namespace = namespace
+        self._opened = opened
         self._asking = threading.Lock()
         self._loaded = threading.Event()
         self._listed: set[str] = set()
+        self._as_of = ""
+        self.chosen = str(address or "")
+        self.expanded = _above(address) if address else []
         self.counts: list[EntityCounts] = []
-        background.answer_at_once(self)
-        self.on_msg(self._told)
-        self.observe(self._opened, "expanded")
+        self.rows: list[dict[str, object]] = []
+        self.problem = ""
+        self.next_at = 0.0
+        """When a page in sight asks for new counts (``time.monotonic``)."""
         self.refresh()
+
+    def blocks(self) -> list[Block]:
+        is_busy = self._asking.locked()
+        said = "Asking for the counts…" if is_busy else self._as_of
+        refresh = Button("Refresh", self.refresh, "Ask for the counts", is_enabled=not is_busy)
+        foot = [
+            Row([refresh, Text(said, "quiet", key="as-of")], key="foot"),
+            *([Text(self.problem, "error", key="problem")] if self.problem else []),
+        ]
+        nothing = "There are no entities in this namespace." if self._as_of else "Asking…"
+        return [Tree(foot, self.rows, self.chosen, self.expanded, self._take, self._plain, nothing)]
 
     def refresh(self) -> None:
         """Ask for the counts in the background, unless they are being asked for."""
         if not self._asking.acquire(blocking=False):
             return
-        self.busy = True
         topics = set(self._topics())
         begin = time.monotonic()
 
         def done(counts: list[EntityCounts]) -> None:
-            self.every = max(_EVERY, _SHARE * (time.monotonic() - begin))
-            self._show(counts)
+            self.next_at = time.monotonic() + max(_EVERY, _SHARE * (time.monotonic() - begin))
+            self.counts, self.rows = counts, [_row_of(each) for each in counts[:_MOST]]
+            self._as_of = f"as of {datetime.now(UTC):%H:%M:%S} UTC"
             self._listed = topics
             self._end("" if len(counts) <= _MOST else f"The first {_MOST:,} of {len(counts):,} entities are shown.")
 
-        background.start(lambda: self._namespace.entities(topics=topics), done=done, failed=self._end)
+        self.in_background(lambda: self._namespace.entities(topics=topics), done, self._end)
+        self.redraw()
 
     def wait(self, seconds: float = 30.0) -> bool:
         return self._loaded.wait(seconds)
 
-    def blocks(self) -> list[Block]:
-        """Return the entities as a plain list, with all topics open, for where the tree is not loaded."""
-        closed = [str(each.address) for each in self.counts if each.kind == "topic"]
-        closed = [path for path in closed if path not in self.expanded]
-        if closed:
-            self.expanded = [*self.expanded, *closed]
-        lines = [line for counts in self.counts for line in _lines_of(counts)]
-        # Sub-queues of two entities have the same words.
-        paths = {f"{words}{_TOLD_APART * place}": path for place, (path, words) in enumerate(lines)}
-        chosen = next((words for words, path in paths.items() if path == self.chosen), "")
-        when = f"as of {datetime.fromtimestamp(self.as_of / 1000, UTC):%H:%M:%S} UTC" if self.as_of else "Asking…"
-        return [
-            Row([Button("Refresh", self.refresh, "Ask for the counts"), Text(self.problem or when, "quiet")]),
-            Field("Entities", chosen, lambda words: self.set_trait("chosen", paths[words]), "list", list(paths)),
-        ]
+    def seen(self, page: str, how: str) -> None:
+        super().seen(page, how)
+        if how != "gone" and time.monotonic() >= self.next_at:
+            self.refresh()
+
+    def choose(self, path: str) -> None:
+        self._take(path, self.expanded)
 
     def __repr__(self) -> str:
         if self.problem and not self.counts:
             return self.problem
         rows = [[each.address, *(getattr(each, name) for name in _HEADERS[1:])] for each in self.counts]
-        when = datetime.fromtimestamp(self.as_of / 1000, UTC)
-        return tables.text_table(_HEADERS, rows, f"{self._namespace.host}, as of {when:%H:%M:%S} UTC")
+        return tables.text_table(_HEADERS, rows, f"{self._namespace.host}, {self._as_of}")
+
+    def _plain(self) -> list[Block]:
+        """Return the entities as a plain list, with all topics open."""
+        topics = [str(each.address) for each in self.counts if each.kind == "topic"]
+        self._take(self.chosen, [*self.expanded, *(path for path in topics if path not in self.expanded)])
+        lines = [line for counts in self.counts for line in _lines_of(counts)]
+        # Sub-queues of two entities have the same words.
+        paths = {f"{words}{_TOLD_APART * place}": path for place, (path, words) in enumerate(lines)}
+        chosen = next((words for words, path in paths.items() if path == self.chosen), "")
+        return [Field("Entities", chosen, lambda words: self.choose(paths[words]), "list", list(paths))]
+
+    def _take(self, chosen: str, expanded: Sequence[str]) -> None:
+        before = self.chosen, self.expanded
+        self.chosen, self.expanded = chosen, list(expanded)
+        if self.chosen != before[0]:
+            self._opened()
+        if self.expanded != before[1] and set(self._topics()) - self._listed:
+            self.refresh()
 
     def _topics(self) -> list[str]:
         """Return the open nodes that are topics, or may be as long as the counts are unknown."""
         others = {str(counts.address) for counts in self.counts if counts.kind != "topic"}
         return [path for path in self.expanded if path not in others]
 
-    def _show(self, counts: Sequence[EntityCounts]) -> None:
-        self.counts = list(counts)
-        self.rows = [_row_of(each) for each in counts[:_MOST]]
-        self.as_of = time.time() * 1000
-
     def _end(self, problem: str) -> None:
         self.problem = problem
-        self.busy = False
         self._asking.release()
         self._loaded.set()
         if set(self._topics()) - self._listed and not problem:  # opened meanwhile
-            self.refresh()
-
-    def _told(self, _widget: object, content: Any, _buffers: object) -> None:
-        if isinstance(content, dict) and content.get("kind") == "refresh":  # pyright: ignore[reportUnknownMemberType]
-            self.refresh()
-
-    def _opened(self, _change: object) -> None:
-        if set(self._topics()) - self._listed:
             self.refresh()
 
 

@@ -89,7 +89,9 @@ class Panel:
         self.redraw()
 
     def seen(self, page: str, how: str) -> None:
-        """Note that the panel is ``here``, ``still`` here or ``gone`` in a page."""
+        """Note that the panel is ``here``, ``still`` here or ``gone`` in a page; its parts hear it, too."""
+        for part in self._parts:
+            part.seen(page, how)
 
     @property
     def shown_blocks(self) -> list[Block]:

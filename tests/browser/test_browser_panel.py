@@ -63,7 +63,8 @@ def choose_by_keyboard(panel: Locator) -> None:
 
 def see_a_new_queue(panel: Locator, notebook: Notebook) -> None:
     """The counts refresh after a while without a click."""
-    notebook.kernel("namespace.create_queue('ordered'); panel.tree.every = 0.2")
+    notebook.kernel("namespace.create_queue('ordered'); panel.tree.next_at = 0.0")
+    notebook.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")  # it says that it is in sight
     expect(panel.get_by_role("treeitem", name="ordered, queue")).to_be_visible()
 
 

@@ -25,7 +25,6 @@ from sbnotebook.widgets.entity_browser import Browser
 for number in range(100):
     namespace.create_queue(f"queue-{number:03}")
 panel = Browser(namespace)
-panel.tree.every = 600
 panel"""
 SELECTED = "[number for _, number in table.selected_keys]"
 SCROLLED = "element => [element.scrollTop, element.closest('.jp-WindowedPanel-outer')?.scrollTop ?? 0]"

@@ -25,6 +25,7 @@ from sbnotebook.widgets.blocks import (
     Table,
     Text,
     Title,
+    Tree,
     answer,
     nodes_of,
 )
@@ -61,6 +62,7 @@ def samples() -> list[Block]:
         Column([Text(HOSTILE)], HOSTILE, "card"),
         Menu(HOSTILE, [button]),
         Grid(ipywidgets.Label(), lambda: [Text(HOSTILE)]),
+        Tree([Text(HOSTILE)], [], HOSTILE, [], nothing, lambda: [Text(HOSTILE)], HOSTILE),
     ]
 
 

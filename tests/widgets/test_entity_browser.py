@@ -199,7 +199,7 @@ def test_sessions_are_counted_sorted_and_found(namespace: Namespace, monkeypatch
 def test_topics_entities_that_are_not_there_and_no_entity(namespace: Namespace) -> None:
     browser = Browser(namespace)
     assert "events" in browser.to_text()
-    browser.tree.chosen = "events"
+    browser.choose("events")
     assert "Peek" not in names(browser)
     assert browser.form.to.value == "events"
     browser.choose("events/subscriptions/audit")

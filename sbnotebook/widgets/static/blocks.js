@@ -11,6 +11,7 @@ import { arrange, made } from "./drawing.js";
 import { drawButton, drawField } from "./fields.js";
 import { FocusKeeper } from "./focus.js";
 import { keepKeys } from "./focused.js";
+import { drawTree } from "./tree.js";
 
 const REFERENCE = "IPY_MODEL_";
 const TOLD_AGAIN = [1_000, 5_000]; // milliseconds
@@ -315,6 +316,7 @@ const KINDS = {
   form: drawForm,
   menu: drawMenu,
   grid: drawGrid,
+  tree: drawTree,
 };
 
 /** Tell the kernel whether a panel is in sight. */

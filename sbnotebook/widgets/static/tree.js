@@ -1,6 +1,8 @@
-// Entities as a tree with their counts. Names come from the service: they are shown as text and never as markup.
+/**
+ * Entities as a tree with their counts. Names come from the service: they are shown as text and never as markup.
+ */
 
-import { made, pressable } from "./drawing.js";
+import { made } from "./drawing.js";
 import { focusedElement } from "./focused.js";
 
 const TREE_COLUMNS = [
@@ -8,6 +10,8 @@ const TREE_COLUMNS = [
   ["scheduled", "Later", "scheduled messages, which become active later"],
   ["dead", "Dead", "messages in the dead-letter queue"],
 ];
+
+const NOT_FOUND = "No entity has this in its name.";
 
 /** A number in at most five characters. */
 function compact(number) {
@@ -57,55 +61,50 @@ function visibleNodes(rows, open, sought) {
   return found;
 }
 
-class TreeView {
-  constructor(model, element) {
-    this.model = model;
-    this.focused = model.get("chosen");
-    this.build();
-    element.append(this.root);
-    this.draw();
-    this.say();
-  }
-
-  build() {
-    const search = { type: "search", placeholder: "Filter entities", "aria-label": "Filter entities by name" };
-    this.filter = made("input", { class: "sbn-tree-filter", ...search });
+class EntityTree {
+  constructor(tell) {
+    this.tell = tell;
+    this.told = {}; // what the kernel knows
+    const label = { type: "search", placeholder: "Filter entities", "aria-label": "Filter entities by name" };
+    this.filter = made("input", label);
     this.filter.addEventListener("input", () => this.draw());
     this.filter.addEventListener("keydown", (event) => {
       event.stopPropagation(); // else the notebook takes it for a command
       if (event.key === "ArrowDown") this.focus(0);
     });
-    this.button = pressable("Refresh", () => this.model.send({ kind: "refresh" }), { class: "sbn-tree-refresh" });
-    const bar = made("div", { class: "sbn-tree-bar" }, this.filter, this.button);
     const titles = TREE_COLUMNS.map(([, name, title]) => made("span", { class: "sbn-tree-count", title }, name));
     const name = made("span", { class: "sbn-tree-name" }, "Entity");
     const head = made("div", { class: "sbn-tree-row sbn-tree-head", "aria-hidden": "true" }, name, ...titles);
     this.list = made("div", { class: "sbn-tree-list", role: "tree", "aria-label": "Queues, topics and subscriptions" });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.list.addEventListener("click", (event) => this.click(event));
-    this.foot = made("div", { class: "sbn-tree-foot", role: "status" });
-    this.problem = made("div", { class: "sbn-tree-problem", role: "alert" });
-    this.root = made("div", { class: "sbn-tree" }, bar, head, this.list, this.foot, this.problem);
+    this.foot = made("div", { class: "sbn-column sbn-tree-foot" });
+    this.root = made("div", { class: "sbn-tree" }, made("div", { class: "sbn-field" }, this.filter), head, this.list, this.foot);
+  }
+
+  /** Take what the kernel says. What the user has chosen and opened stays until the kernel says something else. */
+  take(node) {
+    const { told } = this;
+    if (node.value !== told.value) this.chosen = node.value;
+    if (String(node.expanded) !== String(told.expanded)) this.open = new Set(node.expanded);
+    this.focused ??= node.value;
+    this.told = node;
+    this.draw();
   }
 
   draw() {
     const sought = this.filter.value.trim().toLowerCase();
     const hadFocus = this.list.contains(focusedElement());
-    this.nodes = visibleNodes(this.model.get("rows"), new Set(this.model.get("expanded")), sought);
+    this.nodes = visibleNodes(this.told.rows, this.open, sought);
     if (!this.nodes.some((node) => node.row.path === this.focused)) this.focused = this.nodes[0]?.row.path;
     this.items = this.nodes.map((node) => this.item(node));
     this.list.replaceChildren(...this.items);
-    if (!this.items.length) this.list.append(made("div", { class: "sbn-tree-empty" }, this.emptyWords(sought)));
+    if (!this.items.length) this.list.append(made("div", { class: "sbn-tree-empty" }, sought ? NOT_FOUND : this.told.hint));
     if (hadFocus) this.focus(this.place(), { preventScroll: true }); // the user may have scrolled elsewhere
   }
 
-  emptyWords(sought) {
-    if (sought) return "No entity has this in its name.";
-    return this.model.get("busy") || !this.model.get("as_of") ? "Asking…" : "There are no entities in this namespace.";
-  }
-
   item({ row, level, parent, open }) {
-    const chosen = row.path === this.model.get("chosen");
+    const chosen = row.path === this.chosen;
     const twist = made("span", { class: "sbn-tree-twist" }, parent ? (open ? "▾" : "▸") : "");
     const name = made("span", { class: "sbn-tree-name", title: row.path }, twist, made("span", {}, row.name));
     name.style.paddingInlineStart = `${(level - 1) * 14}px`;
@@ -135,15 +134,6 @@ class TreeView {
     );
   }
 
-  say() {
-    const time = this.model.get("as_of");
-    const asOf = time ? `as of ${new Date(time).toISOString().slice(11, 19)} UTC` : "";
-    this.foot.textContent = this.model.get("busy") ? "Asking for the counts…" : asOf;
-    this.problem.textContent = this.model.get("problem");
-    this.button.disabled = this.model.get("busy");
-    if (!this.nodes.length) this.draw();
-  }
-
   place() {
     return this.nodes.findIndex((node) => node.row.path === this.focused);
   }
@@ -157,17 +147,21 @@ class TreeView {
     item.focus(options);
   }
 
-  choose(node) {
-    this.focused = node.row.path;
-    this.model.set("chosen", node.row.path);
-    this.model.save_changes();
+  choose({ row }) {
+    this.chosen = row.path;
+    this.change(row);
   }
 
-  setOpen(node, open) {
-    const others = this.model.get("expanded").filter((path) => path !== node.row.path);
-    this.focused = node.row.path;
-    this.model.set("expanded", open ? [...others, node.row.path] : others);
-    this.model.save_changes();
+  setOpen({ row }, isOpen) {
+    if (isOpen) this.open.add(row.path);
+    else this.open.delete(row.path);
+    this.change(row);
+  }
+
+  change({ path }) {
+    this.focused = path;
+    this.draw();
+    this.tell({ chosen: this.chosen, expanded: [...this.open] });
   }
 
   click(event) {
@@ -201,44 +195,8 @@ class TreeView {
   }
 }
 
-/** Ask for new counts from time to time, while they are visible. */
-function refreshWhileVisible(model, element) {
-  let visible = false;
-  const observer = new IntersectionObserver((entries) => {
-    visible = entries.at(-1).isIntersecting;
-  });
-  observer.observe(element);
-  let timer = 0;
-  const wait = () => {
-    clearTimeout(timer);
-    timer = setTimeout(() => {
-      if (visible && !document.hidden && !model.get("busy")) model.send({ kind: "refresh" });
-      wait();
-    }, model.get("every") * 1000);
-  };
-  wait();
-  model.on("change:every", wait);
-  return () => {
-    model.off("change:every", wait);
-    clearTimeout(timer);
-    observer.disconnect();
-  };
+/** The tree block: `blocks` are at its foot. */
+export function drawTree(view, place) {
+  const tree = new EntityTree((value) => view.tell(place, value));
+  return { element: tree.root, inner: tree.foot, update: (node) => tree.take(node) };
 }
-
-function render({ model, el }) {
-  const view = new TreeView(model, el);
-  const draw = () => view.draw();
-  const say = () => view.say();
-  const drawn = ["rows", "expanded", "chosen"].map((name) => `change:${name}`);
-  const said = ["as_of", "busy", "problem"].map((name) => `change:${name}`);
-  for (const event of drawn) model.on(event, draw);
-  for (const event of said) model.on(event, say);
-  const stop = refreshWhileVisible(model, view.root);
-  return () => {
-    stop();
-    for (const event of drawn) model.off(event, draw);
-    for (const event of said) model.off(event, say);
-  };
-}
-
-export default { render };
