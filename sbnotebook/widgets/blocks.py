@@ -81,7 +81,10 @@ class Code(Block):
 
 @dataclass(frozen=True, slots=True)
 class Table(Block):
-    """Rows of values and changes, below a caption that opens and closes them."""
+    """Rows of values, below a caption that opens and closes them.
+
+    A list is a change: its lines, each with its mark: ``-`` goes, ``+`` comes, a space stays.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[object]]
