@@ -1,10 +1,10 @@
 /**
- * The rows of each cause: which they are, when they came, and the filter that shows those of some causes only.
+ * The rows of each cause: which they are, and when they came.
  */
 
 import { each } from "./slices.js";
 
-const CAUSE_FILTER = "cause";
+export const CAUSE_FILTER = "cause";
 const CAUSE_COLUMN = "cause";
 const SEEN_COLUMN = "enqueued_time";
 const BACK_COLUMN = "resubmit_count";
@@ -64,15 +64,4 @@ export function history(store, rows, { from, width }) {
     seen.trend[Math.min(TREND_POINTS - 1, Math.floor((time - from) / width))]++;
   }
   return seen;
-}
-
-/** The fingerprints that the table is filtered by. */
-export function chosenCauses(store) {
-  return store.filters.get(CAUSE_FILTER)?.test.chosen ?? new Set();
-}
-
-export function chooseCauses(store, chosen) {
-  const test = (row) => chosen.has(store.column(CAUSE_COLUMN)[row]);
-  test.chosen = chosen;
-  store.setFilter(CAUSE_FILTER, chosen.size ? test : null);
 }

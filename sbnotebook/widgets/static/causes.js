@@ -3,10 +3,11 @@
  * messages of one cause only. Counts and trends follow the other filters.
  */
 
-import { chooseCauses, chosenCauses, history, rowsOfCause, span, tallied, TREND_POINTS } from "./cause_rows.js";
+import { CAUSE_FILTER, history, rowsOfCause, span, tallied, TREND_POINTS } from "./cause_rows.js";
 import { timeText } from "./columns.js";
 import { FROM_CAUSES } from "./detail.js";
 import { arrange, counted, drawnSoon, figure, later, made, pressable, roving, sortAsBefore, svg } from "./drawing.js";
+import { filterBy } from "./filters.js";
 import { focusedElement } from "./focused.js";
 
 const FEW_CAUSES = 6;
@@ -70,11 +71,11 @@ class CauseItem {
   /** Show this cause's messages only, or all again; `more` adds it to those that are chosen. */
   choose(more) {
     const { store, cause } = this;
-    const before = chosenCauses(store);
+    const before = store.chosen(CAUSE_FILTER);
     const chosen = new Set(more ? before : []);
     if (!before.has(cause.fingerprint) || (!more && before.size > 1)) chosen.add(cause.fingerprint);
     else chosen.delete(cause.fingerprint);
-    chooseCauses(store, chosen);
+    filterBy(store, CAUSE_FILTER, { chosen });
   }
 
   /** Its rows as they are now: those that were counted may have been others. */
@@ -122,7 +123,7 @@ class CauseItem {
     const count = rows.length;
     this.count.textContent = figure(count);
     this.main.style.setProperty("--part", `${(100 * count) / most}%`);
-    this.main.setAttribute("aria-pressed", String(chosenCauses(store).has(cause.fingerprint)));
+    this.main.setAttribute("aria-pressed", String(store.chosen(CAUSE_FILTER).has(cause.fingerprint)));
     this.main.setAttribute("aria-label", [`${counted(count, "message")}: ${this.main.title}`, state].filter(Boolean).join("\n"));
     const [first, last] = [seen.first, seen.last].map((time) => (Number.isFinite(time) ? timeText(time).slice(0, 16) : ""));
     this.seen.textContent = [first, last === first ? "" : last].filter(Boolean).join("\n");
@@ -213,7 +214,7 @@ class CauseList {
     this.search = made("input", { type: "search", placeholder: "Find in causes", "aria-label": "Find in causes" });
     this.search.addEventListener("input", later(FIND_DELAY, () => this.find()));
     this.hint = made("span", { class: "sbn-causes-hint" }, "Click a cause to see its messages only; with Ctrl to add one.");
-    this.clear = pressable("Show all", () => chooseCauses(store, new Set()), { class: "sbn-quiet" });
+    this.clear = pressable("Show all", () => store.setFilter(CAUSE_FILTER, null), { class: "sbn-quiet" });
     const head = made("div", { class: "sbn-causes-head" }, this.title, this.reading, this.hint, this.search, this.clear);
     this.list = made("ul", { "aria-label": "Causes" });
     roving(this.list, MAINS);
@@ -264,7 +265,7 @@ class CauseList {
     const { store } = this;
     this.element.hidden = !store.rowCount && !this.edited.length;
     if (this.known !== store.causes) this.forget();
-    const chosen = chosenCauses(store);
+    const chosen = store.chosen(CAUSE_FILTER);
     this.hint.hidden = !store.causes.length;
     this.clear.hidden = !chosen.size;
     if (store.causes.length) return yield* this.drawList(yield* tallied(store), chosen);
@@ -285,8 +286,8 @@ class CauseList {
     if (!this.known.length || !this.isHeld) {
       for (const [fingerprint, item] of this.items) if (!item.isEdited) this.items.delete(fingerprint);
     }
-    const chosen = chosenCauses(this.store);
-    if (chosen.size) chooseCauses(this.store, chosen); // which rows have another cause is another question now
+    const chosen = this.store.chosen(CAUSE_FILTER);
+    if (chosen.size) filterBy(this.store, CAUSE_FILTER, { chosen }); // which rows have another cause is another question now
   }
 
   /** Whether the pointer or the focus is in the list. */

@@ -4,7 +4,7 @@
 
 import { copyText } from "./clipboard.js";
 import { figure, made, oneStop, pressable, roving } from "./drawing.js";
-import { keepValues } from "./facets.js";
+import { filterBy } from "./filters.js";
 import { focusedElement } from "./focused.js";
 
 const LOADING_DELAY = 150; // milliseconds; faster answers need no note
@@ -195,7 +195,7 @@ class Detail {
     const filter = async () => {
       const { row, store } = this;
       const { data } = await store.request("body_column", { path });
-      keepValues(store, data.name, new Set([store.value(row, data.name)]));
+      filterBy(store, `facet:${data.name}`, { chosen: new Set([store.value(row, data.name)]) });
       return `Filtered by ${path.join(".")}.`;
     };
     return pressable("", () => this.run(filter), { class: "sbn-filter-by", title: label, "aria-label": label });

@@ -4,6 +4,7 @@
 
 import { cellValue, shownText } from "./columns.js";
 import { arrange, drawnSoon, figure, made, oneStop, pressable, roving, sortAsBefore } from "./drawing.js";
+import { filterBy } from "./filters.js";
 import { focusedElement } from "./focused.js";
 import { each } from "./slices.js";
 
@@ -26,13 +27,6 @@ const LISTED_VALUES = 200; // of a facet that is opened; the search finds the ot
 const BOXES = "input[type=checkbox]";
 const IN_BODIES = "body_json"; // how names of columns with values in bodies begin
 
-/** Show the rows with some values of a column only; all rows where there are none. */
-export function keepValues(store, name, chosen) {
-  const test = (row) => chosen.has(store.value(row, name));
-  test.chosen = chosen;
-  store.setFilter(`facet:${name}`, chosen.size ? test : null);
-}
-
 /** One column's values, with their counts. */
 class Facet {
   constructor(store, column) {
@@ -45,14 +39,14 @@ class Facet {
 
   /** Values that are ticked. They belong to the filter, which all views of the table share. */
   get chosen() {
-    return this.store.filters.get(this.id)?.test.chosen ?? new Set();
+    return this.store.chosen(this.id);
   }
 
   choose(value, on) {
     const chosen = new Set(this.chosen);
     if (on) chosen.add(value);
     else chosen.delete(value);
-    keepValues(this.store, this.name, chosen);
+    filterBy(this.store, this.id, { chosen });
   }
 
   /** Count each value in the rows that pass the other filters, in steps; where there are too many, the chosen ones only. */

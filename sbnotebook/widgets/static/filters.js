@@ -1,38 +1,42 @@
 /**
- * The filters of a table as the kernel keeps them, so that a page that is loaded again has them.
+ * The filters of a table: what each says, and the test that follows from it. The kernel keeps what they say, so that a page
+ * that is loaded again has them.
  */
 
-import { chooseCauses } from "./cause_rows.js";
 import { filterTest } from "./columns.js";
-import { keepValues } from "./facets.js";
-import { keepTimes } from "./timeline.js";
 
-/** What makes filters, by the beginning of their ids. */
-const MAKERS = {
-  cause: (store, _, { chosen }) => chooseCauses(store, new Set(chosen)),
-  facet: (store, name, { chosen }) => keepValues(store, name, new Set(chosen)),
-  time: (store, _, { range }) => keepTimes(store, range),
-  text: (store, _, { text }) => store.setFilter("text", () => true, text), // the search finds its rows when it draws
+export const TIMES = "enqueued_time"; // the column of the timeline
+
+/** The tests of filters, by the beginning of their ids; none where all rows pass. */
+const TESTS = {
+  cause: (store, _, said) => TESTS.facet(store, "cause", said),
+  facet: (store, name, { chosen }) => chosen.size > 0 && ((row) => chosen.has(store.value(row, name))),
+  time(store, _, { range }) {
+    const time = (row) => store.column(TIMES)[row];
+    return range && ((row) => time(row) >= range[0] && time(row) < range[1]);
+  },
+  text: () => () => true, // the search finds its rows when it draws
   column(store, name, { text }) {
-    const test = filterTest(store.kind(name), text);
-    store.setFilter(`column:${name}`, test && ((row) => test(store.value(row, name))), text);
+    const test = text.trim() && filterTest(store.kind(name), text);
+    return test && ((row) => test(store.value(row, name)));
   },
 };
 
-/** The filters as JSON; those of numbers that JSON cannot hold are left out. */
+/** Show only rows with the chosen values, in a range of times, or with a text in a column, as the id says. */
+export function filterBy(store, id, { chosen = new Set(), range = null, text = "" }) {
+  const [kind, ...name] = id.split(":");
+  const said = { chosen, range, text };
+  store.setFilter(id, TESTS[kind](store, name.join(":"), said), said);
+}
+
+/** What the filters say, as JSON; those of numbers that JSON cannot hold are left out. */
 export function filtersOf(store) {
-  const all = [...store.filters].map(([id, { test, text }]) => {
-    const { chosen = [], range } = test;
-    return { id, text, chosen: [...chosen], range };
-  });
+  const all = [...store.filters].map(([id, { chosen, range, text }]) => ({ id, chosen: [...chosen], range, text }));
   return all.filter(({ chosen }) => !chosen.some((value) => typeof value === "bigint"));
 }
 
 /** Filter a table that has no filters. */
 export function refilter(store, filters) {
   if (store.filters.size) return;
-  for (const filter of filters) {
-    const [kind, ...name] = filter.id.split(":");
-    MAKERS[kind]?.(store, name.join(":"), filter);
-  }
+  for (const { id, chosen, range, text } of filters) filterBy(store, id, { chosen: new Set(chosen), range, text });
 }

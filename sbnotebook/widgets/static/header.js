@@ -4,6 +4,7 @@
 
 import { cellValue, filterHelp, filterTest } from "./columns.js";
 import { arrange, later, made } from "./drawing.js";
+import { filterBy } from "./filters.js";
 
 const FILTER_DELAY = 150; // milliseconds from the last key to the filter
 const WIDTHS = [48, 900]; // pixels
@@ -30,7 +31,7 @@ export function shownColumns(store, element) {
 
 /** Whether the cause that the table is filtered by says the same as a column, which has one value in all rows. */
 function isSaidByCause(store, name) {
-  if (store.filters.get("cause")?.test.chosen?.size !== 1 || store.filters.has(`column:${name}`)) return false;
+  if (store.chosen("cause").size !== 1 || store.filters.has(`column:${name}`)) return false;
   const { shown } = store;
   if (!shown.length) return false;
   if (!constants.has(shown)) constants.set(shown, OF_CAUSES.filter((each) => isConstant(store.column(each), shown)));
@@ -169,10 +170,9 @@ export class Header {
   }
 
   apply(input, { name, kind }) {
-    const { store } = this;
-    const test = input.value.trim() ? filterTest(kind, input.value) : null;
-    input.setAttribute("aria-invalid", String(Boolean(input.value.trim()) && !test));
-    store.setFilter(`column:${name}`, test && ((row) => test(store.value(row, name))), input.value);
+    const text = input.value;
+    input.setAttribute("aria-invalid", String(Boolean(text.trim()) && !filterTest(kind, text)));
+    filterBy(this.store, `column:${name}`, { text });
   }
 
   /** Empty the inputs of filters that are gone. */

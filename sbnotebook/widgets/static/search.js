@@ -32,7 +32,7 @@ export class Search {
     this.typed = typed;
     this.searched = rowsOfSearch(store);
     store.searching = "";
-    store.setFilter("text", words.length ? testOf(store, words, []) : null, typed);
+    store.setFilter("text", words.length ? testOf(store, words, []) : null, { text: typed });
     if (words.length && store.hasLongTexts) this.findInWhole(words, typed);
   }
 
@@ -50,7 +50,7 @@ export class Search {
       const { buffers } = await store.request("search", { words });
       if (isOld()) return;
       store.searching = "";
-      store.setFilter("text", testOf(store, words, buffers), typed);
+      store.setFilter("text", testOf(store, words, buffers), { text: typed });
     } catch {
       if (!isOld()) say("only the beginnings of long texts were searched: the kernel is busy");
     }

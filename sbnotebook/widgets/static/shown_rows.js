@@ -10,6 +10,7 @@ import { sortedRows } from "./sorting.js";
 
 const TESTED_ROWS = 500; // in one step
 const NO_ROWS = new Uint32Array(0);
+const NOTHING = new Set();
 
 /** A typed array with more room; the new part is empty. */
 export function wider(values, capacity, nothing = values instanceof BigInt64Array ? -(2n ** 63n) : NaN) {
@@ -40,12 +41,18 @@ export class ShownRows extends EventTarget {
     for (const type of types.split(" ")) this.addEventListener(type, action, { signal });
   }
 
-  /** Show only rows that pass a test, beside the other filters; null removes it. `text` is the filter as typed. */
-  setFilter(id, test, text = "") {
-    if (test) this.filters.set(id, { test, text, passes: new Uint8Array(this.capacity), tested: 0, stale: [] });
+  /** Show only rows that pass a test, beside the other filters; none removes it. `said` is what the test is made of. */
+  setFilter(id, test, said = {}) {
+    const filter = { chosen: NOTHING, text: "", ...said, test, passes: new Uint8Array(this.capacity), tested: 0, stale: [] };
+    if (test) this.filters.set(id, filter);
     else if (!this.filters.delete(id)) return;
     this.updateAnew();
     this.tell("filter", { id });
+  }
+
+  /** The values that a filter keeps; none where there is no such filter. */
+  chosen(id) {
+    return this.filters.get(id)?.chosen ?? NOTHING;
   }
 
   /** Remove all filters; views empty their controls when none is there. */

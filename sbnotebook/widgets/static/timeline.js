@@ -5,6 +5,7 @@
 
 import { timeText } from "./columns.js";
 import { counted, drawnSoon, figure, made, oneStop, pressable, roving, svg } from "./drawing.js";
+import { filterBy, TIMES } from "./filters.js";
 import { focusedElement } from "./focused.js";
 import { each } from "./slices.js";
 
@@ -29,14 +30,6 @@ const TICK_WIDTH = 120; // pixels
 const BAR_HEIGHT = 100; // of the drawing, for any size on the page
 const LEAST_HEIGHT = 3;
 const TIME_FILTER = "time";
-const TIMES = "enqueued_time"; // the column
-
-/** Show the rows of a range of times only; all rows where there is none. */
-export function keepTimes(store, range) {
-  const time = (row) => store.column(TIMES)[row];
-  const test = (row) => time(row) >= range[0] && time(row) < range[1];
-  store.setFilter(TIME_FILTER, range && Object.assign(test, { range }));
-}
 
 /** The bars that a range of times is cut into: where the first begins, how wide each is, and how many they are. */
 export function barsOf(first, last) {
@@ -80,11 +73,11 @@ class Timeline {
 
   /** The chosen range, in milliseconds; it belongs to the filter, which all views of the table share. */
   get range() {
-    return this.store.filters.get(TIME_FILTER)?.test.range ?? null;
+    return this.store.filters.get(TIME_FILTER)?.range ?? null;
   }
 
   choose(range) {
-    keepTimes(this.store, range);
+    filterBy(this.store, TIME_FILTER, { range });
   }
 
   chooseBars(one, other) {
