@@ -16,14 +16,13 @@ from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import Work
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress, OutcomeStatus, Report, Resubmit
-from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import InFlight, Limits, Preview
+from sbnotebook.settlement import Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
 from sbnotebook.widgets.blocks import Block, Button, Column, Menu, Progress, Row, Table, Text, Title
 from sbnotebook.widgets.fields import Entry
 from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.plan_run import PlanEnd, PlanRun, key_of, status_of
+from sbnotebook.widgets.plan_run import PlanRun, key_of, status_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,
     PlanCode,
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Rehearsal
 
 _ROWS: Final = 5
+_NO_LIMITS: Final = Limits()
 _MAX_AGAIN: Final = 4
 """Reasons for which the messages can be selected again, each by a button."""
 _CANCEL: Final = "Begin nothing more, and give the rest back"
@@ -76,7 +76,7 @@ class ActionPanel(Panel):
         self._turn = 0
         self._forward = 0
         self._plan: Plan | None = None
-        self._limits = Limits()
+        self._limits = _NO_LIMITS
         self._work: PlanRun | None = None
         self._is_cancelled = False
         self._rehearsal: Work[Rehearsal] | None = None
@@ -100,13 +100,7 @@ class ActionPanel(Panel):
     # ------------------------------------------------------------ what others use
 
     def propose(
-        self,
-        make: Callable[[], Plan],
-        *,
-        hidden: int = 0,
-        title: str = "",
-        max_in_flight: InFlight = AUTO,
-        rate: float | None = None,
+        self, make: Callable[[], Plan], *, hidden: int = 0, title: str = "", limits: Limits = _NO_LIMITS
     ) -> Callable[[str], None]:
         """Show a plan, to be confirmed. While another is being carried out it is refused, with a word."""
         with self._lock:
@@ -118,14 +112,13 @@ class ActionPanel(Panel):
             turn = self._turn
             self._enter(_Stage.MAKING, *_heading(title), Text("Looking which messages it is for …", "quiet"))
 
-        def look() -> tuple[Plan, Preview, Limits]:
-            limits = Limits(max_in_flight, rate)
+        def look() -> tuple[Plan, Preview]:
             plan = make()
-            return plan, plan.preview(_ROWS), limits
+            return plan, plan.preview(_ROWS)
 
         background.start(
             look,
-            done=lambda found: self._propose(turn, *found, hidden=hidden, title=title),
+            done=lambda found: self._propose(turn, *found, limits, hidden=hidden, title=title),
             failed=lambda why: self._fail(turn, why, title),
         )
         return lambda why: self._take_back(turn, why)
@@ -317,22 +310,21 @@ class ActionPanel(Panel):
 
     # ------------------------------------------------------------ afterwards
 
-    def _ended(self, ended: PlanEnd) -> None:
+    def _ended(self, work: PlanRun) -> None:
         with self._lock:
             if self._stage is not _Stage.RUNNING:  # it was closed
                 return
-            work, self._work = self._work, None
-            self.report = ended.report
-            problems = [Text(each, "error") for each in (ended.problem, ended.table_problem) if each]
+            self._work = None
+            report = self.report = work.report
+            problems = [Text(each, "error") for each in (work.problem, work.table_problem) if each]
             blocks: list[Block] = []
-            if work is not None and (ended.report or not ended.problem):
-                blocks = report_blocks(ended.report, work.plan, cancelled=self._is_cancelled)
-                blocks += ramp_blocks(ended.report)
+            if report or not work.problem:
+                blocks = [*report_blocks(report, work.plan, cancelled=self._is_cancelled), *ramp_blocks(report)]
             self._reported = (*blocks, *problems)
             self.record += [*self._carried_out, *self._reported]
             self._forward += 1
             self._enter(_Stage.ENDED, *self._reported)
-        self.on_report.tell(ended.report)
+        self.on_report.tell(report)
         self.redraw()
 
     def _selecting(self, report: Report) -> Iterable[Button]:

@@ -23,9 +23,9 @@ Tone = Literal["plain", "quiet", "good", "warning", "error"]
 Value = str | int | float | bool
 Node = dict[str, Any]
 """A block as a renderer sees it: its type as ``kind``, its values, and its ``children`` by their places."""
-Look = Literal["", "card", "left", "actions", "words", "selection", "held"]
-"""How a column looks: framed with its name; narrow, at the left of others; the place of plans, whose words take
-the focus; the bar of a selection, which ``held`` keeps at the bottom of the screen."""
+Look = Literal["", "card", "notice", "left", "actions", "words", "selection", "held"]
+"""How a column looks: framed with its name; marked, as it must not be overlooked; narrow, at the left of others; the
+place of plans, whose words take the focus; the bar of a selection, which ``held`` keeps at the bottom of the screen."""
 
 _MAX_TEXT: Final = 4_000
 """Characters of a sentence."""
@@ -61,14 +61,6 @@ class Text(Block):
     text: str
     tone: Tone = "plain"
     is_strong: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Notice(Block):
-    """A sentence that must not be overlooked, with buttons that help."""
-
-    text: str
-    blocks: Sequence[Block] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,13 +30,6 @@ _OUTCOME: Final = "outcome"
 """The table's column."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanEnd:
-    report: Report
-    problem: str | None = None
-    table_problem: str | None = None
-
-
 @dataclass(slots=True)
 class Speed:
     """The messages finished each second, over the last five seconds."""
@@ -72,11 +65,14 @@ class PlanRun:
         *,
         table: MessageTable | None,
         ticked: Callable[[PlanRun], object],
-        ended: Callable[[PlanEnd], object],
+        ended: Callable[[PlanRun], object],
         limits: Limits,
     ) -> None:
         self.plan = plan
         self.running = plan.start(max_in_flight=limits.max_in_flight, rate=limits.rate)
+        self.report = Report()
+        """Of its end."""
+        self.problem = self.table_problem = ""
         self.counts = Counter[OutcomeStatus]()
         """Outcomes until now."""
         self.speed = Speed()
@@ -85,22 +81,24 @@ class PlanRun:
         self._batches = 0
         self._shown: dict[MessageKey, str] = {}
         self._table = table
-        self._table_problem: str | None = None
         self._ticked = ticked
-        self.thread = background.start(self._follow, done=ended, failed=lambda why: ended(PlanEnd(Report(), why)))
+        self._ended = ended
+        self.thread = background.start(self._follow, done=lambda _: ended(self), failed=self._failed)
 
-    def _follow(self) -> PlanEnd:
+    def _failed(self, why: str) -> None:
+        self.problem = why
+        self._ended(self)
+
+    def _follow(self) -> None:
         while not self.running.wait(_TICK):
             self._tick()
         self._tick()
-        problem: str | None = None
         try:
-            report = self.running.result()
+            self.report = self.running.result()
         except Exception as error:  # noqa: BLE001 (the panel shows the error)
-            problem, report = background.sentence(error), self.running.report
-        self._mark(report)
-        self._remove(report)
-        return PlanEnd(report, problem, self._table_problem)
+            self.problem, self.report = background.sentence(error), self.running.report
+        self._mark(self.report)
+        self._remove(self.report)
 
     def _tick(self) -> None:
         if len(self.running.steps) > self._batches:
@@ -137,7 +135,7 @@ class PlanRun:
         try:
             change()
         except Exception as error:  # noqa: BLE001 (told with the report)
-            self._table_problem = f"The table does not show what became of them: {background.sentence(error)}"
+            self.table_problem = f"The table does not show what became of them: {background.sentence(error)}"
             self._table = None
 
 

@@ -132,14 +132,10 @@ class SelectionBar(Panel):
             return
         try:
             if form.plan:
-                given = form.plan()
+                make, limits = form.plan()
                 self._planned, self._planning = self._table.selected_keys, self._opened
                 self._take_back = self._panel.propose(
-                    partial(given.make, messages),
-                    hidden=self._table.hidden,
-                    title=form.title,
-                    max_in_flight=given.limits.max_in_flight,
-                    rate=given.limits.rate,
+                    partial(make, messages), hidden=self._table.hidden, title=form.title, limits=limits
                 )
             elif form.task:
                 self.in_background(partial(form.task(), messages), done=self._done, failed=self._show_problem)

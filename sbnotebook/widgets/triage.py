@@ -16,7 +16,7 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.model import Report, Resubmit, SubQueue
 from sbnotebook.settlement import ResubmitEntry, Resubmitted
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.blocks import Block, Button, Grid, Notice, Progress, Row, Text, Title
+from sbnotebook.widgets.blocks import Block, Button, Column, Grid, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
@@ -111,14 +111,15 @@ class Triage(Panel):
         nothing = _NO_LETTERS if address.sub_queue is SubQueue.DEAD_LETTER else _NO_MESSAGES
         bar = [Progress(min(1.0, self._looked_at / self._about))] if self._is_loading and self._about else []
         finish = Button("Look at the plan", self._finish, _FINISH, "warning", "eye")
+        unfinished = [Text(self._unfinished), Row([finish])]
         table = [] if is_empty else [Grid(self.table, self._plain.blocks), *self.bar.blocks()]
         is_acting = not is_empty or self.actions.is_open
         return [
             Row([Title(f"Triage of {address}"), Text(place, "quiet")], key="head"),
-            *([Notice(_READ_ONLY, key="read-only")] if namespace.read_only else []),
+            *([Column([Text(_READ_ONLY)], look="notice", key="read-only")] if namespace.read_only else []),
             Row([Text(self._count_words, key="count"), *bar, *self._peek_buttons()], key="peeking"),
             *([Text(self._problem, "error", key="peek-problem")] if self._problem else []),
-            *([Notice(self._unfinished, [finish], key="unfinished")] if self._unfinished else []),
+            *([Column(unfinished, look="notice", key="unfinished")] if self._unfinished else []),
             *([Text(nothing, key="nothing")] if is_empty and self._is_end else []),
             *table,
             *(self.actions.blocks() if is_acting else []),

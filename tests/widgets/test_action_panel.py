@@ -9,6 +9,7 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Plan
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Message, Report
+from sbnotebook.settlement import Limits
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import keys_of
@@ -92,7 +93,7 @@ def test_a_plan_is_paused_goes_on_and_is_cancelled(namespace: Namespace) -> None
     queue = queue_of(300, "paused", namespace)
     table = MessageTable(queue.peek())
     panel = ActionPanel(namespace, table=table)
-    proposed(panel, purge(queue), rate=20)
+    proposed(panel, purge(queue), limits=Limits(rate=20))
     click(panel, "Carry out")
     assert buttons(panel) == ["Pause", "Cancel"]
     until(lambda: len(queue.peek()) < 300)
@@ -202,7 +203,6 @@ def test_errors_are_shown_in_the_panel(namespace: Namespace) -> None:
     panel = ActionPanel(namespace)
     assert "There is nothing to send back." in proposed(panel, lambda: namespace.undo(entity="failing"))
     assert "LookupError: no such thing" in proposed(panel, lambda: (_ for _ in ()).throw(LookupError("no such thing")))
-    assert "max_in_flight is 1 or more" in proposed(panel, purge(queue), max_in_flight=0)
     panel.on_report(lambda report: report[7])
     proposed(panel, purge(queue))
     namespace.delete_queue("failing")
@@ -227,7 +227,7 @@ def test_closing_cuts_off_what_goes_on(namespace: Namespace) -> None:
     queue = queue_of(300, "closed", namespace)
     panel, reports = ActionPanel(namespace, table=MessageTable(queue.peek())), list[Report]()
     panel.on_report(reports.append)
-    proposed(panel, purge(queue), rate=20)
+    proposed(panel, purge(queue), limits=Limits(rate=20))
     click(panel, "Carry out")
     until(lambda: len(queue.peek()) < 300)
     panel.close()

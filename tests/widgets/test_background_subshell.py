@@ -18,6 +18,7 @@ PREPARE = """
 import time
 from sbnotebook import Message, connect
 from sbnotebook.emulator import running
+from sbnotebook.settlement import Limits
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.monitor import Monitor
 from sbnotebook.widgets.renderers.terminal import text_of
@@ -36,7 +37,7 @@ def words_of(panel):
 """
 # The browser learns of the button before its user can click on it.
 CARRY_OUT = """
-panel.propose(lambda: orders.purge(show_progress=False), rate=5)
+panel.propose(lambda: orders.purge(show_progress=False), limits=Limits(rate=5))
 while not place_of(panel, "Carry out") or panel.busy:
     time.sleep(0.01)
 print(panel.view.comm.comm_id, place_of(panel, "Carry out"), sep=":")

@@ -19,7 +19,6 @@ from sbnotebook.widgets.blocks import (
     Form,
     Grid,
     Menu,
-    Notice,
     Progress,
     Row,
     Table,
@@ -50,7 +49,6 @@ def samples() -> list[Block]:
     return [
         Title(HOSTILE),
         Text(HOSTILE, "error"),
-        Notice(HOSTILE, [button]),
         Code(HOSTILE),
         Table([HOSTILE], [[HOSTILE], [7]], HOSTILE),
         Chart(HOSTILE, [1_000, 2_000], {HOSTILE: [1.0, None]}),

@@ -13,9 +13,9 @@ from sbnotebook.settlement import Edit, edit_changes, edit_json
 from sbnotebook.widgets.blocks import Block, Button, Column, Row, Text
 from sbnotebook.widgets.fields import Entry, check_entry, choice_entry, watch
 from sbnotebook.widgets.forms.edits import (
+    REPLACE,
+    STEPS,
     TEMPLATE,
-    EditStep,
-    StepKind,
     edit_functions,
     edit_named,
     edit_of_source,
@@ -37,18 +37,17 @@ _HINT: Final = (
 
 class StepRow:
     def __init__(self) -> None:
-        self.kind = choice_entry("Change", [str(kind) for kind in StepKind])
+        self.kind = choice_entry("Change", list(STEPS))
         self.name, self.value = Entry("Name", str), Entry("Value", str)
 
     @property
-    def step(self) -> EditStep:
-        kind = StepKind(self.kind.value)
+    def step(self) -> tuple[str, str, str]:
         # Spaces at the ends of a text to find or to set are meant.
-        name = self.name.value if kind is StepKind.REPLACE else self.name.value.strip()
-        return EditStep(kind, name, self.value.value)
+        name = self.name.value if self.kind.value == REPLACE else self.name.value.strip()
+        return self.kind.value, name, self.value.value
 
     def block(self, remove: Callable[[], object]) -> Row:
-        kind = StepKind(self.kind.value)
+        kind = STEPS[self.kind.value]
         wanted = ((self.name, kind.name_of), (self.value, kind.value_of))
         fields = [entry.block(hint=hint) for entry, hint in wanted if hint]
         return Row([self.kind.block(), *fields, Button("Remove", remove, "Leave this change out")], key=f"{id(self)}")

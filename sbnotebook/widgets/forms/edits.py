@@ -5,13 +5,10 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from types import FunctionType
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple
 
-from sbnotebook.amqp import AmqpValue
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, ReceivedMessage
 from sbnotebook.model.json_text import json_text, parse_path, set_at
@@ -82,59 +79,12 @@ def _where(error: BaseException) -> str:
     return f"Line {lines[-1]}: {what}" if lines else what
 
 
-class StepKind(StrEnum):
-    """The kinds of changes, with what to write as their names and values; "" where they have none."""
-
-    SET_PROPERTY = "Set property", "name of the property", "value; it keeps the type that it has"
-    REMOVE_PROPERTY = "Remove property", "name of the property"
-    SUBJECT = "Set subject", "", _EMPTY
-    CONTENT_TYPE = "Set content type", "", _EMPTY
-    CORRELATION_ID = "Set correlation id", "", _EMPTY
-    SESSION_ID = "Set session id", "", _EMPTY
-    REPLACE = "Replace text in body", "text to find", "text to put in its place"
-    SET_JSON = "Set in JSON body", _PATH, "value: JSON, or a text"
-    REMOVE_JSON = "Remove from JSON body", _PATH
-
-    def __new__(cls, text: str, name_of: str = "", value_of: str = "") -> Self:
-        made = str.__new__(cls, text)
-        made._value_, made.name_of, made.value_of = text, name_of, value_of
-        return made
-
-    name_of: str
-    value_of: str
+# ------------------------------------------------------------ the steps of a form
 
 
-@dataclass(frozen=True, slots=True)
-class EditStep:
-    """One change."""
-
-    kind: StepKind
-    name: str = ""
-    value: str = ""
-
-    def edit(self) -> Edit:
-        if self.kind.name_of and not self.name:
-            raise DecisionError(f"{self.kind}: the {self.kind.name_of} is missing.")
-        match self.kind:
-            case StepKind.SET_PROPERTY:
-                return partial(_set_property, self.name, self.value)
-            case StepKind.REMOVE_PROPERTY:
-                return partial(_remove_property, self.name)
-            case StepKind.REPLACE:
-                return partial(_change_text, lambda text: text.replace(self.name, self.value))
-            case StepKind.SET_JSON:
-                path, value = parse_path(self.name), json_text(self.value)
-                return partial(_change_text, lambda text: set_at(text, path, value))
-            case StepKind.REMOVE_JSON:
-                path = parse_path(self.name)
-                return partial(_change_text, lambda text: set_at(text, path, None))
-            case _:
-                changes: dict[str, Any] = {self.kind.name.lower(): self.value or None}
-                return lambda message: message.with_changes(**changes)
-
-
-def edit_of_steps(steps: Sequence[EditStep]) -> Edit:
-    edits: list[Callable[[Any], Message]] = [step.edit() for step in steps]
+def edit_of_steps(steps: Sequence[tuple[str, str, str]]) -> Edit:
+    """Return the edit of some changes: of each its name in :data:`STEPS`, and the name and the value that it needs."""
+    edits = [_edit_of_step(*step) for step in steps]
 
     def edit(message: ReceivedMessage) -> Message:
         edited: Message = message
@@ -145,20 +95,50 @@ def edit_of_steps(steps: Sequence[EditStep]) -> Edit:
     return edit
 
 
-def _set_property(name: str, text: str, message: Message) -> Message:
-    properties = dict(message.application_properties)
-    properties[name] = _typed(text, properties.get(name))
-    return message.with_changes(application_properties=properties)
+def _edit_of_step(kind: str, name: str, value: str) -> Callable[[Message], Message]:
+    name_of = STEPS[kind].name_of
+    if name_of and not name:
+        raise DecisionError(f"{kind}: the {name_of} is missing.")
+    return STEPS[kind].make(name, value)
 
 
-def _typed(text: str, before: AmqpValue) -> AmqpValue:
-    """Convert a text to the type that the property has; a new property is a text."""
-    return text if before is None else from_text(text, property_type(before))
+def _set_property(name: str, text: str) -> Callable[[Message], Message]:
+    def edit(message: Message) -> Message:
+        before = message.application_properties.get(name)
+        value = text if before is None else from_text(text, property_type(before))  # a new property is a text
+        return message.with_changes(application_properties={**message.application_properties, name: value})
+
+    return edit
 
 
-def _remove_property(name: str, message: Message) -> Message:
-    left = {key: value for key, value in message.application_properties.items() if key != name}
-    return message.with_changes(application_properties=left)
+def _remove_property(name: str, _: str) -> Callable[[Message], Message]:
+    def edit(message: Message) -> Message:
+        left = {key: value for key, value in message.application_properties.items() if key != name}
+        return message.with_changes(application_properties=left)
+
+    return edit
+
+
+def _set_field(field: str) -> Callable[[str, str], Callable[[Message], Message]]:
+    def make(_: str, value: str) -> Callable[[Message], Message]:
+        changes: dict[str, Any] = {field: value or None}
+        return lambda message: message.with_changes(**changes)
+
+    return make
+
+
+def _replace(old: str, new: str) -> Callable[[Message], Message]:
+    return partial(_change_text, lambda text: text.replace(old, new))
+
+
+def _set_json(name: str, value: str) -> Callable[[Message], Message]:
+    path, new = parse_path(name), json_text(value)
+    return partial(_change_text, lambda text: set_at(text, path, new))
+
+
+def _remove_json(name: str, _: str) -> Callable[[Message], Message]:
+    path = parse_path(name)
+    return partial(_change_text, lambda text: set_at(text, path, None))
 
 
 def _change_text(change: Callable[[str], str], message: Message) -> Message:
@@ -167,3 +147,25 @@ def _change_text(change: Callable[[str], str], message: Message) -> Message:
         raise DecisionError("The body is not text: change it with a Python function.")
     after = change(before)
     return message if after == before else message.with_changes(body=after)
+
+
+class Step(NamedTuple):
+    """What to write as the name and the value of a change, "" where it has none, and what makes its edit of them."""
+
+    name_of: str
+    value_of: str
+    make: Callable[[str, str], Callable[[Message], Message]]
+
+
+REPLACE: Final = "Replace text in body"
+STEPS: Final = {
+    "Set property": Step("name of the property", "value; it keeps the type that it has", _set_property),
+    "Remove property": Step("name of the property", "", _remove_property),
+    "Set subject": Step("", _EMPTY, _set_field("subject")),
+    "Set content type": Step("", _EMPTY, _set_field("content_type")),
+    "Set correlation id": Step("", _EMPTY, _set_field("correlation_id")),
+    "Set session id": Step("", _EMPTY, _set_field("session_id")),
+    REPLACE: Step("text to find", "text to put in its place", _replace),
+    "Set in JSON body": Step(_PATH, "value: JSON, or a text", _set_json),
+    "Remove from JSON body": Step(_PATH, "", _remove_json),
+}

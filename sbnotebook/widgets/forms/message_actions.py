@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -60,12 +60,8 @@ _PAIR: Final = 2
 _ABSENT: Final = "(absent)"
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """A plan that a form asks for, and how fast to carry it out."""
-
-    make: Callable[[Messages], Plan]
-    limits: Limits = field(default_factory=Limits)
+Proposal = tuple[Callable[[Messages], Plan], Limits]
+"""What makes the plan that a form asks for, and how fast to carry it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +180,7 @@ def deferred_actions(entity: Entity, deferred: DeferredMessages) -> Actions:
 
 
 def _plain_form(title: str, words: str, make: Callable[[Messages], Plan]) -> ActionForm:
-    return ActionForm(title, words, plan=lambda: Proposal(make))
+    return ActionForm(title, words, plan=lambda: (make, Limits()))
 
 
 def _decision_form(
@@ -194,7 +190,7 @@ def _decision_form(
 
     def read() -> Proposal:
         decision = decide()
-        return Proposal(partial(plan, decision))
+        return partial(plan, decision), Limits()
 
     return ActionForm(title, words, fields, read)
 
@@ -273,7 +269,7 @@ class ResubmitForm:
                 messages, to=decision.to, delay=decision.delay, edit=edit, max_resubmits=decision.max_resubmits
             )
 
-        return Proposal(make, limits)
+        return make, limits
 
 
 def resubmit_form(entity: Entity) -> ActionForm:

@@ -14,7 +14,6 @@ from sbnotebook.widgets.renderers.terminal import chart_words, field_text
 _SAID: Final = {
     "title": ("h4", "text"),
     "text": ("p", "text"),
-    "notice": ("p", "text"),
     "code": ("pre", "text"),
     "form": ("h5", "title"),
     "column": ("h5", "name"),

@@ -32,8 +32,8 @@ class PlainView(widgets.VBox):
     """Draws blocks; each widget stays as long as its block is there."""
 
     def __init__(self, act: Callable[[Block, object], object]) -> None:
-        super().__init__(_dom_classes=("sbn-panel", *_NO_MATHEMATICS))
-        self._looks = widgets.HTML(f"<style>{style('look.css')}</style>", layout={"display": "none"})
+        looks = widgets.HTML(f"<style>{style('look.css')}</style>", layout={"display": "none"})
+        super().__init__([looks], _dom_classes=("sbn-panel", *_NO_MATHEMATICS))
         self._act = act
         self._blocks: dict[str, Block] = {}
         self._nodes: dict[str, Node] = {}
@@ -46,9 +46,11 @@ class PlainView(widgets.VBox):
         self._is_drawing = True
         try:
             for place, (_, node) in found.items():
-                if place and (place not in self._parts or _is_other(self._nodes[place], node)):
+                if not place:
+                    continue
+                if place not in self._parts or _is_other(self._nodes[place], node):
                     self._parts[place] = self._made(place, node)
-                self._update(self._parts[place], node)
+                _update(self._parts[place], node)
             for place, (_, node) in reversed(found.items()):
                 if (places := node.get("children")) is not None:
                     self._fill(place, [self._parts[child] for child in places])
@@ -60,7 +62,7 @@ class PlainView(widgets.VBox):
 
     def _fill(self, place: str, parts: list[Any]) -> None:
         box = self._parts[place]
-        own = (self._looks,) if box is self else box.children[:1] if isinstance(box, _Said) else ()
+        own = box.children[:1] if isinstance(box, widgets.VBox) else ()  # what it says itself
         if (*own, *parts) != box.children:
             box.children = (*own, *parts)
 
@@ -76,30 +78,12 @@ class PlainView(widgets.VBox):
         elif kind in _BOXES:
             made = _BOXES[kind](layout={"flex_flow": "row wrap", "align_items": "center"})
         elif "children" in node:
-            made = _Said()
+            made = widgets.VBox([_html()])
         elif kind == "progress":
             made = widgets.FloatProgress(min=0.0, max=1.0)
         else:
             made = _html()
         return made
-
-    def _update(self, part: Any, node: Node) -> None:
-        match node["kind"]:
-            case "button":
-                part.description, part.tooltip, part.icon = node["name"], node["tooltip"], node["icon"]
-                part.button_style, part.disabled = node["tone"], not node["is_enabled"]
-            case "field":
-                _update_field(part, node)
-            case "progress":
-                part.value = node["done"]
-            case "row" | "menu":
-                pass
-            case _ if isinstance(part, _Said):
-                part.children[0].value = node_html(node)
-            case _ if part is not self:
-                part.value = node_html(node)
-            case _:
-                pass
 
     def _tell(self, place: str, value: object) -> None:
         block = self._blocks.get(place)
@@ -111,13 +95,8 @@ class PlainView(widgets.VBox):
             if place:
                 close_all(part)
         self._parts = {"": self}
-        close_all(self._looks)
+        close_all(self.children[0])
         super().close()
-
-
-class _Said(widgets.VBox):
-    def __init__(self) -> None:
-        super().__init__([_html()])
 
 
 def _html() -> widgets.HTML:
@@ -142,6 +121,22 @@ def _field(node: Node) -> Any:
     if hasattr(made, "continuous_update"):
         made.continuous_update = node["is_live"]
     return made
+
+
+def _update(part: Any, node: Node) -> None:
+    match node["kind"]:
+        case "button":
+            part.description, part.tooltip, part.icon = node["name"], node["tooltip"], node["icon"]
+            part.button_style, part.disabled = node["tone"], not node["is_enabled"]
+        case "field":
+            _update_field(part, node)
+        case "progress":
+            part.value = node["done"]
+        case "row" | "menu":
+            pass
+        case _:
+            said = part.children[0] if isinstance(part, widgets.VBox) else part
+            said.value = node_html(node)
 
 
 def _update_field(part: Any, node: Node) -> None:

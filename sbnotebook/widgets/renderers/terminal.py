@@ -17,7 +17,7 @@ def text_of(blocks: Sequence[Block]) -> str:
 
 def _lines(node: Node) -> Iterable[str]:
     match node["kind"]:
-        case "title" | "text" | "notice" | "code":
+        case "title" | "text" | "code":
             yield from filter(None, [node["text"]])
         case "table":
             yield _table(node)

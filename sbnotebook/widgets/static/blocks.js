@@ -162,12 +162,6 @@ function drawText(view) {
   return { element, update };
 }
 
-function drawNotice() {
-  const words = made("p", { class: "sbn-text" });
-  const inner = made("div", { class: "sbn-beside" });
-  return { element: made("div", { class: "sbn-notice" }, words, inner), inner, update: ({ text }) => (words.textContent = text) };
-}
-
 /** A text to copy, with a line below it that says whether it was copied. */
 function drawCode(view) {
   const code = made("pre", { class: "sbn-code", tabIndex: 0, "aria-label": "Code" });
@@ -304,7 +298,6 @@ function drawGrid(view, _place, { widget }) {
 const KINDS = {
   title: drawTitle,
   text: drawText,
-  notice: drawNotice,
   code: drawCode,
   table: drawTable,
   chart: drawChart,

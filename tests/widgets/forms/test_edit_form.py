@@ -8,7 +8,6 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.blocks import Button
 from sbnotebook.widgets.forms.edit_form import EditForm
-from sbnotebook.widgets.forms.edits import StepKind
 from tests.widgets.conftest import blocks, names, until
 
 ORDERS = EntityAddress("orders")
@@ -36,8 +35,8 @@ def test_edit_form_previews_changes_and_gives_an_edit() -> None:
     button(form, "Add a change").click()
     button(form, "Add a change").click()
     first, second = form.steps
-    first.kind.value, first.name.value, first.value.value = StepKind.SET_JSON, " $.carrier ", "UA"
-    second.kind.value, second.value.value = StepKind.SUBJECT, "b"
+    first.kind.value, first.name.value, first.value.value = "Set in JSON body", " $.carrier ", "UA"
+    second.kind.value, second.value.value = "Set subject", "b"
     said = tried(form)
     assert said.startswith("Message 1 of 3, number 7")
     assert "body.carrier\n    - ??\n    + UA" in said
@@ -60,7 +59,7 @@ def test_edit_form_previews_changes_and_gives_an_edit() -> None:
 def test_what_cannot_be_is_said_in_the_form() -> None:
     form = EditForm(lambda: MESSAGES)
     step = form.add_step()
-    step.kind.value, step.name.value = StepKind.SET_JSON, "no path!"
+    step.kind.value, step.name.value = "Set in JSON body", "no path!"
     assert "is not a path in JSON" in tried(form)
     with pytest.raises(DecisionError, match="is not a path"):
         assert form.edit

@@ -60,5 +60,5 @@ def test_resubmit_form_makes_the_plan(namespace: Namespace) -> None:
     queue.send([Message(message_id="m")])
     form = ResubmitForm(queue.address)
     form.delay.value = "5m"
-    plan = form.proposal(queue, lambda message: message.with_changes(subject="fixed")).make(queue.peek())
+    plan = form.proposal(queue, lambda message: message.with_changes(subject="fixed"))[0](queue.peek())
     assert plan.preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 5m later, edited."
