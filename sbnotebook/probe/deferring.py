@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.exceptions import MessageNotFoundError, OperationTimeoutError
 
-from sbnotebook.probe.probe import Probe, Saw, probe, words_of
+from sbnotebook.probe.probe import Saw, probe, words_of
+from sbnotebook.probe.site import blank
 from sbnotebook.settlement import read_service_part
 from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
@@ -34,9 +37,7 @@ _NOWHERE: Final = 1 << 40
     "deferred-all-or-none", "Of deferred messages that are asked for, all are locked or none.", operations=16, seconds=8
 )
 async def _all_or_none(site: Site) -> Saw:
-    queue = await site.queue()
-    async with site.receiver(queue) as receiver:
-        numbers = await _deferred(site, queue, receiver, 2)
+    async with _deferred(site, 2) as (receiver, numbers):
         error = await site.refusal(receive_deferred(receiver, [*numbers, _NOWHERE]))
         after = [await site.refusal(receive_deferred(receiver, [number])) for number in numbers]
     words = f"two and a missing one: {words_of(error)}; then each alone: {words_of(after[0])}"
@@ -50,10 +51,8 @@ async def _all_or_none(site: Site) -> Saw:
     seconds=8,
 )
 async def _delivery_count(site: Site) -> Saw:
-    queue = await site.queue()
     counts: list[int] = []
-    async with site.receiver(queue) as receiver:
-        numbers = await _deferred(site, queue, receiver, 1)
+    async with _deferred(site, 1) as (receiver, numbers):
         for _ in range(3):
             (message,) = await receive_deferred(receiver, numbers)
             counts.append(_count_of(message))
@@ -72,9 +71,7 @@ def _count_of(message: ServiceBusReceivedMessage | ReceivedLock) -> int:
     "deferred-removed-250", "250 deferred messages are removed at once, by their numbers.", operations=780, seconds=15
 )
 async def _removed(site: Site) -> Saw:
-    queue = await site.queue()
-    async with site.receiver(queue) as receiver:
-        numbers = await _deferred(site, queue, receiver, _AT_ONCE)
+    async with _deferred(site, _AT_ONCE) as (receiver, numbers):
         removed = await delete_deferred(receiver, numbers)
         left = len(await site.peek(receiver, _AT_ONCE))
     return Saw((removed, left) == (_AT_ONCE, 0), f"{removed} removed, {left} left")
@@ -87,11 +84,9 @@ async def _removed(site: Site) -> Saw:
     seconds=15,
 )
 async def _letter_count(site: Site) -> Saw:
-    queue = await site.queue(lock=_SHORT)
-    await site.send(queue, [ServiceBusMessage("")])
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank(), lock=_SHORT) as receiver:
         await site.settle(receiver, "dead-letter", await site.take(receiver, 1))
-    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+    async with site.letters() as letters:
         found = await site.take(letters, 1)
         await site.wait(_SHORT + 2)
         found += await site.take(letters, 1)
@@ -106,9 +101,7 @@ async def _letter_count(site: Site) -> Saw:
 
 @probe("deferred-expiry", "A deferred message that has expired can no longer be received.", operations=10, seconds=20)
 async def _expiry(site: Site) -> Saw:
-    queue = await site.queue()
-    async with site.receiver(queue) as receiver:
-        numbers = await _deferred(site, queue, receiver, 1, lives=timedelta(seconds=_EXPIRY))
+    async with _deferred(site, 1, lives=timedelta(seconds=_EXPIRY)) as (receiver, numbers):
         await site.wait(_EXPIRY + 2)
         error = await site.refusal(receive_deferred(receiver, numbers))
     return Saw(isinstance(error, MessageNotFoundError), words_of(error))
@@ -121,15 +114,13 @@ async def _expiry(site: Site) -> Saw:
     seconds=10,
 )
 async def _session_letter(site: Site) -> Saw:
-    queue = await site.queue(requires_session=True)
-    await site.send(queue, [ServiceBusMessage("", session_id="one")])
-    async with site.receiver(queue, session_id="one") as session:
+    async with site.filled(blank(session_id="one"), session="one") as session:
         (message,) = await site.take(session, 1)
         await session.dead_letter_message(message)
-    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+    async with site.letters() as letters:
         (letter,) = await site.take(letters, 1)
         await letters.defer_message(letter)
-    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as another:
+    async with site.letters() as another:
         error = await site.refusal(receive_deferred(another, [letter.sequence_number or 0]))
     return Saw(error is None, words_of(error))
 
@@ -141,16 +132,14 @@ async def _session_letter(site: Site) -> Saw:
     seconds=15,
 )
 async def _only_session(site: Site) -> Saw:
-    queue = await site.queue(requires_session=True)
-    await site.send(queue, [ServiceBusMessage("", session_id="one")])
-    async with site.receiver(queue, session_id="one") as session:
+    async with site.filled(blank(session_id="one"), session="one") as session:
         (message,) = await site.take(session, 1)
         await session.defer_message(message)
     saw = Saw(is_expected=False, words="it was given")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_let_time_pass, site)
         try:
-            async with site.receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=_NEXT_WITHIN):
+            async with site.receiver(session_id=NEXT_AVAILABLE_SESSION, max_wait_time=_NEXT_WITHIN):
                 pass
         except OperationTimeoutError as error:
             saw = Saw(is_expected=True, words=words_of(error))
@@ -163,22 +152,12 @@ async def _let_time_pass(site: Site) -> None:
         await site.wait(1)
 
 
+@asynccontextmanager
 async def _deferred(
-    site: Site, queue: str, receiver: ServiceBusReceiver, count: int, *, lives: timedelta | None = None
-) -> list[int]:
-    """Send messages and defer them, and return their numbers."""
-    await site.send(queue, (ServiceBusMessage("", time_to_live=lives) for _ in range(count)))
-    taken = await site.take(receiver, count)
-    await site.settle(receiver, "defer", taken)
-    return [message.sequence_number or 0 for message in taken]
-
-
-DEFERRING: tuple[Probe, ...] = (
-    _all_or_none,
-    _delivery_count,
-    _letter_count,
-    _removed,
-    _expiry,
-    _session_letter,
-    _only_session,
-)
+    site: Site, count: int, *, lives: timedelta | None = None
+) -> AsyncGenerator[tuple[ServiceBusReceiver, list[int]]]:
+    """Make a queue with deferred messages, and give their numbers with a receiver that is open while the block runs."""
+    async with site.filled(blank(count, time_to_live=lives)) as receiver:
+        taken = await site.take(receiver, count)
+        await site.settle(receiver, "defer", taken)
+        yield receiver, [message.sequence_number or 0 for message in taken]

@@ -9,7 +9,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model.partition import partition_of
-from sbnotebook.probe.probe import Probe, Saw, probe, words_of
+from sbnotebook.probe.probe import Saw, probe, words_of
+from sbnotebook.probe.site import blank
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.management import browser, delete_messages, renew_locks, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
@@ -29,9 +30,7 @@ _HELD: Final = 5_010
 
 @probe("lost-lock-refused", "To settle after the lock has ended is refused, as lock lost.", operations=8, seconds=12)
 async def _lost_lock(site: Site) -> Saw:
-    queue = await site.queue(lock=_SHORT)
-    await site.send(queue, [ServiceBusMessage("")])
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank(), lock=_SHORT) as receiver:
         taken = await site.take(receiver, 1)
         await site.wait(_SHORT + 2)
         (error,) = await site.settle(receiver, "complete", taken)
@@ -41,9 +40,7 @@ async def _lost_lock(site: Site) -> Saw:
 
 @probe("release-not-counted", "A released message comes again with the delivery count that it had.", operations=8)
 async def _release_count(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, [ServiceBusMessage("")])
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank()) as receiver:
         first = await site.take(receiver, 1)
         await site.settle(receiver, "release", first)
         (again,) = await site.take(receiver, 1)
@@ -75,9 +72,7 @@ async def _complete_range(site: Site) -> Saw:
 
 
 async def _range(site: Site, operation: str, count: int) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, (ServiceBusMessage("") for _ in range(count)))
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank(count)) as receiver:
         taken = await site.take(receiver, count)
         errors = await site.settle(receiver, operation, taken)
         left = len(await site.peek(receiver, count))
@@ -94,11 +89,9 @@ async def _range(site: Site, operation: str, count: int) -> Saw:
     seconds=10,
 )
 async def _outlives(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, [ServiceBusMessage("")])
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank()) as receiver:
         (message,) = await site.take(receiver, 1)
-    async with site.receiver(queue) as another:
+    async with site.receiver() as another:
         came_early = bool(await another.receive_messages(max_wait_time=2))
         error = await site.refusal(settle_by_tokens(another, [message.lock_token], "complete", answer_within=10))
         left = len(await site.peek(another))
@@ -108,17 +101,13 @@ async def _outlives(site: Site) -> Saw:
 
 @probe("order-after-release", "Released messages come again from the places that they had.", operations=25)
 async def _order(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, map(ServiceBusMessage, "12345"))
-    async with site.receiver(queue) as receiver:
+    async with site.filled(map(ServiceBusMessage, "12345")) as receiver:
         return await _released_in_turn(site, receiver)
 
 
 @probe("order-after-release-in-session", "Released messages of a session come again from their places.", operations=25)
 async def _session_order(site: Site) -> Saw:
-    queue = await site.queue(requires_session=True)
-    await site.send(queue, (ServiceBusMessage(text, session_id="one") for text in "12345"))
-    async with site.receiver(queue, session_id="one") as receiver:
+    async with site.filled((ServiceBusMessage(text, session_id="one") for text in "12345"), session="one") as receiver:
         return await _released_in_turn(site, receiver)
 
 
@@ -128,12 +117,10 @@ async def _session_order(site: Site) -> Saw:
     operations=25,
 )
 async def _reopened_order(site: Site) -> Saw:
-    queue = await site.queue(requires_session=True)
-    await site.send(queue, (ServiceBusMessage(text, session_id="one") for text in "12345"))
-    async with site.receiver(queue, session_id="one") as receiver:
+    async with site.filled((ServiceBusMessage(text, session_id="one") for text in "12345"), session="one") as receiver:
         for message in await site.take(receiver, 3):
             await site.settle(receiver, "release", [message])
-    async with site.receiver(queue, session_id="one") as receiver:
+    async with site.receiver(session_id="one") as receiver:
         order = "".join(map(str, await site.take(receiver, 5)))
     return Saw(order == "12345", f"1, 2 and 3 were released; opened again, it gave {', '.join(order)}")
 
@@ -142,15 +129,13 @@ async def _reopened_order(site: Site) -> Saw:
     "batch-delete", "A request removes messages by their age; locked and later ones stay.", operations=25, seconds=12
 )
 async def _batch_delete(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, map(ServiceBusMessage, "ldoo"))
-    async with site.receiver(queue) as receiver:
+    async with site.filled(map(ServiceBusMessage, "ldoo")) as receiver:
         await site.take(receiver, 1)
         await site.settle(receiver, "defer", await site.take(receiver, 1))
         last = (await site.peek(receiver, 4))[-1].enqueued_time_utc
         await site.wait(2)
-        await site.send(queue, [ServiceBusMessage("n")])
-        asking, removed = browser(site.client, queue), [0]
+        await site.send([ServiceBusMessage("n")])
+        asking, removed = browser(site.client, site.name), [0]
         try:
             while last is not None and (more := await delete_messages(asking, 10, last + timedelta(seconds=1))):
                 removed.append(more)
@@ -178,9 +163,7 @@ async def _released_in_turn(site: Site, receiver: ServiceBusReceiver) -> Saw:
     seconds=10,
 )
 async def _token_batch(site: Site) -> Saw:
-    queue = await site.queue(enable_partitioning=True)
-    await site.send_each(queue, (ServiceBusMessage("", partition_key=str(number)) for number in range(12)))
-    async with site.receiver(queue) as receiver:
+    async with site.partitioned(12) as receiver:
         taken = await site.take(receiver, 12)
         chosen = _of_two_partitions(taken)
         if len(chosen) < 2:  # noqa: PLR2004
@@ -200,9 +183,7 @@ def _of_two_partitions(messages: Sequence[ServiceBusReceivedMessage]) -> list[Se
     operations=15,
 )
 async def _refused_tokens(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, (ServiceBusMessage("") for _ in range(3)))
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank(3)) as receiver:
         taken = await site.take(receiver, 3)
         await site.settle(receiver, "complete", taken[1:2])
         tokens = [message.lock_token for message in taken]
@@ -218,9 +199,7 @@ async def _refused_tokens(site: Site) -> Saw:
     seconds=60,
 )
 async def _held(site: Site) -> Saw:
-    queue = await site.queue(lock=300)
-    await site.send(queue, (ServiceBusMessage("") for _ in range(_HELD)))
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank(_HELD), lock=300) as receiver:
         held: list[ServiceBusReceivedMessage] = []
         error = await site.refusal(_hold(receiver, held))
         unsettled = await site.settle(receiver, "complete", held[:1]) if error is None else []
@@ -234,22 +213,3 @@ async def _hold(receiver: ServiceBusReceiver, held: list[ServiceBusReceivedMessa
         held += more
         if not more:
             return
-
-
-LOCKING: tuple[Probe, ...] = (
-    _lost_lock,
-    _release_count,
-    _release_confirmed,
-    _release_range,
-    _defer_range,
-    _complete_range,
-    _outlives,
-    _order,
-    _session_order,
-    _reopened_order,
-    _token_batch,
-    _batch_delete,
-    _refused_tokens,
-)
-HOLDING: tuple[Probe, ...] = (_held,)
-"""What may make Service Bus busy for others, and so comes last."""

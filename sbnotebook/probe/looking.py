@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusSubQueue
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 
 from sbnotebook.model.partition import partition_of
-from sbnotebook.probe.probe import Probe, Saw, probe
+from sbnotebook.probe.probe import Saw, probe
+from sbnotebook.probe.site import blank
 from sbnotebook.settlement.sdk.management import browser, peek_payloads
 
 if TYPE_CHECKING:
@@ -27,11 +28,9 @@ _MILLISECONDS: Final = 2**32
 
 @probe("peek-states", "A peek gives active, locked, deferred and scheduled messages, with their states.", operations=16)
 async def _states(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, map(ServiceBusMessage, ("locked", "deferred", "active")))
-    async with site.sender(queue) as sender:
-        await sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(UTC) + timedelta(hours=1))
-    async with site.receiver(queue) as receiver:
+    async with site.filled(map(ServiceBusMessage, ("locked", "deferred", "active"))) as receiver:
+        async with site.sender() as sender:
+            await sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(UTC) + timedelta(hours=1))
         _, deferred, active = await site.take(receiver, 3)
         await receiver.defer_message(deferred)
         await site.settle(receiver, "release", [active])
@@ -45,9 +44,7 @@ async def _states(site: Site) -> Saw:
 
 @probe("page-size", "A peek gives 250 messages at most.", operations=265)
 async def _page(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, (ServiceBusMessage("") for _ in range(_PAGE + 10)))
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank(_PAGE + 10)) as receiver:
         peeked = await site.peek(receiver, _PAGE + 10)
     return Saw(len(peeked) == _PAGE, f"{len(peeked)} of {_PAGE + 10} messages")
 
@@ -55,7 +52,7 @@ async def _page(site: Site) -> Saw:
 @probe("peek-without-bodies", "A peek leaves out the bodies where it is asked to.", operations=4)
 async def _without_bodies(site: Site) -> Saw:
     queue = await site.queue()
-    await site.send(queue, [ServiceBusMessage(b"body" * 250)])
+    await site.send([ServiceBusMessage(b"body" * 250)])
     looking = browser(site.client, queue)
     try:
         sizes = [len((await peek_payloads(looking, 1, 1, with_bodies=wanted))[0]) for wanted in (True, False)]
@@ -66,21 +63,17 @@ async def _without_bodies(site: Site) -> Saw:
 
 @probe("no-empty-peeks", "A peek at a queue with a message is never empty.", operations=_LOOKS + 5, seconds=15)
 async def _empty_peeks(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, [ServiceBusMessage("")])
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank()) as receiver:
         empty = [not await receiver.peek_messages(max_message_count=1, sequence_number=1) for _ in range(_LOOKS)]
     return Saw(not any(empty), f"{sum(empty)} of {_LOOKS} peeks were empty")
 
 
 @probe("dead-letter-number", "A dead letter keeps its sequence number.", operations=10)
 async def _dead_letter(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, map(ServiceBusMessage, ("first", "second")))
-    async with site.receiver(queue) as receiver:
+    async with site.filled(map(ServiceBusMessage, ("first", "second"))) as receiver:
         _, second = await site.take(receiver, 2)
         await receiver.dead_letter_message(second)
-    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+    async with site.letters() as letters:
         (letter,) = await site.take(letters, 1)
     before, after = second.sequence_number, letter.sequence_number
     return Saw(before == after, f"{before} became {after}")
@@ -88,8 +81,8 @@ async def _dead_letter(site: Site) -> Saw:
 
 @probe("scheduled-number", "A scheduled message gets another number when it becomes active.", operations=12, seconds=20)
 async def _scheduled_number(site: Site) -> Saw:
-    queue, before = await _schedule(site)
-    after = await _activated(site, queue)
+    before = await _schedule(site)
+    after = await _activated(site)
     return Saw(before.sequence_number != after.sequence_number, f"{before.sequence_number} → {after.sequence_number}")
 
 
@@ -97,9 +90,9 @@ async def _scheduled_number(site: Site) -> Saw:
     "activated-state", "A message that was scheduled says that it is active, when peeked.", operations=12, seconds=20
 )
 async def _activated_state(site: Site) -> Saw:
-    queue, _ = await _schedule(site)
-    received = await _activated(site, queue)
-    async with site.receiver(queue) as receiver:
+    await _schedule(site)
+    received = await _activated(site)
+    async with site.receiver() as receiver:
         peeked = next(each for each in await site.peek(receiver, 2) if str(each) == "later")
     words = f"{peeked.state.name.lower()} when peeked, {received.state.name.lower()} when received"
     return Saw(peeked.state is ServiceBusMessageState.ACTIVE, words)
@@ -112,8 +105,8 @@ async def _activated_state(site: Site) -> Saw:
     seconds=20,
 )
 async def _scheduled_times(site: Site) -> Saw:
-    queue, before = await _schedule(site)
-    after = await _activated(site, queue)
+    before = await _schedule(site)
+    after = await _activated(site)
     times = before.enqueued_time_utc, before.scheduled_enqueue_time_utc, after.enqueued_time_utc
     known = [time for time in times if time]
     if len(known) < len(times):
@@ -125,9 +118,7 @@ async def _scheduled_times(site: Site) -> Saw:
 
 @probe("no-time-to-live", "A message without a time to live comes without one, or with 49.7 days.", operations=5)
 async def _time_to_live(site: Site) -> Saw:
-    queue = await site.queue()
-    await site.send(queue, [ServiceBusMessage("")])
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank()) as receiver:
         (peeked,) = await site.peek(receiver)
     lives = peeked.time_to_live
     days = timedelta(milliseconds=_MILLISECONDS)
@@ -142,8 +133,7 @@ async def _time_to_live(site: Site) -> Saw:
     seconds=10,
 )
 async def _partition_pages(site: Site) -> Saw:
-    queue = await _partitioned(site, 60)
-    async with site.receiver(queue) as receiver:
+    async with site.partitioned(60) as receiver:
         found = [message.sequence_number or 0 for message in await _pages(receiver)]
     words = f"{len(set(found))} of 60 messages, in {len({partition_of(each) for each in found})} partitions"
     return Saw(len(set(found)) == len(found) == 60, words)  # noqa: PLR2004
@@ -151,8 +141,7 @@ async def _partition_pages(site: Site) -> Saw:
 
 @probe("peek-from-number", "A peek from a number of a partition begins with that message.", operations=50, seconds=10)
 async def _from_number(site: Site) -> Saw:
-    queue = await _partitioned(site, 30)
-    async with site.receiver(queue) as receiver:
+    async with site.partitioned(30) as receiver:
         numbers = [message.sequence_number or 0 for message in await _pages(receiver)]
         firsts = [await receiver.peek_messages(max_message_count=1, sequence_number=each) for each in numbers]
     hits = sum(
@@ -162,10 +151,9 @@ async def _from_number(site: Site) -> Saw:
     return Saw(hits == len(numbers) > 0, f"{hits} of {len(numbers)} messages, in {partitions} partitions")
 
 
-async def _schedule(site: Site) -> tuple[str, ServiceBusReceivedMessage]:
+async def _schedule(site: Site) -> ServiceBusReceivedMessage:
     """Schedule a message in a new queue, and peek at it."""
-    queue = await site.queue()
-    async with site.receiver(queue) as receiver, site.sender(queue) as sender:
+    async with site.filled() as receiver, site.sender() as sender:
         # By the time of the service, which this machine's may differ from.
         await sender.send_messages(ServiceBusMessage("now"))
         (now,) = await site.take(receiver, 1)
@@ -175,22 +163,15 @@ async def _schedule(site: Site) -> tuple[str, ServiceBusReceivedMessage]:
         # Another behind it, so that its next number is not the same by chance.
         await sender.schedule_messages(ServiceBusMessage("much later"), due + timedelta(hours=1))
         (before,) = await site.peek(receiver)
-    return queue, before
+    return before
 
 
-async def _activated(site: Site, queue: str) -> ServiceBusReceivedMessage:
+async def _activated(site: Site) -> ServiceBusReceivedMessage:
     await site.wait(_LATER + 1)
-    async with site.receiver(queue) as receiver:
+    async with site.receiver() as receiver:
         (after,) = await site.take(receiver, 1, within=20)
         await site.settle(receiver, "release", [after])
     return after
-
-
-async def _partitioned(site: Site, count: int) -> str:
-    """Make a partitioned queue with messages in several partitions."""
-    queue = await site.queue(enable_partitioning=True)
-    await site.send_each(queue, (ServiceBusMessage("", partition_key=str(number)) for number in range(count)))
-    return queue
 
 
 async def _pages(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
@@ -200,18 +181,3 @@ async def _pages(receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage
         found += page
         after = page[-1].sequence_number or 0
     return found
-
-
-LOOKING: tuple[Probe, ...] = (
-    _states,
-    _page,
-    _without_bodies,
-    _empty_peeks,
-    _dead_letter,
-    _scheduled_number,
-    _activated_state,
-    _scheduled_times,
-    _time_to_live,
-    _partition_pages,
-    _from_number,
-)

@@ -11,16 +11,14 @@ import anyio
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.probe.deferring import DEFERRING
-from sbnotebook.probe.locking import HOLDING, LOCKING
-from sbnotebook.probe.looking import LOOKING
+from sbnotebook.probe import deferring, locking, looking, sending, transactions
 from sbnotebook.probe.probe import Finding, Probe, ProbeVerdict, Saw, without_names, words_of
-from sbnotebook.probe.sending import SENDING
 from sbnotebook.probe.site import Site, new_prefix, remove_queue, second_name
-from sbnotebook.probe.transactions import TRANSACTIONS
 from sbnotebook.settlement import Connection, namespace_tier, scrub
 
-PROBES: Final[tuple[Probe, ...]] = (*LOOKING, *LOCKING, *DEFERRING, *SENDING, *TRANSACTIONS, *HOLDING)
+# The last of locking may make Service Bus busy for others, and so comes last.
+_MODULES: Final = (looking, deferring, sending, transactions, locking)
+PROBES: Final = tuple(each for module in _MODULES for each in vars(module).values() if isinstance(each, Probe))
 MAX_SECONDS: Final = 300
 """A run takes no longer."""
 _REMOVE_WITHIN: Final = 15

@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import AccessRights, AuthorizationRule
 
-from sbnotebook.probe.probe import Probe, Saw, probe, words_of
+from sbnotebook.probe.probe import Saw, probe, words_of
 from sbnotebook.settlement.sdk.links import frame_size
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ _UNAUTHORIZED: Final = 401
 
 @probe("batch-refused-whole", "A batch in which one message is refused is refused as a whole.", operations=8)
 async def _batch(site: Site) -> Saw:
-    queue = await site.queue(requires_session=True)
-    return await _refused_batch(site, queue, [ServiceBusMessage("", session_id="one"), ServiceBusMessage("")])
+    await site.queue(requires_session=True)
+    return await _refused_batch(site, [ServiceBusMessage("", session_id="one"), ServiceBusMessage("")])
 
 
 @probe(
@@ -36,13 +36,13 @@ async def _batch(site: Site) -> Saw:
     operations=8,
 )
 async def _partition_keys(site: Site) -> Saw:
-    queue = await site.queue(enable_partitioning=True, requires_duplicate_detection=True)
-    return await _refused_batch(site, queue, [ServiceBusMessage("", partition_key=key) for key in ("one", "two")])
+    await site.queue(enable_partitioning=True, requires_duplicate_detection=True)
+    return await _refused_batch(site, [ServiceBusMessage("", partition_key=key) for key in ("one", "two")])
 
 
-async def _refused_batch(site: Site, queue: str, messages: list[ServiceBusMessage]) -> Saw:
-    error = await site.refusal(site.send(queue, messages))
-    arrived = await site.count(queue)
+async def _refused_batch(site: Site, messages: list[ServiceBusMessage]) -> Saw:
+    error = await site.refusal(site.send(messages))
+    arrived = await site.count()
     return Saw(error is not None and arrived == 0, f"{words_of(error)}; {arrived} of {len(messages)} arrived")
 
 
@@ -56,8 +56,7 @@ async def _partitioned_size(site: Site) -> Saw:
 
 @probe("frame-size", "Service Bus takes frames of 64 KiB.", operations=4)
 async def _frames(site: Site) -> Saw:
-    queue = await site.queue()
-    async with site.receiver(queue) as receiver:
+    async with site.filled() as receiver:
         await site.peek(receiver)
         size = frame_size(receiver)
     return Saw(None if size is None else size == _FRAME, f"{size or 0:,} bytes")
@@ -133,6 +132,3 @@ async def _status(attempt: Awaitable[object]) -> str:
 
 def _new_key() -> str:
     return b64encode(secrets.token_bytes(32)).decode()
-
-
-SENDING: tuple[Probe, ...] = (_batch, _partition_keys, _partitioned_size, _frames, _websocket, _listen, _statuses)

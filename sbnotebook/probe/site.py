@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.settlement import Connection
@@ -18,7 +19,7 @@ from sbnotebook.settlement.sdk.receivers import ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling, ranges
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 _LIVES_FOR: Final = timedelta(minutes=10)
@@ -26,6 +27,11 @@ _LIVES_FOR: Final = timedelta(minutes=10)
 _ANSWER_WITHIN: Final = 10.0
 _BATCH: Final = 500
 """Messages without a body that fit into a batch of every tier."""
+
+
+def blank(count: int = 1, **options: Any) -> Iterator[ServiceBusMessage]:
+    """Yield messages without a body."""
+    return (ServiceBusMessage("", **options) for _ in range(count))
 
 
 class NotArrivedError(Exception):
@@ -54,7 +60,7 @@ class Site:
 
     Args:
         connection: the namespace.
-        name: begins the names of its queues.
+        name: the name of its queue, with which that of the second begins.
         wait: waits some seconds; a test turns the emulator's clock meanwhile.
         made: gets the name of each queue before it is made, so that it is removed in any case.
     """
@@ -69,7 +75,7 @@ class Site:
     ) -> None:
         self.connection = connection
         self.wait = wait
-        self._name = name
+        self.name = name
         self._made = made
         self._stack = AsyncExitStack()
 
@@ -81,8 +87,8 @@ class Site:
         await self._stack.aclose()
 
     async def queue(self, *, lock: float = 60, is_second: bool = False, **options: Any) -> str:
-        """Make a queue, and return its name."""
-        name = second_name(self._name) if is_second else self._name
+        """Make a queue, the one of :attr:`name` or the second, and return its name."""
+        name = second_name(self.name) if is_second else self.name
         self._made.add(name)
         async with self.connection.administration_client() as client:
             try:
@@ -94,31 +100,49 @@ class Site:
                 raise
         return name
 
-    async def send(self, queue: str, messages: Iterable[ServiceBusMessage]) -> None:
-        """Send small messages in as few batches as they need."""
-        async with self.sender(queue) as sender:
+    async def send(self, messages: Iterable[ServiceBusMessage], *, at_once: int = _BATCH) -> None:
+        """Send small messages to the queue, in batches of a size."""
+        async with self.sender() as sender:
             coming = iter(messages)
-            while some := [*islice(coming, _BATCH)]:
+            while some := [*islice(coming, at_once)]:
                 await sender.send_messages(some)
 
-    async def send_each(self, queue: str, messages: Iterable[ServiceBusMessage]) -> None:
-        """Send messages one by one, as a batch has one partition key."""
-        async with self.sender(queue) as sender:
-            for message in messages:
-                await sender.send_messages(message)
+    @asynccontextmanager
+    async def filled(
+        self, messages: Iterable[ServiceBusMessage] = (), *, session: str | None = None, **options: Any
+    ) -> AsyncGenerator[ServiceBusReceiver]:
+        """Make a queue with messages, and open a receiver of it, or of a session, while the block runs."""
+        in_session = {} if session is None else {"session_id": session}
+        await self.queue(requires_session=session is not None, **options)
+        await self.send(messages)
+        async with self.receiver(**in_session) as receiver:
+            yield receiver
 
     @asynccontextmanager
-    async def receiver(self, queue: str, **options: Any) -> AsyncGenerator[ServiceBusReceiver]:
+    async def partitioned(self, count: int) -> AsyncGenerator[ServiceBusReceiver]:
+        """Make a queue with messages in several partitions, and open a receiver of it while the block runs."""
+        await self.queue(enable_partitioning=True)
+        # One by one, as a batch has one partition key.
+        await self.send((ServiceBusMessage("", partition_key=str(number)) for number in range(count)), at_once=1)
+        async with self.receiver() as receiver:
+            yield receiver
+
+    @asynccontextmanager
+    async def receiver(self, queue: str | None = None, **options: Any) -> AsyncGenerator[ServiceBusReceiver]:
         """Open a receiver of the SDK while the block runs."""
-        receiver = self.client.get_queue_receiver(queue, **options)
+        receiver = self.client.get_queue_receiver(queue or self.name, **options)
         adopt(receiver)
         async with receiver:
             yield receiver
 
+    def letters(self) -> AbstractAsyncContextManager[ServiceBusReceiver]:
+        """Open a receiver of the dead-letter queue while the block runs."""
+        return self.receiver(sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+
     @asynccontextmanager
-    async def sender(self, queue: str) -> AsyncGenerator[ServiceBusSender]:
+    async def sender(self) -> AsyncGenerator[ServiceBusSender]:
         """Open a sender of the SDK while the block runs."""
-        sender = self.client.get_queue_sender(queue)
+        sender = self.client.get_queue_sender(self.name)
         adopt(sender)
         async with sender:
             yield sender
@@ -158,10 +182,10 @@ class Site:
         )
         return found
 
-    async def count(self, queue: str) -> int:
-        """Return the number of active messages of a queue, as the administration counts them."""
+    async def count(self) -> int:
+        """Return the number of active messages of the queue, as the administration counts them."""
         async with self.connection.administration_client() as client:
-            return int((await client.get_queue_runtime_properties(queue)).active_message_count or 0)
+            return int((await client.get_queue_runtime_properties(self.name)).active_message_count or 0)
 
     def with_key(self, name: str, key: str) -> Connection:
         """Return a connection to the same namespace with another key."""

@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
-from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
-
 from sbnotebook.model import Message
-from sbnotebook.probe.probe import Probe, Saw, probe, words_of
+from sbnotebook.probe.probe import Saw, probe, words_of
+from sbnotebook.probe.site import blank
 from sbnotebook.settlement import payload_of
 from sbnotebook.settlement.sdk.management import browser
 from sbnotebook.settlement.sdk.transactions import TransactionLine
@@ -29,9 +28,9 @@ _CLONE: Final = payload_of(Message(body=b"clone"))
     seconds=8,
 )
 async def _committed(site: Site) -> Saw:
-    queue, token = await _dead_letter(site)
-    error = await site.refusal(_move(site, queue, token, queue))
-    there, letters = await _left(site, queue, queue)
+    token = await _dead_letter(site)
+    error = await site.refusal(_move(site, token))
+    there, letters = await _left(site)
     words = f"{words_of(error)}; {there} of 1 clone came, {letters} of 1 dead letter is left"
     return Saw((error, there, letters) == (None, 1, 0), words)
 
@@ -43,9 +42,9 @@ async def _committed(site: Site) -> Saw:
     seconds=8,
 )
 async def _rolled_back(site: Site) -> Saw:
-    queue, _ = await _dead_letter(site)
-    error = await site.refusal(_move(site, queue, uuid4(), queue))
-    there, letters = await _left(site, queue, queue)
+    await _dead_letter(site)
+    error = await site.refusal(_move(site, uuid4()))
+    there, letters = await _left(site)
     words = f"{words_of(error)}; {there} of 1 clone came, {letters} of 1 dead letter is left"
     return Saw(error is not None and (there, letters) == (0, 1), words)
 
@@ -57,11 +56,11 @@ async def _rolled_back(site: Site) -> Saw:
     seconds=10,
 )
 async def _to_another(site: Site) -> Saw:
-    queue, token = await _dead_letter(site)
+    token = await _dead_letter(site)
     another = await site.queue(is_second=True)
-    error = await site.refusal(_move(site, queue, token, another))
+    error = await site.refusal(_move(site, token, another))
     await site.wait(1)  # forwarded messages arrive a little later
-    there, letters = await _left(site, queue, another)
+    there, letters = await _left(site, another)
     words = f"{words_of(error)}; {there} of 1 clone came, {letters} of 1 dead letter is left"
     return Saw((error, there, letters) == (None, 1, 0), words)
 
@@ -73,38 +72,37 @@ async def _to_another(site: Site) -> Saw:
     seconds=8,
 )
 async def _peeked(site: Site) -> Saw:
-    queue, token = await _dead_letter(site)
-    async with _line(site, queue, queue) as line:
+    token = await _dead_letter(site)
+    async with _line(site) as line:
         await line.begin(_CLONE, token)
-        there, letters = await _left(site, queue, queue)
+        there, letters = await _left(site)
     words = f"{there} clones and {letters} of 1 dead letter in the open transaction"
     return Saw((there, letters) == (0, 1), words)
 
 
-async def _dead_letter(site: Site) -> tuple[str, UUID]:
+async def _dead_letter(site: Site) -> UUID:
     """Make a queue with a dead letter that is locked, and return its lock token."""
-    queue = await site.queue()
-    await site.send(queue, [ServiceBusMessage("")])
-    async with site.receiver(queue) as receiver:
+    async with site.filled(blank()) as receiver:
         await site.settle(receiver, "dead-letter", await site.take(receiver, 1))
-    async with site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters:
+    async with site.letters() as letters:
         (letter,) = await site.take(letters, 1)
         if letter.lock_token is None:
             raise ValueError("The dead letter came without a lock token.")
-        return queue, UUID(str(letter.lock_token))
+        return UUID(str(letter.lock_token))
 
 
-async def _move(site: Site, queue: str, token: UUID, to: str) -> None:
+async def _move(site: Site, token: UUID, to: str | None = None) -> None:
     """Send a message and complete a dead letter in one transaction."""
-    async with _line(site, queue, to) as line:
+    async with _line(site, to) as line:
         await line.move(_CLONE, token)
 
 
 @asynccontextmanager
-async def _line(site: Site, queue: str, to: str) -> AsyncGenerator[TransactionLine]:
+async def _line(site: Site, to: str | None = None) -> AsyncGenerator[TransactionLine]:
     """Open a connection for transactions; its end rolls back open ones."""
-    via = site.client.get_queue_sender(queue) if to != queue else None
-    line = TransactionLine(browser(site.client, f"{queue}/$DeadLetterQueue"), site.client.get_queue_sender(to), via)
+    own = site.client.get_queue_sender(site.name)
+    senders = (own, None) if to is None else (site.client.get_queue_sender(to), own)
+    line = TransactionLine(browser(site.client, f"{site.name}/$DeadLetterQueue"), *senders)
     try:
         await line.open()
         yield line
@@ -112,13 +110,7 @@ async def _line(site: Site, queue: str, to: str) -> AsyncGenerator[TransactionLi
         await line.close()
 
 
-async def _left(site: Site, queue: str, to: str) -> tuple[int, int]:
+async def _left(site: Site, to: str | None = None) -> tuple[int, int]:
     """Return how many clones have come, and how many dead letters are left."""
-    async with (
-        site.receiver(to) as receiver,
-        site.receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as letters,
-    ):
+    async with site.receiver(to) as receiver, site.letters() as letters:
         return len(await site.peek(receiver)), len(await site.peek(letters))
-
-
-TRANSACTIONS: tuple[Probe, ...] = (_committed, _rolled_back, _to_another, _peeked)
