@@ -161,7 +161,7 @@ class AvroBodies:
 
     def __init__(self, schemas: Sequence[tuple[int | str | None, Any]]) -> None:
         from fastavro import _read_py, read
-        from fastavro.schema import fingerprint, to_parsing_canonical_form
+        from fastavro.schema import expand_schema, fingerprint, parse_schema, to_parsing_canonical_form
 
         modules: tuple[Any, ...] = (read, _read_py)
         for readers in (each.LOGICAL_READERS for each in modules):
@@ -176,11 +176,12 @@ class AvroBodies:
         for key, schema in schemas:
             try:
                 marker = bytes.fromhex(fingerprint(to_parsing_canonical_form(schema), "CRC-64-AVRO"))
-                parsed, named = _parsed(schema)
+                prepared = _prepared(schema)
+                parsed, whole = parse_schema(prepared), expand_schema(prepared)
             except Exception as error:  # noqa: BLE001 (fastavro has several for a wrong schema)
                 raise ConfigurationError(f"A schema of Avro is wrong: {str(error)[:200]}.") from None
-            kinds.append(_Types(named).of(parsed))
-            reader = _reader(parsed, named)
+            kinds.append(_type_of(whole))
+            reader = _reader(parsed, is_recursive=_is_recursive(whole))
             self._by_fingerprint[marker] = reader
             if isinstance(key, str) and _FINGERPRINT.fullmatch(key):
                 self._by_fingerprint[bytes.fromhex(key)] = reader
@@ -233,14 +234,14 @@ class AvroBodies:
         return found, _REGISTRY_HEADER
 
 
-def _reader(schema: Any, named: dict[str, Any]) -> Callable[[BytesIO], Any]:
+def _reader(schema: Any, *, is_recursive: bool) -> Callable[[BytesIO], Any]:
     """Return the function that reads a value of a parsed schema."""
     import fastavro
     from fastavro import _read_py
 
     in_c: Any = fastavro
     in_python: Any = _read_py
-    if not _is_recursive(schema, named):
+    if not is_recursive:
         return partial(_read, in_c.schemaless_reader, schema)
     # The reader in C has no limit of levels, and ends the process where its stack ends.
     return partial(_read_recursive, partial(_read, in_python.schemaless_reader, schema))
@@ -275,15 +276,6 @@ def _read_time(read: Any, data: Any, writer_schema: Any = None, reader_schema: A
 # ------------------------------------------------------------ schemas
 
 
-def _parsed(schema: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a schema as fastavro parses it, with logical types of ours, and its named types by their full names."""
-    from fastavro import parse_schema
-
-    named: dict[str, Any] = {}
-    parsed: Any = parse_schema(_prepared(schema), cast("Any", named))
-    return parsed, named
-
-
 def _prepared(schema: Any) -> Any:
     """Return a schema with the logical types that are read safely."""
     if isinstance(schema, list):
@@ -313,70 +305,55 @@ def _inner(schema: Any) -> list[Any]:
     return found + ([of["type"]] if isinstance(of.get("type"), (dict, list)) else [])
 
 
-def _is_recursive(schema: Any, named: dict[str, Any], above: frozenset[str] = frozenset()) -> bool:
-    """Return whether a type of a parsed schema is within itself."""
-    if isinstance(schema, str):
-        return schema in above or (schema in named and _is_recursive(named[schema], named, above))
-    inside = above | {str(schema["name"])} if "fields" in schema else above
-    return any(_is_recursive(each, named, inside) for each in _inner(schema))
+def _is_recursive(schema: Any) -> bool:
+    """Return whether a type of an expanded schema is within itself: only such a type has its name in it."""
+    return schema not in _SCALARS if isinstance(schema, str) else any(map(_is_recursive, _inner(schema)))
 
 
-class _Types:
-    """The Arrow types of the values of a parsed schema.
+def _type_of(schema: Any) -> Any:
+    """Return the Arrow type of the values of an expanded schema; JSON for a union, and for a type within itself.
 
-    A part that has none is a text of JSON: a union of several types, and a type within itself.
+    An array of values that take no bytes is refused: a few bytes can ask for any number of them.
     """
+    if isinstance(schema, list):
+        branches = [each for each in cast("list[Any]", schema) if each not in ("null", {"type": "null"})]
+        kinds = [_type_of(each) for each in branches]
+        return kinds[0] if len(kinds) == 1 else pa.string()
+    if isinstance(schema, str):
+        return _SCALARS.get(schema, pa.string())
+    kind = schema["type"]
+    if kind == "array":
+        if _takes_no_bytes(schema["items"]):
+            raise ConfigurationError(
+                "A schema of Avro has an array of values that take no bytes: a few bytes could ask for any number "
+                "of them, so it is refused."
+            )
+        return pa.list_(_type_of(schema["items"]))
+    if kind == "map":
+        return pa.map_(pa.string(), _type_of(schema["values"]))
+    if kind in _RECORDS:
+        return pa.struct([(field["name"], _type_of(field["type"])) for field in schema["fields"]])
+    return _scalar(schema, kind) if isinstance(kind, str) and kind in _SCALARS else _type_of(kind)
 
-    def __init__(self, named: dict[str, Any]) -> None:
-        self._named = named
 
-    def of(self, schema: Any, above: frozenset[str] = frozenset()) -> Any:
-        """Return the type; refuse an array of values that take no bytes: a few bytes can ask for any number of them."""
-        if isinstance(schema, list):
-            branches = [each for each in cast("list[Any]", schema) if each not in ("null", {"type": "null"})]
-            kinds = [self.of(each, above) for each in branches]
-            return kinds[0] if len(kinds) == 1 else pa.string()
-        if isinstance(schema, str):
-            return self.of(self._named[schema], above) if schema in self._named else _SCALARS[schema]
-        kind = schema["type"]
-        if kind == "array":
-            if self._takes_no_bytes(schema["items"]):
-                raise ConfigurationError(
-                    "A schema of Avro has an array of values that take no bytes: a few bytes could ask for any number "
-                    "of them, so it is refused."
-                )
-            return pa.list_(self.of(schema["items"], above))
-        if kind == "map":
-            return pa.map_(pa.string(), self.of(schema["values"], above))
-        if kind in _RECORDS:
-            return self._struct(schema, above)
-        return self._scalar(schema, kind) if isinstance(kind, str) and kind in _SCALARS else self.of(kind, above)
+def _scalar(schema: Any, kind: str) -> Any:
+    logical = schema.get("logicalType")
+    if logical == _DECIMAL:
+        return pa.decimal128(min(int(schema.get("precision", _MOST_DIGITS)), _MOST_DIGITS), schema.get("scale", 0))
+    return next((kind_ for name, kind_ in _LOGICAL.values() if name == logical), _SCALARS[kind])
 
-    def _struct(self, schema: Any, above: frozenset[str]) -> Any:
-        name = schema["name"]
-        if name in above:
-            return pa.string()
-        return pa.struct([(field["name"], self.of(field["type"], above | {name})) for field in schema["fields"]])
 
-    def _scalar(self, schema: Any, kind: str) -> Any:
-        logical = schema.get("logicalType")
-        if logical == _DECIMAL:
-            return pa.decimal128(min(int(schema.get("precision", _MOST_DIGITS)), _MOST_DIGITS), schema.get("scale", 0))
-        return next((kind_ for name, kind_ in _LOGICAL.values() if name == logical), _SCALARS[kind])
-
-    def _takes_no_bytes(self, schema: Any, above: frozenset[str] = frozenset()) -> bool:
-        if isinstance(schema, list):
-            return False
-        if isinstance(schema, str):
-            return self._takes_no_bytes(self._named[schema], above) if schema in self._named else schema == "null"
-        kind = schema["type"]
-        if kind in _RECORDS:
-            name = schema["name"]
-            inside = above | {name}
-            return name in above or all(self._takes_no_bytes(field["type"], inside) for field in schema["fields"])
-        if kind == "fixed":
-            return not schema["size"]
-        return kind not in ("array", "map", "enum") and self._takes_no_bytes(kind, above)
+def _takes_no_bytes(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return False
+    if isinstance(schema, str):  # a type within itself has a union, an array or a map, which take some
+        return schema == "null"
+    kind = schema["type"]
+    if kind in _RECORDS:
+        return all(_takes_no_bytes(field["type"]) for field in schema["fields"])
+    if kind == "fixed":
+        return not schema["size"]
+    return kind not in ("array", "map", "enum") and _takes_no_bytes(kind)
 
 
 def _merged(kinds: Sequence[Any]) -> Any:
