@@ -32,16 +32,14 @@ _TYPES: Final[dict[int, Any]] = {
     # The numbers of FieldDescriptor.CPPTYPE_…
     1: pa.int32(),
     2: pa.int64(),
-    3: pa.uint32(),
-    4: pa.uint64(),
+    3: pa.int64(),  # Spark has no numbers without a sign
+    4: pa.decimal128(20, 0),
     5: pa.float64(),
     6: pa.float32(),
     7: pa.bool_(),
     8: pa.string(),
     9: pa.string(),
 }
-_WIDER: Final[dict[Any, Any]] = {pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
-"""Spark has no numbers without a sign."""
 _BYTES: Final = 12
 """FieldDescriptor.TYPE_BYTES."""
 _ENUM: Final = 8
@@ -156,8 +154,7 @@ class ProtobufBodies:
         self._files, self._name = files, name
         self._make: Any = factory.GetMessageClass(found)
         self._path = _path_of(found)
-        self._value = _message_reader(found, {})
-        self.schema: Any = _arrow_type(found, frozenset())
+        self._value, self.schema = _of_message(found, {}, frozenset())
 
     def __reduce__(self) -> tuple[type[ProtobufBodies], tuple[Any, ...]]:
         """Return how to make it again, on a worker of Spark."""
@@ -215,22 +212,24 @@ def _path_of(descriptor: Any) -> list[int]:
     return [*(_path_of(around) if around is not None else []), place]
 
 
-# ------------------------------------------------------------ values
+# ------------------------------------------------------------ values and their types
 
 Read = Callable[[Any], Any]
+Form = tuple[Read, Any]
+"""The function that gives a value, and the Arrow type of that."""
 
 
-def _message_reader(descriptor: Any, known: dict[str, Read]) -> Read:
-    """Return the function that gives the value of a message."""
+def _of_message(descriptor: Any, known: dict[str, Read], above: frozenset[str]) -> Form:
+    """Return the form of a message; a message within itself is a text of JSON in Arrow."""
     name = descriptor.full_name
-    if name in known:
-        return known[name]
     if name == _TIMESTAMP:
-        return lambda message: message.ToDatetime(tzinfo=UTC)
-    if _is_wrapper(descriptor):
-        return lambda message: message.value
+        return lambda message: message.ToDatetime(tzinfo=UTC), pa.timestamp("us", tz="UTC")
+    if name.startswith(_GOOGLE) and name.endswith(_WRAPPED) and [*descriptor.fields_by_name] == ["value"]:
+        return lambda message: message.value, _of_value(descriptor.fields_by_name["value"], known, above)[1]
     if name in _WELL_KNOWN:
-        return _as_google_writes
+        return _as_google_writes, pa.string()
+    if name in above:
+        return known[name], pa.string()
     fields: list[tuple[str, bool, Read]] = []
 
     def read(message: Any) -> dict[str, Any]:
@@ -241,27 +240,32 @@ def _message_reader(descriptor: Any, known: dict[str, Read]) -> Read:
         }
 
     known[name] = read
-    fields += [(field.name, field.has_presence, _field_reader(field, known)) for field in descriptor.fields]
-    return read
+    forms = {field.name: (field, *_of_field(field, known, above | {name})) for field in descriptor.fields}
+    fields += [(place, field.has_presence, convert) for place, (field, convert, _) in forms.items()]
+    return read, pa.struct([(place, kind) for place, (_, _, kind) in forms.items()])
 
 
-def _field_reader(field: Any, known: dict[str, Read]) -> Read:
-    if _is_map(field):
-        values = _single_reader(field.message_type.fields_by_name["value"], known)
-        return lambda pairs: {str(key): values(pairs[key]) for key in pairs}
-    read = _single_reader(field, known)
+def _of_field(field: Any, known: dict[str, Read], above: frozenset[str]) -> Form:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        values, kind = _of_value(field.message_type.fields_by_name["value"], known, above)
+        return lambda pairs: {str(key): values(pairs[key]) for key in pairs}, pa.map_(pa.string(), kind)
+    read, kind = _of_value(field, known, above)
     if _is_repeated(field):
-        return lambda items: [*map(read, items)]
-    return read
+        return lambda items: [*map(read, items)], pa.list_(kind)
+    return read, kind
 
 
-def _single_reader(field: Any, known: dict[str, Read]) -> Read:
+def _of_value(field: Any, known: dict[str, Read], above: frozenset[str]) -> Form:
+    """Return the form of one value of a field."""
     if field.cpp_type == _MESSAGE:
-        return _message_reader(field.message_type, known)
+        return _of_message(field.message_type, known, above)
+    if field.type == _BYTES:
+        return _unchanged, pa.binary()
+    kind = _TYPES[field.cpp_type]
     if field.cpp_type == _ENUM:
         names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
-        return lambda number: names.get(number, number)
-    return _unchanged
+        return lambda number: names.get(number, number), kind
+    return _unchanged, kind
 
 
 def _unchanged(value: Any) -> Any:
@@ -279,48 +283,7 @@ def _as_google_writes(message: Any) -> Any:
         return {"@type": message.type_url, "value": message.value}
 
 
-def _is_map(field: Any) -> bool:
-    kind = field.message_type
-    return kind is not None and kind.GetOptions().map_entry
-
-
 def _is_repeated(field: Any) -> bool:
     # Newer versions warn of `label`, and older ones have no `is_repeated`.
     own = getattr(field, "is_repeated", None)
     return field.label == field.LABEL_REPEATED if own is None else own
-
-
-def _is_wrapper(descriptor: Any) -> bool:
-    name = descriptor.full_name
-    return name.startswith(_GOOGLE) and name.endswith(_WRAPPED) and [*descriptor.fields_by_name] == ["value"]
-
-
-# ------------------------------------------------------------ types
-
-
-def _arrow_type(descriptor: Any, above: frozenset[str]) -> Any:
-    """Return the Arrow type of the values of a message; a text of JSON for a message within itself."""
-    name = descriptor.full_name
-    if name == _TIMESTAMP:
-        return pa.timestamp("us", tz="UTC")
-    if _is_wrapper(descriptor):
-        return _type_of(descriptor.fields_by_name["value"], above)
-    if name in above or name in _WELL_KNOWN:
-        return pa.string()
-    return pa.struct([(field.name, _type_of_field(field, above | {name})) for field in descriptor.fields])
-
-
-def _type_of_field(field: Any, above: frozenset[str]) -> Any:
-    if _is_map(field):
-        return pa.map_(pa.string(), _type_of(field.message_type.fields_by_name["value"], above))
-    kind = _type_of(field, above)
-    return pa.list_(kind) if _is_repeated(field) else kind
-
-
-def _type_of(field: Any, above: frozenset[str]) -> Any:
-    if field.cpp_type == _MESSAGE:
-        return _arrow_type(field.message_type, above)
-    if field.type == _BYTES:
-        return pa.binary()
-    kind = _TYPES[field.cpp_type]
-    return _WIDER.get(kind, kind)
