@@ -250,7 +250,7 @@ def _of_field(field: Any, known: dict[str, Read], above: frozenset[str]) -> Form
         values, kind = _of_value(field.message_type.fields_by_name["value"], known, above)
         return lambda pairs: {str(key): values(pairs[key]) for key in pairs}, pa.map_(pa.string(), kind)
     read, kind = _of_value(field, known, above)
-    if _is_repeated(field):
+    if field.is_repeated:
         return lambda items: [*map(read, items)], pa.list_(kind)
     return read, kind
 
@@ -281,9 +281,3 @@ def _as_google_writes(message: Any) -> Any:
         return to_dict(message)
     except TypeError:  # an Any of a type that the descriptor set does not have
         return {"@type": message.type_url, "value": message.value}
-
-
-def _is_repeated(field: Any) -> bool:
-    # Newer versions warn of `label`, and older ones have no `is_repeated`.
-    own = getattr(field, "is_repeated", None)
-    return field.label == field.LABEL_REPEATED if own is None else own

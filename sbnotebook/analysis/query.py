@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from sbnotebook.analysis.query_worker import Answer, Found, Kind, Request
+    from sbnotebook.analysis.query_worker import Answer, Kind, Request
 
 M = TypeVar("M", bound=Message)
 
@@ -66,7 +66,6 @@ _LARGEST_STEP: Final = 4_000
 """Messages that are filtered together, twice as many each time, so that few more are read than are wanted."""
 _SHOWN: Final = 200
 _NO_TABLES: Final[Mapping[str, pa.Table]] = MappingProxyType({})
-_NOTHING: Final[Found] = {"rows": [], "columns": [], "tables": []}
 _NAMES: Final = re.compile(r"\w+")
 _BODY: Final = re.compile(r"\bbody\b(?:\.(\w+))?|\bbody_text(?:\.(\w+)|->|\[)", re.IGNORECASE)
 """A body where an expression may mean its text, or a field of its JSON."""
@@ -159,8 +158,7 @@ def result_of(table: pa.Table, query: str, others: Mapping[str, pa.Table] = _NO_
     """Run a query over a table of messages, which it knows as ``messages``; the limits of :func:`where` hold."""
     table, deadline = _with_derived(table), time.monotonic() + _MOST_SECONDS
     with _process() as process:
-        needed = _checked_query(process, table, query, deadline, others)
-        columns = needed["columns"]
+        columns = _checked_query(process, table, query, deadline, others)["columns"]
         _, result = _ask(process, _traced(table, columns).select(columns), query, deadline, "query", others)
     return pa.ipc.open_stream(result).read_all()
 
@@ -174,7 +172,7 @@ def tables_in(query: str, schemas: Mapping[str, pa.Schema]) -> list[str]:
 
 def _checked_query(
     process: subprocess.Popen[bytes], table: pa.Table, query: str, deadline: float, others: Mapping[str, pa.Table]
-) -> Found:
+) -> Mapping[str, Any]:
     query = str(query).strip().removesuffix(";")
     if not query.strip():
         raise ConfigurationError(
@@ -199,9 +197,8 @@ def matching(table: pa.Table, expression: str) -> list[int]:
         needed = _needed(process, table, expression, deadline)
         if not len(table):
             return []
-        found, _ = _ask(
-            process, _traced(table, needed).select(needed).combine_chunks(), expression, deadline
-        )  # pages have few rows
+        # Pages have few rows.
+        found, _ = _ask(process, _traced(table, needed).select(needed).combine_chunks(), expression, deadline)
     return found["rows"]
 
 
@@ -355,7 +352,7 @@ def _ask(
     deadline: float,
     kind: Kind = "expression",
     others: Mapping[str, pa.Table] = _NO_TABLES,
-) -> tuple[Found, bytes]:
+) -> tuple[Mapping[str, Any], bytes]:
     """Send a request, and return the answer, and the result of a query."""
     request: Request = {
         "expression": expression,
@@ -382,10 +379,10 @@ def _ask(
         read = {name: other.column_names for name, other in others.items() if name in words}
         why += _advice(why, expression, answer.get("unknown"), table.column_names, read)
         _refuse(expression, why, kind)
-    if not answer.keys() & {"found", "size"} or len(result) != answer.get("size", 0):
+    if not answer.keys() & {"columns", "size"} or len(result) != answer.get("size", 0):
         _end(process)
         _refuse(expression, _ended(answer, process.returncode, deadline), kind)
-    return answer.get("found", _NOTHING), result
+    return cast("Mapping[str, Any]", answer), result
 
 
 def _ended(answer: Answer, code: int, deadline: float) -> str:

@@ -46,6 +46,8 @@ _MOST_REASON: Final = 500
 # The table has flags in body_json: the bodies that DuckDB may parse. A body that is not JSON must not fail the others.
 _COLUMNS: Final = f"* REPLACE (CASE WHEN {BODY_JSON} THEN TRY_CAST({BODY} AS JSON) END AS {BODY_JSON})"
 _SELECT: Final = "SELECT "
+_BLANKS: Final = " " * len(_SELECT)
+"""Before a query, so that places in it are counted as in an expression."""
 _CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
 _OUTSIDE: Final = frozenset(
     {
@@ -100,21 +102,15 @@ class Request(TypedDict):
     """The names of further tables of a query, which come before the table of messages."""
 
 
-class Found(TypedDict):
-    """Which rows an expression is true for."""
+class Answer(TypedDict, total=False):
+    """The answer to a request: columns, the size of a result, or why there is neither."""
 
-    rows: list[int]
-    """The values of `INDEX`, ascending."""
     columns: list[str]
-    """The columns that the expression needs."""
+    """The columns that the expression or query needs."""
+    rows: list[int]
+    """For an expression: the values of `INDEX` of the rows for which it is true, ascending."""
     tables: list[str]
     """The tables that a query names."""
-
-
-class Answer(TypedDict, total=False):
-    """The answer to a request, with one of these."""
-
-    found: Found
     size: int
     """Bytes of the result of a query, which follows as a stream of Arrow."""
     refused: str
@@ -176,11 +172,8 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
         try:
             others = {name: _Messages(source).table() for name in request["others"]}
             messages = _Messages(source)
-            if request["kind"] == "expression":
-                answer = _answer(database, messages, request["expression"])
-            else:
-                with _registered(database, others):
-                    answer, result = _result(database, messages, request, {"messages", *others})
+            with _registered(database, others):
+                answer, result = _answered(database, messages, request)
             messages.read_rest()
         except (duckdb.OutOfMemoryException, MemoryError):
             answer = {"exhausted": True}
@@ -259,28 +252,34 @@ def _with_json(database: duckdb.DuckDBPyConnection, table: Any) -> duckdb.DuckDB
     return rows.project(_COLUMNS) if BODY_JSON in table.schema.names else rows
 
 
-def _answer(database: duckdb.DuckDBPyConnection, messages: _Messages, expression: str) -> Answer:
+def _answered(database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request) -> tuple[Answer, bytes]:
+    """Return the answer to a request, and the result of a query."""
     import duckdb
 
-    tree = None
     try:
-        tree = _parsed(database, expression)
-        columns, text = _needed(tree, messages.schema), _prepared(database, _SELECT, expression, messages.schema)
-        if text.paths.paths:
-            found = [index for part in messages.parts() for index in _true_in(database, part, text)]
-        else:
-            rows = messages.relation(database)
-            kind = str(rows.project(expression).types[0])
-            if kind not in _TRUTHS:
-                _refuse(_no_truth(kind))
-            found = [index for (index,) in rows.filter(expression).project(INDEX).fetchall()]
+        if request["kind"] == "expression":
+            return _matching(database, messages, request["expression"]), b""
+        return _result(database, messages, request)
     except _RefusedError as refused:
-        return {"refused": str(refused)}
+        return {"refused": str(refused)}, b""
     except duckdb.OutOfMemoryException:
         raise
     except duckdb.Error as error:
-        return _reason(error, tree, expression)
-    return {"found": {"rows": sorted(found), "columns": columns, "tables": []}}
+        return _reason(database, error, request), b""
+
+
+def _matching(database: duckdb.DuckDBPyConnection, messages: _Messages, expression: str) -> Answer:
+    columns = _needed(_parsed(database, expression), messages.schema)
+    text = _prepared(database, _SELECT, expression, messages.schema)
+    if text.paths.paths:
+        found = [index for part in messages.parts() for index in _true_in(database, part, text)]
+    else:
+        rows = messages.relation(database)
+        kind = str(rows.project(expression).types[0])
+        if kind not in _TRUTHS:
+            _refuse(_no_truth(kind))
+        found = [index for (index,) in rows.filter(expression).project(INDEX).fetchall()]
+    return {"rows": sorted(found), "columns": columns}
 
 
 def _no_truth(kind: str) -> str:
@@ -435,34 +434,23 @@ def _prepared(database: duckdb.DuckDBPyConnection, before: str, text: str, schem
     return _Text(database, before, text, schema)
 
 
-def _result(
-    database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request, known: set[str]
-) -> tuple[Answer, bytes]:
+def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request) -> tuple[Answer, bytes]:
     """Run a query over the table ``messages`` and others, or only tell the tables and columns that it needs."""
-    import duckdb
     import pyarrow as pa
 
-    query, tree = request["expression"], None
-    try:
-        tree, tables = _parsed_query(database, query, known)
-        columns = [*_needed(tree, messages.schema), _NUMBER]  # a table without columns has no rows
-        text = _prepared(database, " " * len(_SELECT), query, messages.schema)
-        rows = messages.relation(database, whole=True)
-        if text.paths.paths:
-            kinds: Any = rows.query("messages", kinds_query(text.paths.paths, "messages"))
-            text.fit(tuple(kind_of_all(found or ()) for found in kinds.fetchall()[0]))
-        is_check = request["kind"] == "check"
-        result: Any = text.run(lambda sql: _table_of(rows, sql if text.paths.paths else query, is_check=is_check))
-    except _RefusedError as refused:
-        return {"refused": str(refused)}, b""
-    except duckdb.OutOfMemoryException:
-        raise
-    except duckdb.Error as error:
-        return _reason(error, tree, query), b""
+    query, is_check = request["expression"], request["kind"] == "check"
+    tree, tables = _parsed_query(database, query, {"messages", *request["others"]})
+    columns = [*_needed(tree, messages.schema), _NUMBER]  # a table without columns has no rows
+    text = _prepared(database, _BLANKS, query, messages.schema)
+    rows = messages.relation(database, whole=True)
+    if text.paths.paths:
+        kinds: Any = rows.query("messages", kinds_query(text.paths.paths, "messages"))
+        text.fit(tuple(kind_of_all(found or ()) for found in kinds.fetchall()[0]))
+    result: Any = text.run(lambda sql: _table_of(rows, sql if text.paths.paths else query, is_check=is_check))
     if is_check:
-        return {"found": {"rows": [], "columns": list(dict.fromkeys(columns)), "tables": tables}}, b""
+        return {"columns": list(dict.fromkeys(columns)), "tables": tables}, b""
     if result.nbytes > _MOST_RESULT:
-        return {"refused": f"its result has more than {_MOST_RESULT // 2**20} MB: select less"}, b""
+        _refuse(f"its result has more than {_MOST_RESULT // 2**20} MB: select less")
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, result.schema) as stream:
         stream.write_table(result)
@@ -502,7 +490,7 @@ def _described(database: duckdb.DuckDBPyConnection, before: str, text: str) -> l
 
 def _parsed_query(database: duckdb.DuckDBPyConnection, query: str, known: set[str]) -> tuple[Any, list[str]]:
     """Parse one query with DuckDB, return the tables that it names, and refuse all tables but those that are known."""
-    statements = _described(database, " " * len(_SELECT), query)
+    statements = _described(database, _BLANKS, query)
     if len(statements) != 1:
         _refuse(_ONE_SELECT)
     node = statements[0]["node"]
@@ -554,13 +542,14 @@ def _needed(tree: Any, schema: pa.Schema) -> list[str]:
     return [column for column in schema.names if column in named or column == INDEX]
 
 
-def _reason(error: duckdb.Error, tree: Any, expression: str) -> Answer:
+def _reason(database: duckdb.DuckDBPyConnection, error: duckdb.Error, request: Request) -> Answer:
     missing = _NO_COLUMN.search(str(error))
     if missing is None:
         return {"refused": _shown(error)}
-    name = missing[1]
+    name, text = missing[1], request["expression"]
+    tree = _described(database, _SELECT if request["kind"] == "expression" else _BLANKS, text)
     places = [part["query_location"] for part in parts_of(tree) if part.get("column_names", [None])[0] == name]
-    place = _place(expression, min(places, default=None))
+    place = _place(text, min(places, default=None))
     return {"refused": f"there is no column {name[:_MOST_NAME]!r}{place}", "unknown": name}
 
 
