@@ -25,7 +25,7 @@ MODULES: Final = {
     "namespace": {"Namespace": "_namespace", "NamespaceCopy": "_copy"},
     "entity": {"Entity": "_entity"},
     "batch": {"LockedBatch": "_batch", "LockedSession": "_session", "DeferredMessages": "_deferred"},
-    "plan": {"Plan": "_plan", "SendPlan": "_send", "Running": "_running", "Processing": "_processing"},
+    "plan": {"Plan": "_plan", "Running": "_running", "Processing": "_processing"},
 }
 # Modules whose classes are written in several asynchronous ones.
 PARTS: Final = {"namespace": ("namespace", "namespace_copy")}

@@ -77,22 +77,21 @@ class Schemas(Shown, Mapping[str | None, dict[str, Any]]):
         return ["subject", "field", "type", "in bodies", "of"], rows[:most], caption
 
 
-class FormReader:
-    """Reads the forms of bodies, until the budget of time is spent."""
-
-    def __init__(self, seconds: float = CAUSE_SECONDS_OF_TABLE, clock: Callable[[], float] = thread_time) -> None:
-        self._until = clock() + seconds
-        self._clock = clock
-
-    def __call__(self, body: str | None) -> Form | str:
-        """Return the form of a body; why there is none for one that is not JSON."""
-        if self._clock() >= self._until:
-            return _UNREAD
-        value = json_value(body)
-        if value is NOT_JSON:
-            return NO_JSON
-        parts = parts_of_json(value, _LEVELS, _MOST_FIELDS, with_items=True)
-        return frozenset((path, _TYPES[type(each)]) for path, each in parts)
+def forms_of(
+    bodies: Iterable[str | None],
+    seconds: float = CAUSE_SECONDS_OF_TABLE,
+    clock: Callable[[], float] = thread_time,
+) -> Iterator[Form | str]:
+    """Yield the form of each body, or why it has none, until the budget of time is spent."""
+    until = clock() + seconds
+    for body in bodies:
+        if clock() >= until:
+            yield _UNREAD
+        elif (value := json_value(body)) is NOT_JSON:
+            yield NO_JSON
+        else:
+            parts = parts_of_json(value, _LEVELS, _MOST_FIELDS, with_items=True)
+            yield frozenset((path, _TYPES[type(each)]) for path, each in parts)
 
 
 def _shown(path: _Path) -> str:
@@ -107,7 +106,7 @@ def schemas_of(table: pa.Table) -> Schemas:
     untyped: Any = table
     subjects, bodies = (untyped.column(name).to_pylist() for name in ("subject", "body_text"))
     forms: dict[str | None, Counter[Form]] = {}
-    for subject, form in zip(subjects, map(FormReader(), bodies), strict=True):
+    for subject, form in zip(subjects, forms_of(bodies), strict=True):
         if not isinstance(form, str):
             counted = forms.setdefault(subject, Counter())
             if form in counted or len(counted) < _MOST_FORMS:
@@ -117,7 +116,7 @@ def schemas_of(table: pa.Table) -> Schemas:
 
 def drifts_of(subjects: Sequence[str | None], bodies: Iterable[str | None]) -> list[str]:
     """Return for each body how its form differs from the most frequent one of its subject."""
-    forms = [*map(FormReader(), bodies)]
+    forms = [*forms_of(bodies)]
     counts: dict[str | None, Counter[Form]] = {}
     for subject, form in zip(subjects, forms, strict=True):
         if not isinstance(form, str):

@@ -8,6 +8,7 @@ of the cause that is shown, and sbnotebook reads at most 146 lines of 4,096 char
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -229,39 +230,38 @@ def read_stack_trace(description: str) -> Cause:
     """Read a description that may hold a stack trace of .NET, Java, Python or Node."""
     said: list[str] = []
     frames: list[_Frame] = []
-    in_python, is_python = False, False
-    text = description[:MATCHED_CHARACTERS]
-    for long_line in _lines(text):
-        line = long_line[:_MOST_LINE]
-        words = line.strip()
-        kind, frame = _read_line(words)
+    is_python = False
+    for line, kind, frame in _trace(description[:MATCHED_CHARACTERS]):
+        if kind == "code":
+            continue
         if frame:
             frames.append(frame)
-            in_python = kind != "at"
-            is_python |= in_python
-        elif in_python and line.startswith("    "):
-            continue  # the line of code of the frame
+            is_python |= kind != "at"
         elif kind != "noise":
-            in_python = False
             if kind == "cause":
                 frames.clear()  # the cause of the cause comes later, and is the nearer one
-            said.append(words)
+            said.append(line[:_MOST_LINE].strip())
     # Python names the frame next to the fault last.
     return Cause(" ".join(said), _nearest(frames[::-1] if is_python else frames))
 
 
 def trace_lines(description: str) -> list[tuple[str, bool]]:
     """Return the lines of a description, and whether each belongs to a frame of a library."""
-    lines: list[tuple[str, bool]] = []
-    in_python, is_library = False, False
-    for line in _lines(description):
+    return [(line, frame is not None and frame.is_library) for line, _, frame in _trace(description)]
+
+
+def _trace(text: str) -> Iterator[tuple[str, str | None, _Frame | None]]:
+    """Yield each line, its kind, and the frame that it belongs to; the line of code of a frame is ``code``."""
+    in_python, of = False, None
+    for line in _lines(text):
         kind, frame = _read_line(line[:_MOST_LINE].strip())
-        if frame:
-            in_python, is_library = kind != "at", frame.is_library
-        elif not (in_python and line.startswith("    ")):  # else the line of code of the frame
-            in_python = is_library = False
-        lines.append((line, is_library))
-    return lines
+        if frame is None and in_python and line.startswith("    "):
+            yield line, "code", of
+            continue
+        if frame or kind != "noise":
+            in_python = frame is not None and kind != "at"
+        of = frame
+        yield line, kind, frame
 
 
 @lru_cache(maxsize=4_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -30,7 +30,6 @@ from sbnotebook.model.schema import (
     SENT_COLUMNS,
     ColumnType,
     columns_of,
-    message_from_row,
     messages_from_columns,
     peeked_from_columns,
 )
@@ -261,26 +260,26 @@ def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise ConfigurationError(f"Several columns have the name {twice[0][:80]!r}: rename all but one of them.")
     columns: dict[str, list[Any]] = {name: rows.column(name).to_pylist() for name in names if name in SENT_COLUMNS}
-    bodies = [columns[name] for name in _BODY_COLUMNS if name in columns]
+    schema: Any = rows.schema
+    return _with_contents(columns, names, rows.num_rows, lambda name: _values(schema.field(name), rows.column(name)))
+
+
+def _with_contents(
+    columns: dict[str, list[Any]], names: Sequence[str], count: int, values_of: Callable[[str], list[Any]]
+) -> dict[str, list[Any]]:
+    """Return columns, with a JSON body of the other columns in rows without a body."""
+    given = [columns[name] for name in _BODY_COLUMNS if name in columns]
     # Beside a body, columns that the service sets are left out; without one they are content.
-    taken = arrow_schema().names if bodies else SENT_COLUMNS
+    taken = arrow_schema().names if given else SENT_COLUMNS
     others = [name for name in names if name not in taken]
-    without = [not any(values[row] is not None for values in bodies) for row in range(rows.num_rows)]
-    if others and any(without):
-        schema: Any = rows.schema
-        contents = zip(*(_values(schema.field(name), rows.column(name)) for name in others), strict=True)
-        _add_contents(columns, without, [dict(zip(others, values, strict=True)) for values in contents])
-    return columns
-
-
-def _add_contents(columns: dict[str, list[Any]], without: list[bool], contents: list[dict[str, Any]]) -> None:
-    """Add a JSON body to rows without a body."""
-    bodies = columns.get("body", [None] * len(without))
-    columns["body"] = [
-        _json(row) if lacks else body for lacks, row, body in zip(without, contents, bodies, strict=True)
-    ]
-    if "content_type" not in columns:
-        columns["content_type"] = ["application/json" if lacks else None for lacks in without]
+    without = [not any(values[row] is not None for values in given) for row in range(count)]
+    if not others or not any(without):
+        return columns
+    contents = [dict(zip(others, values, strict=True)) for values in zip(*map(values_of, others), strict=True)]
+    bodies = columns.get("body", [None] * count)
+    made = [_json(row) if lacks else body for lacks, row, body in zip(without, contents, bodies, strict=True)]
+    kinds = ["application/json" if lacks else None for lacks in without]
+    return {"content_type": kinds, **columns, "body": made}
 
 
 def _values(field: Any, column: Any) -> list[Any]:
@@ -309,14 +308,8 @@ def _with_dicts(value: Any, kind: Any) -> Any:
 
 
 def _from_row(row: Mapping[str, Any]) -> Message:
-    if any(row.get(name) is not None for name in _BODY_COLUMNS):
-        return message_from_row(row)
-    # Without a body, columns that the service sets are content.
-    taken = arrow_schema().names if any(name in row for name in _BODY_COLUMNS) else SENT_COLUMNS
-    content = {name: value for name, value in row.items() if name not in taken}
-    if not content:
-        return message_from_row(row)
-    return message_from_row({"content_type": "application/json", **row, "body": _json(content)})
+    columns = {name: [value] for name, value in row.items()}
+    return messages_from_columns(_with_contents(columns, [*row], 1, columns.__getitem__), 1)[0]
 
 
 def _json(content: Mapping[str, Any]) -> str:

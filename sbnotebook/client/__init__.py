@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from sbnotebook.client.async_entity import AsyncEntity
     from sbnotebook.client.async_namespace import AsyncNamespace
     from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
-    from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncRunning, AsyncSendPlan
+    from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncRunning
     from sbnotebook.client.batch import DeferredMessages, LockedBatch, LockedSession
     from sbnotebook.client.entity import Entity
     from sbnotebook.client.messages import Messages, read_messages
     from sbnotebook.client.namespace import Namespace, NamespaceCopy, connect, read_copy
-    from sbnotebook.client.plan import Plan, Processing, Running, SendPlan
+    from sbnotebook.client.plan import Plan, Processing, Running
 
 _NAMES: Final = {
     "async_batch": ("AsyncDeferredMessages", "AsyncLockedBatch", "AsyncLockedSession"),
     "async_entity": ("AsyncEntity",),
     "async_namespace": ("AsyncNamespace",),
     "async_namespace_copy": ("AsyncNamespaceCopy",),
-    "async_plan": ("AsyncPlan", "AsyncProcessing", "AsyncRunning", "AsyncSendPlan"),
+    "async_plan": ("AsyncPlan", "AsyncProcessing", "AsyncRunning"),
     "batch": ("DeferredMessages", "LockedBatch", "LockedSession"),
     "entity": ("Entity",),
     "messages": ("Messages", "read_messages"),
     "namespace": ("Namespace", "NamespaceCopy", "connect", "read_copy"),
-    "plan": ("Plan", "Processing", "Running", "SendPlan"),
+    "plan": ("Plan", "Processing", "Running"),
 }
 __all__ = [name for names in _NAMES.values() for name in names]  # pyright: ignore[reportUnsupportedDunderAll]
 __getattr__ = lazy_names(__name__, _NAMES)

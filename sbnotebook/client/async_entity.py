@@ -15,7 +15,7 @@ from sbnotebook.analysis.decoders import Decoding, columns_of
 from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.frames import messages_from, one_table, tables_of_pages, to_send
 from sbnotebook.client.async_batch import AsyncDeferredMessages, AsyncLockedBatch, AsyncLockedSession, deferred_messages
-from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncSendPlan, count_of
+from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, count_of, plan_send
 from sbnotebook.client.choosing import Choice, check_choice, chosen
 from sbnotebook.client.coercions import (
     address,
@@ -334,7 +334,9 @@ class AsyncEntity(SdkNames):
             ConfigurationError: no messages are given.
             DecisionError: the messages cannot go there, or not in transactions.
         """
-        there = to.place.namespace if isinstance(to, AsyncEntity) else None
+        there = None
+        if isinstance(to, AsyncEntity):
+            there, to = to.place.namespace, to.address
         decision = Resubmit(address(to), duration(delay), max_resubmits, resend_unknown, atomic)
         meant = await self._meant(messages, where)
         whole = [message for message in meant if isinstance(message, ReceivedMessage)]
@@ -531,7 +533,7 @@ class AsyncEntity(SdkNames):
 
     async def plan_send(
         self, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
-    ) -> AsyncSendPlan:
+    ) -> AsyncPlan:
         """Plan to send messages, at once or later. Making the plan sends nothing.
 
         Args:
@@ -548,7 +550,7 @@ class AsyncEntity(SdkNames):
             >>> await namespace.entity("orders").plan_send(["a", "b"], delay="5m")  # doctest: +SKIP
             Plan: send 2 messages to orders, active 5m later.
         """
-        return await blocking(AsyncSendPlan, self.place, data, at=at, delay=delay)
+        return await blocking(plan_send, self.place, data, at, delay)
 
     async def schedule(
         self,

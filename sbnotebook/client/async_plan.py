@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.coercions import RampSizes, duration, ramp_of, time_to_come
-from sbnotebook.client.plan_code import CodeOptions, cell_of, python_of
+from sbnotebook.client.plan_code import cell_of, python_of
 from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn
 from sbnotebook.client.receivers import sent_to
 from sbnotebook.client.unread import watched
@@ -58,8 +58,10 @@ class AsyncPlan(ShownAsPreview):
         keeps: object = None,
         ramp: Ramp | None = None,
         receivers: Callable[[], Awaitable[str]] | None = None,
+        new: Callable[[], Iterable[Message]] | None = None,
     ) -> None:
         self._plan = plan
+        self._new = new
         self._receivers = receivers
         self._received_by: str | None = None
         self._keeps = keeps
@@ -112,7 +114,9 @@ class AsyncPlan(ShownAsPreview):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
-        return _planned(self.messages, self.verb)
+        frame = to_pandas(self.messages if self._new is None else self._new())
+        frame.insert(0, "decision", self.verb)
+        return frame
 
     async def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, without doing it.
@@ -161,7 +165,7 @@ class AsyncPlan(ShownAsPreview):
             >>> print((await letters.resubmit([7, 8, 9], to="orders")).as_cell())  # doctest: +SKIP
             %sb_resubmit orders/$dlq --messages 7-9 --to orders
         """
-        return cell_of(self._plan, CodeOptions(None, rate, self._ramp, self._new_messages()))
+        return cell_of(self._plan, self._sent(), rate, self._ramp)
 
     def as_python(self, *, target: str | None = None, rate: float | None = None) -> str:
         """Return the plan as Python that makes it again, shows it, and applies it. See :meth:`as_cell`.
@@ -173,11 +177,11 @@ class AsyncPlan(ShownAsPreview):
         Raises:
             DecisionError: no code can say the same, as for the release of held messages.
         """
-        return python_of(self._plan, CodeOptions(target, rate, self._ramp, self._new_messages()))
+        return python_of(self._plan, self._sent(), rate, self._ramp, target)
 
-    def _new_messages(self) -> list[Message]:
+    def _sent(self) -> list[Message]:
         """Return the messages that code has to make: those of a plan to send."""
-        return []
+        return [] if self._new is None else list(islice(self._new(), _CODED))
 
     async def apply(
         self,
@@ -254,7 +258,7 @@ class AsyncPlan(ShownAsPreview):
 
     def __len__(self) -> int:
         inner = self._plan
-        if isinstance(inner.decision, Purge) and inner.decision.before is not None:
+        if self._new is not None or (isinstance(inner.decision, Purge) and inner.decision.before is not None):
             return 1 if inner.total is None else inner.total  # 1 where only Service Bus knows it
         return len(self.messages)
 
@@ -262,31 +266,15 @@ class AsyncPlan(ShownAsPreview):
         return self._plan.preview()
 
 
-class AsyncSendPlan(AsyncPlan):
-    """Messages to send. ``entity.plan_send`` makes it and sends nothing; :meth:`Plan.apply` does."""
-
-    def __init__(
-        self, place: Place, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
-    ) -> None:
-        held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
-        if count_of(held) is None:
-            held = _read(held)
-        decision = Send(time_to_come(at), duration(delay))
-        make = to_send if decision.is_for_now else messages_from
-        shown = islice(messages_from(held), _SHOWN)
-        plan = place.plan_send(lambda: make(held), decision, total=len(held), shown=shown)
-        super().__init__(plan, receivers=lambda: sent_to(place, messages_from(held)))
-        self._make = lambda: messages_from(held)
-
-    def _new_messages(self) -> list[Message]:
-        return list(islice(self._make(), _CODED))
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
-        return _planned(self._make(), self.verb)
-
-    def __len__(self) -> int:
-        return self.total
+def plan_send(place: Place, data: Any, at: str | datetime | None, delay: str | timedelta | None) -> AsyncPlan:
+    """Plan to send messages: see :meth:`sbnotebook.client.Entity.plan_send`."""
+    held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
+    if count_of(held) is None:
+        held = _read(held)
+    decision, new = Send(time_to_come(at), duration(delay)), partial(messages_from, held)
+    make = partial(to_send, held) if decision.is_for_now else new
+    plan = place.plan_send(make, decision, total=len(held), shown=islice(new(), _SHOWN))
+    return AsyncPlan(plan, receivers=lambda: sent_to(place, new()), new=new)
 
 
 def _read(data: Iterable[Any]) -> list[Message]:
@@ -298,12 +286,6 @@ def _read(data: Iterable[Any]) -> list[Message]:
             "sent: send it with entity.send(…), which reads as it sends."
         )
     return held
-
-
-def _planned(messages: Iterable[Message], verb: str) -> pd.DataFrame:
-    frame = to_pandas(messages)
-    frame.insert(0, "decision", verb)
-    return frame
 
 
 class AsyncRunning:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from numbers import Integral
-from typing import Any, Final, Protocol, TypeAlias, overload
+from typing import Any, Final, TypeAlias, overload
 
 from sbnotebook.analysis import query
 from sbnotebook.errors import ConfigurationError
@@ -123,16 +123,9 @@ def dead_letter(reason: str | None, description: str | None, error_description: 
     return DeadLetter(reason, error_description if description is None else description)
 
 
-class _HasAddress(Protocol):
-    @property
-    def address(self) -> EntityAddress: ...
-
-
-def address(entity: str | EntityAddress | _HasAddress | None) -> EntityAddress | None:
-    """Read an entity's address, such as ``orders/$dlq``, or return that of an entity; None stays None."""
-    if entity is None or isinstance(entity, (str, EntityAddress)):
-        return None if entity is None else EntityAddress.parse(entity)
-    return entity.address
+def address(entity: str | EntityAddress | None) -> EntityAddress | None:
+    """Read an entity's address, such as ``orders/$dlq``; None stays None."""
+    return None if entity is None else EntityAddress.parse(entity)
 
 
 def message_state(state: str | None) -> MessageState | None:

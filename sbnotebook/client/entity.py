@@ -14,7 +14,7 @@ from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.batch import DeferredMessages, LockedBatch, LockedSession
 from sbnotebook.client.choosing import Choice
 from sbnotebook.client.messages import Messages
-from sbnotebook.client.plan import Plan, Processing, SendPlan
+from sbnotebook.client.plan import Plan, Processing
 from sbnotebook.client.portal import in_turn, run
 from sbnotebook.client.receivers import Receivers
 from sbnotebook.client.verbs import Twin, twin_of
@@ -442,9 +442,7 @@ class Entity(Twin):
             show_progress=show_progress,
         )
 
-    def plan_send(
-        self, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None
-    ) -> SendPlan:
+    def plan_send(self, data: Any, *, at: str | datetime | None = None, delay: str | timedelta | None = None) -> Plan:
         """Plan to send messages, at once or later. Making the plan sends nothing.
 
         Args:
@@ -461,7 +459,7 @@ class Entity(Twin):
             >>> namespace.entity("orders").plan_send(["a", "b"], delay="5m")  # doctest: +SKIP
             Plan: send 2 messages to orders, active 5m later.
         """
-        return SendPlan(run(self._entity.plan_send, data, at=at, delay=delay))
+        return Plan(run(self._entity.plan_send, data, at=at, delay=delay))
 
     def schedule(
         self,

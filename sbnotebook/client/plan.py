@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from sbnotebook.analysis.shown import Shown, Table
-from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncRunning, AsyncSendPlan
+from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncRunning
 from sbnotebook.client.coercions import RampSizes
 from sbnotebook.client.portal import on_loop, run
 from sbnotebook.client.verbs import ShownAsPreview, Twin
@@ -213,19 +213,6 @@ class Plan(ShownAsPreview, Twin):
 
     def __len__(self) -> int:
         return self._plan.__len__()
-
-
-class SendPlan(Plan):
-    """Messages to send. ``entity.plan_send`` makes it and sends nothing; :meth:`Plan.apply` does."""
-
-    def __init__(self, asynchronous: AsyncSendPlan) -> None:
-        super().__init__(asynchronous)
-        self._send = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncSendPlan:
-        """Return the asynchronous twin."""
-        return self._send
 
 
 class Running(Twin):

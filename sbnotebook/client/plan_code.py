@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, Final, cast
@@ -60,32 +60,24 @@ _IMPORTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CodeOptions:
-    """The options of generated code that the plan itself does not have."""
-
-    target: str | None = None
-    rate: float | None = None
-    ramp: Ramp | None = None
-    sent: Sequence[Message] = ()
-
-
-def cell_of(plan: Plan, options: CodeOptions) -> str:
+def cell_of(plan: Plan, sent: Sequence[Message], rate: float | None, ramp: Ramp | None) -> str:
     """Return a plan as a cell with a magic; as Python where no magic says the same."""
-    _check(plan, options)
+    _check(plan, sent)
     words = _magic(plan)
     if words is None:
-        return python_of(plan, options)
-    paced = [] if options.rate is None else ["--rate", f"{options.rate:g}"]
+        return python_of(plan, sent, rate, ramp)
+    paced = [] if rate is None else ["--rate", f"{rate:g}"]
     before = ["import sbnotebook", *_elsewhere(plan)] if _elsewhere(plan) else []
-    lines = [*_remarks(plan), *before, " ".join([*words, *_ramp_words(options.ramp), *paced])]
+    lines = [*_remarks(plan), *before, " ".join([*words, *_ramp_words(ramp), *paced])]
     return "\n".join(lines) + "\n"
 
 
-def python_of(plan: Plan, options: CodeOptions) -> str:
-    """Return a plan as Python that makes it again, shows it, and applies it."""
-    _check(plan, options)
-    made = [*_elsewhere(plan), *_messages(plan, options), f"plan = {_call(plan)}{_ramp_call(options.ramp)}"]
+def python_of(
+    plan: Plan, sent: Sequence[Message], rate: float | None, ramp: Ramp | None, target: str | None = None
+) -> str:
+    """Return a plan as Python that makes it again, shows it, and applies it; ``sent`` are the messages of a send."""
+    _check(plan, sent)
+    made = [*_elsewhere(plan), *_messages(plan, sent), f"plan = {_call(plan)}{_ramp_call(ramp)}"]
     code = "\n".join(made)
     imports = [line for name, line in _IMPORTS.items() if name in code]
     lines = [
@@ -94,11 +86,11 @@ def python_of(plan: Plan, options: CodeOptions) -> str:
         "import sbnotebook",
         "",
         *_remarks(plan),
-        f"ns = {_connect(options.target)}",
+        f"ns = {_connect(target)}",
         *([] if isinstance(plan.decision, Undo) else [f"entity = ns.entity({str(plan.entity)!r})"]),
         *made,
         "print(plan.preview())",
-        f"report = plan.apply({'' if options.rate is None else f'rate={options.rate!r}'})",
+        f"report = plan.apply({'' if rate is None else f'rate={rate!r}'})",
         "report.raise_for_failures()",
     ]
     return "\n".join(lines) + "\n"
@@ -110,16 +102,16 @@ def _connect(target: str | None) -> str:
     return f"sbnotebook.connect({', '.join([*named, *([] if target == EMULATOR else ['write=True'])])})"
 
 
-def _check(plan: Plan, options: CodeOptions) -> None:
+def _check(plan: Plan, sent: Sequence[Message]) -> None:
     decision, messages = plan.decision, plan.messages
     if not isinstance(decision, (*_PICKS, Resubmit, Purge, CancelScheduled, Send, Undo)):
         raise DecisionError(
             f"A plan to {decision.verb} has no code: it is on the locks of this kernel, or decides on each message."
         )
     is_by_age = isinstance(decision, Purge) and decision.before is not None
-    if not (messages or options.sent or is_by_age):
+    if not (messages or sent or is_by_age):
         raise DecisionError("The plan has no messages, so there is no code for it.")
-    if len(options.sent) > _MOST_SENT:
+    if len(sent) > _MOST_SENT:
         raise DecisionError(
             f"A plan to send more than {_MOST_SENT} messages has no code: send the frame or the file of the messages."
         )
@@ -142,13 +134,13 @@ def _elsewhere(plan: Plan) -> list[str]:
     return [f"{_OTHER} = {_connect(host)}.entity({str(decision.to or plan.entity.sends_to)!r})"]
 
 
-def _messages(plan: Plan, options: CodeOptions) -> list[str]:
+def _messages(plan: Plan, sent: Sequence[Message]) -> list[str]:
     """Return the lines that name or make the messages."""
     if isinstance(plan.decision, Undo):
         return _removed(plan)
-    if not options.sent:
+    if not sent:
         return [f"messages = {_numbers_in_python(_numbers(plan))}"]
-    made = [f"    {_row_literal(message)}," for message in options.sent]
+    made = [f"    {_row_literal(message)}," for message in sent]
     if sum(map(len, made)) > _MOST_CHARACTERS:
         raise DecisionError("The messages of this plan are too large for code: send the frame or the file of them.")
     return ["messages = [", *made, "]"]

@@ -84,14 +84,14 @@ class Receivers:
         unknown: why it is not known of others, by their addresses.
 
     Example:
-        >>> print(Receivers(EntityAddress("events"), (), {EntityAddress("events", "audit"): ""}, {}))
+        >>> print(Receivers(EntityAddress("events"), refused={EntityAddress("events", "audit"): ""}))
         WARNING: no subscription of events takes it. Service Bus accepts and drops it.
     """
 
     to: EntityAddress
-    taken: tuple[Receiver, ...]
-    refused: Mapping[EntityAddress, str]
-    unknown: Mapping[EntityAddress, str]
+    taken: list[Receiver] = field(default_factory=list[Receiver])
+    refused: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
+    unknown: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
 
     @property
     def is_lost(self) -> bool:
@@ -109,15 +109,6 @@ class Receivers:
         return " ".join(filter(None, (taken, f"Unknown: {unknown}." if unknown else "")))
 
 
-@dataclass(slots=True)
-class _Found:
-    """The receivers of a message until now."""
-
-    taken: list[Receiver] = field(default_factory=list[Receiver])
-    refused: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
-    unknown: dict[EntityAddress, str] = field(default_factory=dict[EntityAddress, str])
-
-
 class Router:
     """Tells which subscriptions take messages, by rules that are read once."""
 
@@ -130,9 +121,9 @@ class Router:
         """Return who takes a message; None where the destination is a queue that forwards to no topic."""
         if not await self.may_reach_topic(to):
             return None
-        found = _Found()
+        found = Receivers(to)
         await self._follow(found, to.name, payload_of(message), _HOPS)
-        return Receivers(to, tuple(found.taken), found.refused, found.unknown)
+        return found
 
     async def may_reach_topic(self, to: EntityAddress) -> bool:
         """Return whether messages that are sent to a queue or topic come to rules, or may, as far as is known."""
@@ -153,7 +144,7 @@ class Router:
             self._known[key] = await route_or_reason(self._connection, name)
         return self._known[key]
 
-    async def _follow(self, found: _Found, name: str, payload: bytes, hops: int) -> None:
+    async def _follow(self, found: Receivers, name: str, payload: bytes, hops: int) -> None:
         route, address = await self.route(name), EntityAddress(name)
         if isinstance(route, str):
             found.unknown[address] = "it is not there" if isinstance(route, MissingEntity) else route
@@ -165,13 +156,13 @@ class Router:
         else:
             await self._forward(found, address, route.forwards_to, payload, hops)
 
-    async def _forward(self, found: _Found, source: EntityAddress, target: str, payload: bytes, hops: int) -> None:
+    async def _forward(self, found: Receivers, source: EntityAddress, target: str, payload: bytes, hops: int) -> None:
         if hops == 0:
             found.taken.append(Receiver(source, notes=(_TOO_FAR,)))
         else:
             await self._follow(found, target, payload, hops - 1)
 
-    async def _look_at(self, found: _Found, place: PlacedRules, payload: bytes, hops: int) -> None:
+    async def _look_at(self, found: Receivers, place: PlacedRules, payload: bytes, hops: int) -> None:
         rules, address = self._rules(place), place.address
         if isinstance(rules, str):
             found.unknown[address] = rules

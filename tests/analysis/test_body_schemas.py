@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.analysis.body_schemas import USUAL, FormReader, drifts_of, schemas_of
+from sbnotebook.analysis.body_schemas import USUAL, drifts_of, forms_of, schemas_of
 from sbnotebook.analysis.decoders import Decoding, decoder_of
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.groups import group_by_cause
@@ -101,6 +101,6 @@ def test_a_hostile_body_costs_little(body: str) -> None:
 
 def test_when_the_time_is_spent_a_body_is_not_read() -> None:
     times = iter([0, 0, 5])
-    read = FormReader(seconds=1, clock=lambda: next(times))
-    assert not isinstance(read("{}"), str)
-    assert read("{}") == "not read: the time for the forms of bodies is spent"
+    first, second = forms_of(["{}", "{}"], seconds=1, clock=lambda: next(times))
+    assert not isinstance(first, str)
+    assert second == "not read: the time for the forms of bodies is spent"

@@ -4,7 +4,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from sbnotebook.client import SendPlan
+from sbnotebook.client import Plan
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message, PeekedMessage
 from tests.magics.conftest import Shell
@@ -77,7 +77,7 @@ def test_send_takes_quoted_names_and_values_as_texts(shell: Shell, orders: str) 
 def test_dry_run_sends_nothing(shell: Shell, orders: str, emulator: RunningEmulator) -> None:
     before = emulator.counts(orders).active
     plan = shell.run("%sb_send orders 'later' --dry-run").value
-    assert isinstance(plan, SendPlan)
+    assert isinstance(plan, Plan)
     assert emulator.counts(orders).active == before
     assert plan.apply().settled == 1
     assert emulator.counts(orders).active == before + 1
