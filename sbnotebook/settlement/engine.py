@@ -87,16 +87,15 @@ class Run:
         decision: Decision,
         limits: Limits,
         progress: Progress | None = None,
-        rest: Report | None = None,
         decisions: Mapping[int, Decision] | None = None,
     ) -> None:
         self.messages = messages
         self.limits = limits
         self.stopped: str | None = None
         """The reason why the run begins no more messages, in a sentence; None while it continues."""
-        self.rest = rest
-        """How messages were given back that had to be locked to reach others; None where none had to be."""
-        self._decision = decision
+        self.rest = Report()
+        """How messages were given back that had to be locked to reach others."""
+        self.decision = decision
         self._decisions = decisions or {}
         """Those of messages that have one of their own, by sequence number."""
         self.progress = progress
@@ -225,13 +224,13 @@ class Run:
             self._outcomes.pop(self._position(message), None)
 
     def stop(self, why: str) -> None:
-        self.stopped = self.stopped or f"{why} {self._decision.verb.capitalize()} again to continue."
+        self.stopped = self.stopped or f"{why} {self.decision.verb.capitalize()} again to continue."
 
     def _interrupt(self) -> None:
-        self.stopped = self.stopped or f"Not attempted: the {self._decision.verb} was interrupted before."
+        self.stopped = self.stopped or f"Not attempted: the {self.decision.verb} was interrupted before."
 
     def decision_of(self, message: ReceivedMessage) -> Decision:
-        return self._decisions.get(message.sequence_number, self._decision)
+        return self._decisions.get(message.sequence_number, self.decision)
 
     def outcome_of(self, message: ReceivedMessage) -> Outcome | None:
         return self._outcomes.get(self._position(message))
@@ -245,8 +244,7 @@ class Run:
 
     def report(self) -> Report:
         """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
-        outcomes = map(self._known, self._canonical, self.messages)
-        return Report(outcomes) if self.rest is None else PickReport(outcomes, self.rest)
+        return PickReport(map(self._known, self._canonical, self.messages), self.rest)
 
     async def carry_out(self, look: Callable[[Run], Awaitable[None]]) -> Report:
         """Carry an action out. Without messages, it asks nothing of Service Bus."""
@@ -325,7 +323,7 @@ class Run:
         if known is not None:
             return known
         decision = self.decision_of(message)
-        why = self.stopped or f"Not attempted: the {self._decision.verb} was interrupted before."
+        why = self.stopped or f"Not attempted: the {self.decision.verb} was interrupted before."
         return outcome_until_now(message, decision, why, begun=position in self._begun)
 
     def _position(self, message: ReceivedMessage) -> int:

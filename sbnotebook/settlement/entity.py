@@ -96,7 +96,7 @@ class AsyncEntity(Place):
         chosen = tuple(batch.messages if messages is None else messages)
 
         settle = partial(batch.settle_in, decision, chosen)
-        return self.new_plan(decision, chosen, settle, gives_back=False, cost=Cost(transfers=0))
+        return self.new_plan(decision, chosen, settle, cost=Cost(transfers=0))
 
     async def purge(
         self,

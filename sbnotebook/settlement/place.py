@@ -33,19 +33,12 @@ class Place:
         decision: Decision,
         messages: Iterable[ReceivedMessage],
         work: Callable[[Run], Awaitable[None]],
-        *,
-        gives_back: bool = True,
         **details: Any,
     ) -> Plan:
-        """Return a plan whose messages ``work`` takes through their steps, in one run.
-
-        With ``gives_back`` it locks messages to reach others, and its report has how these were given back. The details
-        are further fields of the plan.
-        """
+        """Return a plan whose messages ``work`` takes through their steps; the details are further fields of it."""
 
         def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
-            rest = Report() if gives_back else None
-            return Run(plan.messages, plan.decision, limits, progress, rest).carry_out(work)
+            return Run(plan.messages, plan.decision, limits, progress).carry_out(work)
 
         speeds, on = self.namespace.speeds, self.namespace.in_plans
         return Plan(self.address, decision, tuple(messages), carry_out, speeds=speeds, on=on, **details)

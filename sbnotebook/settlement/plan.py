@@ -254,7 +254,8 @@ class Plan:
         decision: the action.
         messages: with which messages, each once.
         edit: changes what a resubmit sends, None for nothing.
-        describe: gives the preview, told how many rows; None where the decision says all.
+        described: the preview of all its messages; None where the decision says all.
+        more: sentences of the preview that follow the first.
         total: how many messages its progress counts, None where it counts those that are decided on.
         speeds: of earlier runs in the namespace; None for a plan without an estimate of its time.
         cost: what it asks of Service Bus; None for a plan without an estimate of its operations.
@@ -269,7 +270,8 @@ class Plan:
     messages: tuple[ReceivedMessage, ...]
     carry_out: CarryOut = field(repr=False)
     edit: Edit | None = field(default=None, repr=False)
-    describe: Callable[[int], Preview] | None = field(default=None, repr=False)
+    described: Preview | None = field(default=None, repr=False)
+    more: str = field(default="", repr=False)
     total: int | None = None
     speeds: Speeds | None = field(default=None, repr=False, compare=False)
     cost: Cost | None = field(default=None, repr=False, compare=False)
@@ -293,10 +295,10 @@ class Plan:
 
     def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, with the first messages and their changes."""
-        preview = self._described(rows) if self.describe is None else self.describe(rows)
+        preview = self._first(rows)
         time = self.speeds.estimate(self._kind, self._count) if self.speeds else ""
         cost = self._operations(preview)
-        return replace(preview, sentence=" ".join(filter(None, (preview.sentence, time, cost))))
+        return replace(preview, sentence=" ".join(filter(None, (preview.sentence, self.more, time, cost))))
 
     def _operations(self, preview: Preview) -> str:
         if self.cost is None or not (self.messages or self.total):
@@ -304,7 +306,9 @@ class Plan:
         # A plan to send knows only its first messages.
         return self.cost.sentence(self.messages or preview.messages, None if self.messages else self.total)
 
-    def _described(self, rows: int) -> Preview:
+    def _first(self, rows: int) -> Preview:
+        if (whole := self.described) is not None:
+            return Preview(whole.sentence, whole.messages[:rows], whole.changes[:rows])
         shown = self.messages[:rows]
         changes = tuple(change for message in shown for change in edit_changes(message, self.edit)) if self.edit else ()
         effect = _effect(self.edit, self.messages, shown, changes) if self.edit else ""

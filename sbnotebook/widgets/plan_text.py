@@ -226,7 +226,7 @@ def _done(plan: Plan, report: Report) -> str:
     done, total = report.settled, len(report)
     count = counted(total) if done == total else f"{done:,} of {counted(total)}"
     place = f" of {plan.entity}"
-    if isinstance(plan.decision, Resubmit) and plan.inner.describe is None:
+    if isinstance(plan.decision, Resubmit) and plan.inner.described is None:
         place = f" to {plan.decision.to or plan.entity.sends_to}"
     elif plan.verb == Send.verb:
         place = f" to {plan.entity}"

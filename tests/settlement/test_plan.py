@@ -31,7 +31,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.costs import Speeds
 from sbnotebook.settlement.pace import Pause, transfers_in_flight
-from sbnotebook.settlement.plan import ApplyOnce, Edit, EditChange, Limits, Plan, Preview, Ramp, edit_json, edited_by
+from sbnotebook.settlement.plan import ApplyOnce, Edit, EditChange, Limits, Plan, Ramp, edit_json, edited_by
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import reporting
 from sbnotebook.testing.strategies import peeked_messages
@@ -293,10 +293,6 @@ def test_hostile_bodies_and_names_do_no_harm_in_a_preview() -> None:
 def test_limits_that_cannot_be_are_refused(make: Callable[[], Limits], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         make()
-
-
-def shown(_rows: int) -> Preview:
-    return Preview("a sentence.", ())
 
 
 async def fail_all(plan: Plan, _limits: Limits, _progress: Progress | None) -> Report:

@@ -128,7 +128,7 @@ def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: D
         )
 
     async def work(run: Run) -> None:
-        await Reach(place, run, settling(run, decision), decision).deferred(run.messages)
+        await Reach(place, run, settling(run, decision)).deferred(run.messages)
 
     return place.new_plan(decision, chosen, work, cost=Cost())
 
@@ -148,10 +148,10 @@ async def settle_deferred(
     messages = [PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions]
 
     async def work(run: Run) -> None:
-        reach = Reach(place, run, partial(_settle, run), Complete(), archived=archived, journalled=journalled)
+        reach = Reach(place, run, partial(_settle, run), archived=archived, journalled=journalled)
         await reach.deferred(run.messages)
 
-    return await Run(messages, Complete(), Limits(max_in_flight), rest=Report(), decisions=decisions).carry_out(work)
+    return await Run(messages, Complete(), Limits(max_in_flight), decisions=decisions).carry_out(work)
 
 
 async def _settle(run: Run, holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome]:

@@ -30,7 +30,7 @@ from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD, Search
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Edit, Plan, Preview
+from sbnotebook.settlement.plan import Edit, Plan
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, check_decision
 
@@ -72,8 +72,9 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
     else:
         work = partial(_pick, place, decision, seen, search, archived, keeps)
         plan = place.new_plan(decision, chosen, work, total=seen.to_lock, cost=Cost(others=others))
-    plan = replace(plan, options=_unusual(archived=archived, abandon_rest=abandon_rest, max_held=max_held))
-    return _noted(plan, tuple(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest)))
+    more = " ".join(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest))
+    options = _unusual(archived=archived, abandon_rest=abandon_rest, max_held=max_held)
+    return replace(plan, more=more, options=options)
 
 
 def _others(seen: Survey, max_held: int) -> int:
@@ -109,7 +110,6 @@ async def _pick(
         place,
         run,
         settling(run, decision),
-        decision,
         archived=archived,
         group=_GROUP,
         search=search,
@@ -124,16 +124,6 @@ async def _pick(
     run.end(in_state.get(MessageState.SCHEDULED, []), OutcomeStatus.SKIPPED, SCHEDULED)
     await reach.active(in_state.get(MessageState.ACTIVE, []))
     await reach.find_missing(run.without_outcome())
-
-
-def _noted(plan: Plan, notes: Iterable[str]) -> Plan:
-    """Return the same plan with a preview that says more."""
-
-    def describe(rows: int) -> Preview:
-        preview = replace(plan, speeds=None, cost=None).preview(rows)
-        return replace(preview, sentence=" ".join((preview.sentence, *notes)))
-
-    return replace(plan, describe=describe)
 
 
 def _by_number(

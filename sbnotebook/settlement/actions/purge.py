@@ -92,7 +92,7 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
         Purge(before),
         (),
         carry_out,
-        describe=lambda rows: Preview(_sentence(place, before, known), tuple(shown[:rows])),
+        described=Preview(_sentence(place, before, known), tuple(shown)),
         total=known.total,
         options={} if archived else {"archived": False},
         on=place.namespace.in_plans,

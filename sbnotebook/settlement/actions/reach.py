@@ -112,7 +112,6 @@ class Reach:
     place: Place
     run: Run
     steps: Steps
-    decision: Decision
     archived: bool = True
     journalled: bool = True
     group: int = GROUP
@@ -125,9 +124,6 @@ class Reach:
     patience: float | None = None
     locked: Progress | None = None
     ready: Callable[[], Awaitable[None]] | None = None
-
-    def __post_init__(self) -> None:
-        self.run.rest = self.run.rest or Report()
 
     def active(self, messages: Sequence[ReceivedMessage], *, from_head: bool = False) -> Awaitable[None]:
         """Lock active messages in their order, and take them through their steps as they come."""
@@ -191,7 +187,7 @@ class Reach:
                 self.run.end([message], OutcomeStatus.SKIPPED, SCHEDULED)
             elif found.state is MessageState.ACTIVE:
                 active.append(message)
-            elif isinstance(self.decision, Defer):
+            elif isinstance(self.run.decision, Defer):
                 self.run.end([message], OutcomeStatus.SKIPPED, _DEFERRED)
             else:
                 deferred.append(message)
@@ -392,7 +388,7 @@ class Reach:
 
     def _note_rest(self, rest: Report) -> None:
         """Note how others were given back; one that was held twice is as it was when that failed."""
-        known = {outcome.sequence_number: outcome for outcome in self.run.rest or ()}
+        known = {outcome.sequence_number: outcome for outcome in self.run.rest}
         for outcome in rest:
             before = known.get(outcome.sequence_number)
             known[outcome.sequence_number] = outcome if before is None or before.ok else before
@@ -431,5 +427,5 @@ class Reach:
     def _batch(self, session_id: str | None) -> LockedBatch:
         recorded = {"archived": self.archived, "journalled": self.journalled}
         if session_id is None:
-            return self.place.batch(self.decision.verb, renew_for=_RENEW_FOR, **recorded)
-        return self.place.session(session_id, self.decision.verb, renew_for=_RENEW_FOR, **recorded)
+            return self.place.batch(self.run.decision.verb, renew_for=_RENEW_FOR, **recorded)
+        return self.place.session(session_id, self.run.decision.verb, renew_for=_RENEW_FOR, **recorded)

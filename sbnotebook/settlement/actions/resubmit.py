@@ -102,7 +102,6 @@ async def resubmit(
         place,
         run,
         steps.run_group,
-        decision,
         group=_ATOMIC_GROUP if decision.atomic else GROUP,
         search=search or Search(),
         beside=0 if decision.atomic else BESIDE,

@@ -94,8 +94,7 @@ async def plan_resume(
         decision,
         (finding.message for finding in findings),
         partial(_resume, place, there, findings, max_wait, resend_unknown),
-        gives_back=False,
-        describe=partial(_preview, place.in_plans, findings),
+        described=_preview(place.in_plans, findings),
         cost=Cost(transfers=2),
     )
 
@@ -146,8 +145,7 @@ async def _is_missing(place: Place) -> bool:
     return place.address.entity not in described.places
 
 
-def _preview(entity: str, findings: Sequence[_Finding], rows: int) -> Preview:
-    shown = findings[:rows]
+def _preview(entity: str, findings: Sequence[_Finding]) -> Preview:
     counts: dict[str, int] = {}
     for finding in findings:
         counts[finding.what] = counts.get(finding.what, 0) + 1
@@ -156,8 +154,8 @@ def _preview(entity: str, findings: Sequence[_Finding], rows: int) -> Preview:
     sentence = f"finish {count} of {entity} that {'was' if len(findings) == 1 else 'were'} interrupted: {details}."
     return Preview(
         sentence if findings else f"no resubmit of {entity} was interrupted.",
-        tuple(finding.message for finding in shown),
-        tuple(EditChange(f.entry.sequence_number, "resubmit", str(f.entry.state), f.what) for f in shown),
+        tuple(finding.message for finding in findings),
+        tuple(EditChange(f.entry.sequence_number, "resubmit", str(f.entry.state), f.what) for f in findings),
     )
 
 

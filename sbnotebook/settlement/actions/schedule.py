@@ -112,7 +112,7 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
     async def work(run: Run) -> None:
         await cancel_scheduled(place, run, run.messages)
 
-    return place.new_plan(CancelScheduled(), chosen.values(), work, gives_back=False, cost=Cost(transfers=0))
+    return place.new_plan(CancelScheduled(), chosen.values(), work, cost=Cost(transfers=0))
 
 
 async def cancel_scheduled(

@@ -31,7 +31,6 @@ def plan_send(
 ) -> Plan:
     """Return a plan to send messages, which are read as it is applied; ``shown`` are the first, for the preview."""
     decision = decision or Send()
-    first = tuple(shown)
 
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001
         is_later = own_times or not decision.is_for_now
@@ -47,11 +46,17 @@ def plan_send(
             tally=tally,
         )
 
-    def describe(rows: int) -> Preview:
-        return Preview(_sentence(place, total, decision), first[:rows])
-
-    speeds, cost, on = place.namespace.speeds, Cost(settlements=0), place.namespace.in_plans
-    return Plan(place.address, decision, (), carry_out, describe=describe, total=total, speeds=speeds, cost=cost, on=on)
+    return Plan(
+        place.address,
+        decision,
+        (),
+        carry_out,
+        described=Preview(_sentence(place, total, decision), tuple(shown)),
+        total=total,
+        speeds=place.namespace.speeds,
+        cost=Cost(settlements=0),
+        on=place.namespace.in_plans,
+    )
 
 
 def _sentence(place: Place, count: int | None, decision: Send) -> str:

@@ -40,15 +40,11 @@ async def plan_sweep(
     seen.check_reach("removed" if is_purge else "deferred")
     note = await _kept(place, seen, archived=archived) if is_purge else _BY_NUMBER
     sentence = seen.sentence(decision.verb, place, *filter(None, (note, way)))
-
-    def describe(rows: int) -> Preview:
-        return Preview(sentence, tuple(seen.messages[:rows]))
-
     return place.new_plan(
         decision,
         seen.messages,
         partial(sweep, place, decision, seen, archived),
-        describe=describe,
+        described=Preview(sentence, tuple(seen.messages)),
         cost=Cost(others=seen.between),
         options={} if archived else {"archived": False},
     )
@@ -65,7 +61,7 @@ async def sweep(place: Place, decision: Purge | Defer, seen: Selection, archived
     active = in_state[MessageState.ACTIVE]
     search = Search(expected=seen.to_lock)
     steps = settling(run, Complete() if is_purge else decision)
-    reach = Reach(place, run, steps, decision, archived=archived, search=search)
+    reach = Reach(place, run, steps, archived=archived, search=search)
     await reach.active(active, from_head=len(active) == seen.to_lock)
     await reach.deferred(in_state[MessageState.DEFERRED])
     await cancel_scheduled(place, run, in_state[MessageState.SCHEDULED], archived=archived)

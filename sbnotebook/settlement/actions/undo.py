@@ -115,13 +115,9 @@ async def plan_undo(
     renamed = {each for each in set(places.values()) if await _needs_new_ids(namespace, each, new_ids)}
     messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
     undoing = _Undoing(namespace, archive, found.rows, places)
-    sentence = _sentence(found, places, renamed, namespace.in_plans)
-
-    def describe(count: int) -> Preview:
-        return Preview(sentence, messages[:count])
-
+    described = Preview(_sentence(found, places, renamed, namespace.in_plans), messages)
     place, cost = Place(namespace, found.rows[0].address), Cost(settlements=0)
-    return place.new_plan(decision, messages, undoing.work, gives_back=False, describe=describe, cost=cost)
+    return place.new_plan(decision, messages, undoing.work, described=described, cost=cost)
 
 
 # ------------------------------------------------------------------ messages to send
