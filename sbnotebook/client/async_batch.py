@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
 from weakref import WeakSet
 
 from sbnotebook.analysis import frames, query, tables
@@ -409,13 +409,6 @@ class AsyncLockedSession(AsyncLockedBatch):
         return f"{super()._caption}, session {self.session_id!r}{lost}"
 
 
-class DeferredRow(NamedTuple):
-    """The sequence number of a deferred message, and its enqueued time."""
-
-    number: int
-    enqueued_time: datetime | None
-
-
 @documented
 class AsyncDeferredMessages(Messages):
     """The deferred messages of an entity, compared with the journal. Made by ``await entity.deferred()``.
@@ -423,9 +416,7 @@ class AsyncDeferredMessages(Messages):
     Plans settle them; resubmit them with ``await entity.resubmit(…)``.
     """
 
-    def __init__(
-        self, place: Place, table: pa.Table, found: Deferrals[DeferredRow], *, where_from: str | None = None
-    ) -> None:
+    def __init__(self, place: Place, table: pa.Table, found: Deferrals, *, where_from: str | None = None) -> None:
         super().__init__(table, where_from=str(found) if where_from is None else where_from)
         self._place = place
         self._found = found
@@ -440,7 +431,7 @@ class AsyncDeferredMessages(Messages):
     @property
     def orphans(self) -> AsyncDeferredMessages:
         """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
-        orphans = {row.number for row in self._found.orphans}
+        orphans = set(self._found.orphans)
         numbers = frames.values_of_column(self._arrow.column("sequence_number"))
         places = [place for place, number in enumerate(numbers) if number in orphans]
         table = self._in_places(places).to_arrow()
@@ -503,14 +494,14 @@ async def deferred_messages(place: Place, progress: Progress | None = None) -> A
     """Compare the journal with the entity, which is peeked to its end."""
     table = frames.to_arrow(())
 
-    async def look() -> dict[int, DeferredRow]:
+    async def look() -> dict[int, datetime | None]:
         nonlocal table
         cursor = PeekCursor(state=MessageState.DEFERRED)
         pages = _counted(place.peeker.unread_pages(cursor), progress)
         table = await frames.one_table(frames.tables_of_pages(pages, cursor))
         numbers = frames.values_of_column(table.column("sequence_number"))
         times = frames.values_of_column(table.column("enqueued_time"))
-        return dict(zip(numbers, map(DeferredRow, numbers, times), strict=True))
+        return dict(zip(numbers, times, strict=True))
 
     found = await compare_deferrals(place, look)
     return AsyncDeferredMessages(place, table, found)

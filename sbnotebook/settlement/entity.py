@@ -18,7 +18,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.actions.by_token import plan_by_token
-from sbnotebook.settlement.actions.deferred import find_deferred, plan_deferred, settle_deferred
+from sbnotebook.settlement.actions.deferred import plan_deferred, settle_deferred
 from sbnotebook.settlement.actions.pick import plan_pick
 from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
@@ -52,7 +52,6 @@ class AsyncEntity(Place):
     plan_by_token = plan_by_token
     receive_and_delete = receive_and_delete
     plan_resubmit = plan_resubmit
-    deferred = find_deferred
     plan_deferred = plan_deferred
     settle_deferred = settle_deferred
     pick = plan_pick

@@ -21,6 +21,7 @@ from sbnotebook.settlement import AsyncEntity, Connection
 from sbnotebook.settlement.actions.undo import plan_undo
 from sbnotebook.settlement.engine import Run
 from tests.filled_queues import filled_queue
+from tests.settlement.deferrals import deferrals_of
 from tests.settlement.namespaces import namespace_of
 
 COUNT: Final = int(os.environ.get("SBNOTEBOOK_MESSAGES", "1200"))
@@ -61,7 +62,7 @@ async def list_deferred(queue: AsyncEntity, _: int) -> Act:
     (await (await queue.defer_all()).apply()).raise_for_failures()
 
     async def act() -> Sized:
-        return (await queue.deferred()).messages
+        return (await deferrals_of(queue)).messages
 
     return act
 

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Generic, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -35,35 +34,27 @@ from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.terms import Progress, check_decision, outcome_for
-
-
-class _Enqueued(Protocol):
-    @property
-    def enqueued_time(self) -> datetime | None: ...
-
-
-D = TypeVar("D", bound=_Enqueued)
+from sbnotebook.settlement.terms import check_decision, outcome_for
 
 
 @dataclass(frozen=True, slots=True)
-class Deferrals(Generic[D]):
+class Deferrals:
     """The deferred messages of an entity.
 
     Args:
         entity: which one.
-        messages: the messages that are deferred there now, or what stands for them, by number.
+        messages: when the messages that are deferred there now were enqueued, by number.
         entries: what the journal has of the entity, by number.
     """
 
     entity: EntityAddress
-    messages: Mapping[int, D]
+    messages: Mapping[int, datetime | None]
     entries: Mapping[int, DeferralEntry]
 
     @property
-    def orphans(self) -> tuple[D, ...]:
-        """Deferred messages that the journal does not have."""
-        return tuple(message for number, message in self.messages.items() if number not in self.entries)
+    def orphans(self) -> tuple[int, ...]:
+        """Return the numbers of deferred messages that the journal does not have."""
+        return tuple(number for number in self.messages if number not in self.entries)
 
     @property
     def gone(self) -> tuple[DeferralEntry, ...]:
@@ -78,26 +69,13 @@ class Deferrals(Generic[D]):
         )
 
 
-async def find_deferred(place: Place, progress: Progress | None = None) -> Deferrals[PeekedMessage]:
-    """Compare the journal with the entity, which is peeked to its end."""
-
-    async def look() -> dict[int, PeekedMessage]:
-        found: dict[int, PeekedMessage] = {}
-        async for page in place.peeker.pages():
-            found |= {message.sequence_number: message for message in page if message.state is MessageState.DEFERRED}
-            if progress is not None:
-                progress(len(page))
-        return found
-
-    return await compare_deferrals(place, look)
-
-
-async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[int, D]]]) -> Deferrals[D]:
+async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[int, datetime | None]]]) -> Deferrals:
     """Compare the journal with the messages that are deferred in an entity.
 
     Args:
         place: the entity.
-        look: finds the messages that are deferred there now, by number; the journal is read before and after it.
+        look: finds when the messages that are deferred there now were enqueued, by number; the journal is read before
+            and after it.
     """
     ledger, entity = place.namespace.deferral_ledger, place.address
     # A message that is deferred or settled meanwhile must not look as if it were gone.
@@ -111,7 +89,7 @@ async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[i
         number: entry
         for number, entry in (before | after).items()
         # Another enqueued time: it is of an earlier entity with the same name.
-        if number in messages and entry.enqueued_time == time_text(messages[number].enqueued_time)
+        if number in messages and entry.enqueued_time == time_text(messages[number])
     }
     return Deferrals(entity, messages, known | gone)
 

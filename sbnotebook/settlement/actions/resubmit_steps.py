@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -23,7 +23,6 @@ from sbnotebook.model import (
     OutcomeStatus,
     ReceivedMessage,
     Resubmit,
-    Tally,
 )
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.atomic import Atomic
@@ -37,7 +36,7 @@ from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, o
 from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.plan import Edit
 from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sending.delivery import send_many
+from sbnotebook.settlement.sending.delivery import SEND, send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 
@@ -267,12 +266,10 @@ class ResubmitSteps:
             return None if self._is_in_time(steps[index]) else (OutcomeStatus.UNCONFIRMED, _NOT_DROPPED)
 
         clones = [step.clone for step in steps if step.clone is not None]
-        limit = self._run.limits.max_in_flight
-        tally = _Ends()
-        await send_many(self.pool, clones, max_in_flight=limit, withhold=withhold, tally=tally)
-        ended = [(step, tally.ends[index]) for index, step in enumerate(steps)]
-        sent = [step for step, end in ended if end is None]
-        unsent = [(step, end) for step, end in ended if end is not None]
+        method, limit = replace(SEND, withhold=withhold), self._run.limits.max_in_flight
+        ended = [*zip(steps, await send_many(self.pool, clones, method, max_in_flight=limit), strict=True)]
+        sent = [step for step, end in ended if end.ok]
+        unsent = [(step, end) for step, end in ended if not end.ok]
         # Messages that were not sent stay held until the batch closes: released now, they would come again in the next
         # window.
         outcomes = [_as_resubmit(step, end, self._decision) for step, end in unsent]
@@ -398,20 +395,6 @@ class ResubmitSteps:
             if self._atomic is not None:
                 await self._atomic.close()
             await anyio.to_thread.run_sync(self._journal.mark, self._done, ResubmitState.DONE)
-
-
-@dataclass(slots=True)
-class _Ends(Tally):
-    """Notes how each clone ended, by its index: None if it was confirmed, which needs no outcome of its own."""
-
-    ends: dict[int, Outcome | None] = field(default_factory=dict[int, "Outcome | None"])
-
-    def note(self, index: int, outcome: Outcome) -> None:
-        self.note_alike([index], outcome.status, [outcome])
-
-    def note_alike(self, indexes: Sequence[int], status: OutcomeStatus, outcomes: Iterable[Outcome]) -> None:
-        is_sent = status is OutcomeStatus.SETTLED
-        self.ends.update(dict.fromkeys(indexes) if is_sent else zip(indexes, outcomes, strict=True))
 
 
 def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:

@@ -11,7 +11,7 @@ from sbnotebook.settlement.actions.schedule import SCHEDULE, timed
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
-from sbnotebook.settlement.sending.delivery import SEND, deliver_many
+from sbnotebook.settlement.sending.delivery import SEND, send_many
 from sbnotebook.settlement.terms import Progress
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def plan_send(
     async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001
         is_later = own_times or not decision.is_for_now
         given: Any = messages()  # rows that are encoded already are sent at once only
-        return await deliver_many(
+        return await send_many(
             place.namespace.pool(place.address),
             timed(given, decision.at, decision.delay) if is_later else given,
             SCHEDULE if is_later else SEND,

@@ -40,6 +40,7 @@ from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import send_many
+from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
@@ -114,10 +115,10 @@ async def plan_undo(
     places = _destinations(found.rows, destination)
     renamed = {each for each in set(places.values()) if await _needs_new_ids(namespace, each, new_ids)}
     messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
-    undoing = _Undoing(namespace, archive, found.rows, places)
     described = Preview(_sentence(found, places, renamed, namespace.in_plans), messages)
+    work = partial(_send_back, namespace, archive, found.rows, places)
     place, cost = Place(namespace, found.rows[0].address), Cost(settlements=0)
-    return place.new_plan(decision, messages, undoing.work, described=described, cost=cost)
+    return place.new_plan(decision, messages, work, described=described, cost=cost)
 
 
 # ------------------------------------------------------------------ messages to send
@@ -286,51 +287,52 @@ def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[E
 # ------------------------------------------------------------------ sending
 
 
-@dataclass(slots=True, eq=False)
-class _Undoing:
-    namespace: Resources
-    archive: Archive
-    rows: Sequence[ArchivedMessage]
-    places: Mapping[int, EntityAddress]
-    row_of: dict[int, ArchivedMessage] = field(default_factory=dict[int, ArchivedMessage])
+async def _send_back(
+    namespace: Resources,
+    archive: Archive,
+    rows: Sequence[ArchivedMessage],
+    places: Mapping[int, EntityAddress],
+    run: Run,
+) -> None:
+    row_of = {id(message): row for row, message in zip(rows, run.messages, strict=True)}
+    by_destination: defaultdict[EntityAddress, list[ReceivedMessage]] = defaultdict(list)
+    for message in run.messages:
+        by_destination[places[row_of[id(message)].row]].append(message)
 
-    async def work(self, run: Run) -> None:
-        by_destination: defaultdict[EntityAddress, list[ReceivedMessage]] = defaultdict(list)
-        for row, message in zip(self.rows, run.messages, strict=True):
-            self.row_of[id(message)] = row
-            by_destination[self.places[row.row]].append(message)
-        for to, messages in by_destination.items():
-            largest = max(len(message.body) for message in messages)
-            size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
-            await run.take(messages, partial(self._send, to, run.limits), size=size)
+    async def send(pool: SenderPool, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+        sent = {row_of[id(message)]: message for message in messages}
+        return await _send_group(archive, pool, sent, run.limits)
 
-    async def _send(self, to: EntityAddress, limits: Limits, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
-        pool = self.namespace.pool(to)
-        async with pool.slot():
-            pass  # a wrong destination raises before anything is marked
-        # Mark the messages to send; another undo may have been quicker.
-        rows = [self.row_of[id(message)] for message in messages]
-        by_row = {row.row: message for row, message in zip(rows, messages, strict=True)}
-        expected = {row.row: row.state for row in rows}
-        claimed = await anyio.to_thread.run_sync(self.archive.claim, expected)
-        ends = {
-            row: outcome_for(message, Undo(), OutcomeStatus.SKIPPED, _TAKEN)
-            for row, message in by_row.items()
-            if row not in claimed
-        }
-        ours = {row: message for row, message in by_row.items() if row in claimed}
-        # Send, and record the outcomes.
-        try:
-            sent = await send_many(pool, ours.values(), max_in_flight=limits.max_in_flight)
-        except ServiceBusError:  # nothing was sent
-            await anyio.to_thread.run_sync(self.archive.note_returns, {row: expected[row] for row in ours})
-            raise
-        ends |= dict(zip(ours, sent, strict=True))
-        states = {row: _state_after(ends[row], expected[row]) for row in ours}
-        # Without this record they count as unknown. That must not hide the outcome.
-        with contextlib.suppress(ArchiveError):
-            await anyio.to_thread.run_sync(self.archive.note_returns, states)
-        return [ends[row] for row in by_row]
+    for to, messages in by_destination.items():
+        largest = max(len(message.body) for message in messages)
+        size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
+        await run.take(messages, partial(send, namespace.pool(to)), size=size)
+
+
+async def _send_group(
+    archive: Archive, pool: SenderPool, messages: Mapping[ArchivedMessage, ReceivedMessage], limits: Limits
+) -> list[Outcome]:
+    async with pool.slot():
+        pass  # a wrong destination raises before anything is marked
+    # Mark the messages to send; another undo may have been quicker.
+    expected = {row.row: row.state for row in messages}
+    claimed = await anyio.to_thread.run_sync(archive.claim, expected)
+    ours = {row.row: message for row, message in messages.items() if row.row in claimed}
+    # Send, and record the outcomes.
+    try:
+        sent = await send_many(pool, ours.values(), max_in_flight=limits.max_in_flight)
+    except ServiceBusError:  # nothing was sent
+        await anyio.to_thread.run_sync(archive.note_returns, {row: expected[row] for row in ours})
+        raise
+    ends = dict(zip(ours, sent, strict=True))
+    states = {row: _state_after(end, expected[row]) for row, end in ends.items()}
+    # Without this record they count as unknown. That must not hide the outcome.
+    with contextlib.suppress(ArchiveError):
+        await anyio.to_thread.run_sync(archive.note_returns, states)
+    return [
+        ends.get(row.row) or outcome_for(message, Undo(), OutcomeStatus.SKIPPED, _TAKEN)
+        for row, message in messages.items()
+    ]
 
 
 def _state_after(outcome: Outcome, before: ArchiveState) -> ArchiveState:

@@ -73,7 +73,7 @@ class DeferralLedger:
         """Record the messages to defer, on disk before this returns."""
         who, now = f"{_user()}@{platform.node()}", datetime.now(UTC).isoformat()
         rows = [
-            (*self._key(m.entity, m.sequence_number), m.message_id, time_text(m.enqueued_time), False, who, now)
+            (*self._place(m.entity), m.sequence_number, m.message_id, time_text(m.enqueued_time), False, who, now)
             for m in messages
         ]
         with self._database.transaction() as database:
@@ -86,23 +86,21 @@ class DeferralLedger:
         self._execute(f"DELETE FROM deferrals WHERE {_THESE}", places)  # noqa: S608
 
     def entries(self, entity: EntityAddress) -> dict[int, DeferralEntry]:
-        with self._database.transaction() as database:
-            rows = database.execute(
-                "SELECT sequence_number, message_id, enqueued_time, confirmed, deferred_by, deferred_at FROM deferrals"
-                " WHERE namespace = ? AND entity = ? ORDER BY sequence_number",
-                self._key(entity, 0)[:2],
-            ).fetchall()
+        rows = self._database.execute(
+            "SELECT sequence_number, message_id, enqueued_time, confirmed, deferred_by, deferred_at FROM deferrals"
+            " WHERE namespace = ? AND entity = ? ORDER BY sequence_number",
+            self._place(entity),
+        )
         return {
             number: DeferralEntry(number, message_id, enqueued, bool(confirmed), who, datetime.fromisoformat(when))
             for number, message_id, enqueued, confirmed, who, when in rows
         }
 
     def counts(self) -> list[tuple[EntityAddress, int, datetime]]:
-        with self._database.transaction() as database:
-            rows = database.execute(
-                "SELECT entity, count(*), max(deferred_at) FROM deferrals WHERE namespace = ? GROUP BY entity",
-                (self._namespace().casefold(),),
-            ).fetchall()
+        rows = self._database.execute(
+            "SELECT entity, count(*), max(deferred_at) FROM deferrals WHERE namespace = ? GROUP BY entity",
+            (self._namespace().casefold(),),
+        )
         return [(EntityAddress.parse(path), count, datetime.fromisoformat(last)) for path, count, last in rows]
 
     def _execute(self, statement: str, places: Iterable[_Place]) -> None:
@@ -111,10 +109,10 @@ class DeferralLedger:
             by_entity.setdefault(entity, []).append(number)
         with self._database.transaction() as database:
             for entity, numbers in by_entity.items():
-                database.execute(statement, (*self._key(entity, 0)[:2], json.dumps(numbers)))
+                database.execute(statement, (*self._place(entity), json.dumps(numbers)))
 
-    def _key(self, entity: EntityAddress, sequence_number: int) -> tuple[str, str, int]:
-        return self._namespace().casefold(), entity.path.casefold(), sequence_number
+    def _place(self, entity: EntityAddress) -> tuple[str, str]:
+        return self._namespace().casefold(), entity.path.casefold()
 
 
 def _user() -> str:

@@ -70,6 +70,7 @@ _MARK: Final = """
     UPDATE resubmits SET state = ?, changed = ?
     WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('intended', 'sent')
 """
+_MARK_EDITED: Final = "UPDATE resubmits SET edited = 1 WHERE id IN (SELECT value FROM json_each(?))"
 _KEPT: Final = timedelta(days=30)
 
 
@@ -177,30 +178,24 @@ class Journal:
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
         """Write the progress of resubmits, on disk before this returns; ended ones stay as they are."""
-        found = list(ids)
-        if found:
+        if found := list(ids):
             with self.database.transaction() as database:
                 _mark(database, dict.fromkeys(found, state))
 
     def mark_edited(self, ids: Iterable[int]) -> None:
         """Write that the clones of resubmits are edited now, on disk before this returns."""
-        rows = [(entry,) for entry in ids]
-        if rows:
-            with self.database.transaction() as database:
-                database.executemany("UPDATE resubmits SET edited = 1 WHERE id = ?", rows)
+        if found := list(ids):
+            self.database.execute(_MARK_EDITED, (json.dumps(found),))
 
     def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
         """Resubmits of a namespace that were begun and not ended, oldest first."""
-        with self.database.transaction() as database:
-            rows = database.execute(_UNFINISHED, (namespace,)).fetchall()
-        entries = [_entry(row) for row in rows]
+        entries = [_entry(row) for row in self.database.execute(_UNFINISHED, (namespace,))]
         return [entry for entry in entries if source is None or entry.source.casefold() == source.casefold()]
 
     def resubmits(self, namespace: str, source: str | None = None, most: int = 1_000) -> list[ResubmitEntry]:
         """Return the last resubmits of a namespace in any state, the last first."""
         path = None if source is None else source.lower()
-        with self.database.transaction() as database:
-            return [_entry(row) for row in database.execute(_LAST, (namespace, path, path, most))]
+        return [_entry(row) for row in self.database.execute(_LAST, (namespace, path, path, most))]
 
     def find_begun(self, namespace: str, keys: Collection[OriginalKey]) -> dict[OriginalKey, ResubmitEntry]:
         """Return the last resubmit of each of some originals whose clone was or may have been sent, by key.
@@ -208,9 +203,8 @@ class Journal:
         If an original exists although its resubmit has ended, it counted as gone too early: a peek had missed it.
         """
         wanted, numbers = set(keys), json.dumps([number for _, number, _ in keys])
-        with self.database.transaction() as database:
-            rows = database.execute(_BEGUN, (namespace, numbers)).fetchall()
-        return {entry.key: entry for entry in map(_entry, rows) if entry.key in wanted}
+        begun = map(_entry, self.database.execute(_BEGUN, (namespace, numbers)))
+        return {entry.key: entry for entry in begun if entry.key in wanted}
 
     def close(self) -> None:
         """Close the file; the next use opens it again."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from weakref import finalize
 
 from sbnotebook.errors import ConfigurationError
@@ -61,6 +61,11 @@ class LocalDatabase:
             if self._failed is None:
                 raise
             raise self._failed(error) from error
+
+    def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Carry out one statement in a transaction of its own, and return its rows."""
+        with self.transaction() as database:
+            return database.execute(statement, values).fetchall()
 
     def vacuum(self) -> None:
         """Return the space of deleted rows to the disk, if no other process uses the file now."""

@@ -90,11 +90,8 @@ class Notes:
 
     def all(self) -> dict[str, str]:
         key = (self._namespace().casefold(),)
-        with self._database.transaction() as database:
-            rows = database.execute(
-                "SELECT fingerprint, note FROM notes WHERE namespace = ? ORDER BY fingerprint", key
-            ).fetchall()
-        return dict(rows)
+        query = "SELECT fingerprint, note FROM notes WHERE namespace = ? ORDER BY fingerprint"
+        return dict(self._database.execute(query, key))
 
     def add_resubmits(self, entity: EntityAddress, counts: Mapping[str, int], now: datetime) -> None:
         """Count resubmitted messages, anew when the last resubmit is more than 30 days ago."""
@@ -108,11 +105,8 @@ class Notes:
             )
 
     def resubmits(self, entity: EntityAddress) -> dict[str, Resubmitted]:
-        with self._database.transaction() as database:
-            rows = database.execute(
-                "SELECT fingerprint, time, messages FROM resubmitted_causes WHERE namespace = ? AND entity = ?",
-                self._place(entity),
-            ).fetchall()
+        query = "SELECT fingerprint, time, messages FROM resubmitted_causes WHERE namespace = ? AND entity = ?"
+        rows = self._database.execute(query, self._place(entity))
         return {cause: Resubmitted(datetime.fromisoformat(time), count) for cause, time, count in rows}
 
     def replace_looks(self, counts: Mapping[EntityAddress, int], now: datetime) -> dict[EntityAddress, Look]:
@@ -172,8 +166,7 @@ class AssistantCalls:
 
     def end(self, number: int, result: str) -> None:
         """Write the result of a call."""
-        with self._database.transaction() as database:
-            database.execute("UPDATE assistant_calls SET result = ? WHERE id = ?", (result, number))
+        self._database.execute("UPDATE assistant_calls SET result = ? WHERE id = ?", (result, number))
 
     def last(self, most: int = 100) -> list[AssistantCall]:
         """Return the last calls, the last first."""

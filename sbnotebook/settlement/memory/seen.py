@@ -53,12 +53,11 @@ class Seen:
         if not places:
             return {}
         keys = json.dumps([key for _, _, key in places])
-        with self._database.transaction() as database:
-            rows = database.execute(
-                "SELECT key, done FROM seen WHERE namespace = ? AND entity = ? AND done > ?"
-                " AND key IN (SELECT value FROM json_each(?))",
-                (*places[0][:2], self._cut_off(), keys),
-            ).fetchall()
+        rows = self._database.execute(
+            "SELECT key, done FROM seen WHERE namespace = ? AND entity = ? AND done > ?"
+            " AND key IN (SELECT value FROM json_each(?))",
+            (*places[0][:2], self._cut_off(), keys),
+        )
         return {key: datetime.fromisoformat(done) for key, done in rows}
 
     def remember(self, messages: Iterable[ReceivedMessage]) -> None:
@@ -74,8 +73,7 @@ class Seen:
 
     def forget_old(self) -> None:
         values = (self._namespace(), self._cut_off())
-        with self._database.transaction() as database:
-            database.execute("DELETE FROM seen WHERE namespace = ? AND done <= ?", values)
+        self._database.execute("DELETE FROM seen WHERE namespace = ? AND done <= ?", values)
 
     def _place(self, message: ReceivedMessage) -> tuple[str, str, str]:
         return (self._namespace(), message.entity.path.casefold(), key_of(message))

@@ -35,7 +35,7 @@ from sbnotebook.settlement.memory.seen import Seen
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy, PolicyRow
-from sbnotebook.settlement.sending.delivery import send_many
+from sbnotebook.settlement.sending.delivery import SEND, send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 
@@ -117,7 +117,7 @@ class Finisher:
         for destination, pairs in by_destination.items():
             try:
                 envelopes, withhold = [envelope for _, envelope in pairs], partial(_withheld, batch, pairs)
-                sent = await send_many(self.pools[destination], envelopes, withhold=withhold)
+                sent = await send_many(self.pools[destination], envelopes, replace(SEND, withhold=withhold))
             except (ServiceBusError, OSError) as error:
                 # No sender could be opened: nothing was sent.
                 failure = Failure.of(error)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.lowlevel
@@ -75,21 +75,6 @@ _CUT_OFF: Final = {
 }
 
 
-async def send_many(
-    pool: SenderPool,
-    messages: Iterable[Message | EncodedRows],
-    *,
-    withhold: Withhold | None = None,
-    **options: Any,
-) -> Report:
-    """Send messages and wait for the confirmation of each.
-
-    Messages of one session or partition key are sent in their order, one transfer at a time. A message that is larger
-    than a batch may be is sent alone if the entity takes it. The options are those of :func:`deliver_many`.
-    """
-    return await deliver_many(pool, messages, replace(SEND, withhold=withhold), **options)
-
-
 async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
     await senders.send_payload(sender, pack.transfer(), batch=pack.is_batch)
     return [None] * len(pack.items)
@@ -98,10 +83,10 @@ async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
 SEND: Final = DeliveryMethod("send", _send, _MAX_BATCH_COUNT)
 
 
-async def deliver_many(
+async def send_many(
     pool: SenderPool,
     messages: Iterable[Message | EncodedRows],
-    method: DeliveryMethod,
+    method: DeliveryMethod = SEND,
     *,
     max_in_flight: InFlight = AUTO,
     batch_size: int | None = None,
@@ -109,6 +94,11 @@ async def deliver_many(
     progress: Progress | None = None,
     tally: Tally | None = None,
 ) -> Report:
+    """Send or schedule messages and wait for the confirmation of each.
+
+    Messages of one session or partition key are sent in their order, one transfer at a time. A message that is larger
+    than a batch may be is sent alone if the entity takes it.
+    """
     check_in_flight(max_in_flight)
     if batch_size is not None and batch_size < 1:
         raise ConfigurationError("batch_size is 1 or more.")

@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.pace import Limiter
+from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.sdk import links, senders
 from sbnotebook.settlement.sending.packing import Sizes
 
@@ -43,15 +44,8 @@ class SenderPool:
         self._sizes: Sizes | None = None
 
     async def warm(self, count: int) -> None:
-        failures: list[Exception] = []
-        try:
-            async with anyio.create_task_group() as tasks:
-                for _ in range(count - len(self._idle)):
-                    tasks.start_soon(self._open_one)
-        except ExceptionGroup as group:
-            failures = [*group.exceptions]
-        if failures:  # not within except: IPython shows all frames of an error that has a group as its context
-            raise failures[0]  # they all failed for the same reason
+        """Open senders until so many are idle; where that fails, all of them fail for the same reason."""
+        await in_parallel(lambda _: self._open_one(), range(count - len(self._idle)), count)
 
     async def open_another(self, count: int) -> bool:
         """Open a sender where there are no more than ``count``, also after the caller is cancelled."""

@@ -31,6 +31,7 @@ from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import management
 from tests.filled_queues import deferred_queue, filled_queue, settle_first
+from tests.settlement.deferrals import deferrals_of
 from tests.settlement.namespaces import archive_in, namespace_of
 
 if TYPE_CHECKING:
@@ -86,17 +87,15 @@ async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace
             (await batch.settle(Defer())).raise_for_failures()  # message 4
             await batch.receive_deferred([1])
             (await batch.settle(Complete())).raise_for_failures()
-        theirs = await other.entity(queue.address).deferred()
-    found = await queue.deferred()
-    assert [m.sequence_number for m in found.orphans] == [4]
+        theirs = await deferrals_of(other.entity(queue.address))
+    found = await deferrals_of(queue)
+    assert found.orphans == (4,)
     assert [entry.sequence_number for entry in found.gone] == [1]
     assert found.gone[0].confirmed
-    assert [m.sequence_number for m in theirs.orphans] == [2, 3]
+    assert theirs.orphans == (2, 3)
     assert theirs.gone == ()
     assert str(found).startswith(f"3 deferred in {queue.address}: 2 in the journal, 1 orphans; 1 in the journal only")
-    more = Deferrals(
-        queue.address, dict.fromkeys(range(1, 7), found.orphans[0]), dict.fromkeys(range(2, 7), found.gone[0])
-    )
+    more = Deferrals(queue.address, dict.fromkeys(range(1, 7)), dict.fromkeys(range(2, 7), found.gone[0]))
     assert str(more).startswith(f"6 deferred in {queue.address}: 5 in the journal, 1 orphans; 0 in the journal only")
 
 
@@ -107,16 +106,16 @@ async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: Asyn
         await batch.receive_deferred([1])
         assert (await batch.settle(Complete())).ok
     ledger = namespace.deferral_ledger
-    found = await queue.deferred(progress=lambda _: ledger.forget([(queue.address, 1)]))
+    found = await deferrals_of(queue, lambda: ledger.forget([(queue.address, 1)]))
     assert (found.orphans, found.gone) == ((), ())
 
 
 async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: AsyncNamespace) -> None:
     queue = await deferred_queue(namespace, 2, 1)
 
-    async def look() -> dict[int, PeekedMessage]:
+    async def look() -> dict[int, datetime | None]:
         await settle_first(queue, Defer())
-        return {message.sequence_number: message for message in await queue.peek()}
+        return {message.sequence_number: message.enqueued_time for message in await queue.peek()}
 
     found = await compare_deferrals(queue, look)
     assert (len(found.messages), found.orphans, found.gone) == (2, (), ())
@@ -126,10 +125,10 @@ async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: As
 async def test_an_entry_of_another_time_is_of_another_message(namespace: AsyncNamespace, days: int) -> None:
     queue = await deferred_queue(namespace, 1, 1)
 
-    async def look() -> dict[int, PeekedMessage]:
+    async def look() -> dict[int, datetime | None]:
         (message,) = await queue.peek()
         assert message.enqueued_time is not None
-        return {1: message.with_changes(enqueued_time=message.enqueued_time + timedelta(days=days))}
+        return {1: message.enqueued_time + timedelta(days=days)}
 
     found = await compare_deferrals(queue, look)
     assert (len(found.orphans), found.gone) == (1, ())
@@ -143,9 +142,9 @@ async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace
     assert (await queue.plan_deferred(messages[2:3], DeadLetter("Late")).apply()).ok
     again = await queue.plan_deferred(messages[1:], Abandon()).apply()
     assert [o.status for o in again] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
-    found = await queue.deferred()
+    found = await deferrals_of(queue)
     assert set(found.messages) == {4}
-    assert found.messages[4].delivery_count == 2
+    assert [message.delivery_count for message in await queue.peek()] == [2]
     assert set(found.entries) == {4}
     (dead,) = await namespace.entity(f"{queue.address}/$dlq").peek()
     assert dead.dead_letter_reason == "Late"
@@ -153,7 +152,7 @@ async def test_deferred_messages_are_settled_by_a_plan(namespace: AsyncNamespace
 
 async def test_others_with_the_numbers_of_the_plan_stay(namespace: AsyncNamespace) -> None:
     queue = await deferred_queue(namespace, 2, 2)
-    first, second = (await queue.deferred()).messages.values()
+    first, second = await queue.peek()
     stale = first.with_changes(enqueued_time=datetime(2020, 1, 1, tzinfo=UTC))
     report = await queue.plan_deferred([stale, second], Complete()).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
@@ -218,7 +217,7 @@ async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNa
     left = {message.message_id: message for message in await queue.peek()}
     assert left.keys() == {"5", "6", "7", "8", "9"}
     assert left["5"].delivery_count == left["6"].delivery_count + 1
-    assert (await queue.deferred()).entries.keys() == {5, 6, 7, 8}, "what is settled is not in the journal any more"
+    assert (await deferrals_of(queue)).entries.keys() == {5, 6, 7, 8}, "what is settled is not in the journal any more"
     assert len(archive_in(namespace).find_numbers(namespace.identity(), queue.address, [1, 2, 9])) == 1
 
 
@@ -236,7 +235,7 @@ async def test_deferred_refuses_invalid_decisions_before_settling(namespace: Asy
 async def test_deferred_without_journal_and_archive_writes_nothing(namespace: AsyncNamespace) -> None:
     queue = await deferred_queue(namespace, 2, 2)
     assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
-    assert (await queue.deferred()).entries.keys() == {1, 2}
+    assert (await deferrals_of(queue)).entries.keys() == {1, 2}
     assert archive_in(namespace).find_numbers(namespace.identity(), queue.address, [1]) == []
 
 
@@ -302,7 +301,7 @@ async def test_completing_without_an_archive_takes_one_request_each(
     assert sum(asked) == 401
     assert len(asked) <= 6
     assert [message.sequence_number for message in await queue.peek()] == list(range(402, 451))
-    found = await queue.deferred()
+    found = await deferrals_of(queue)
     assert (len(found.messages), len(found.gone)) == (49, 0), "the journal has forgotten the others"
 
 
@@ -367,4 +366,4 @@ async def test_a_removal_that_fails_tells_what_is_gone(
     # Requests of other groups may be interrupted, too, because their link is closed.
     failed = [o for o in report if "may have removed it: It is disabled." in str(o.description)]
     assert len(failed) >= 100
-    assert len((await queue.deferred()).gone) == len(unknown - there), "the journal has forgotten the others"
+    assert len((await deferrals_of(queue)).gone) == len(unknown - there), "the journal has forgotten the others"

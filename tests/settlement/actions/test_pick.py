@@ -40,6 +40,7 @@ from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.sdk import senders
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import delivery_counts, filled_queue, sequence_numbers, session_messages, settle_first
+from tests.settlement.deferrals import deferrals_of
 from tests.settlement.namespaces import archive_in
 from tests.settlement.waiting import append_to
 
@@ -127,7 +128,7 @@ async def test_each_decision_reaches_the_chosen_ones_only(
     found = [there.get(number) for number in chosen]
     if isinstance(decision, Defer):
         assert [message.state for message in found if message] == [MessageState.DEFERRED] * 2
-        assert set((await queue.deferred()).entries) == set(chosen), "a pick that defers is in the journal"
+        assert set((await deferrals_of(queue)).entries) == set(chosen), "a pick that defers is in the journal"
     elif isinstance(decision, Abandon):
         assert [message.delivery_count for message in found if message] == [1, 1]
     else:

@@ -21,6 +21,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, MessageFilter, Plan
 from sbnotebook.settlement.memory.archive import ArchiveState
 from tests.filled_queues import filled_queue, settle_first
+from tests.settlement.deferrals import deferrals_of
 from tests.settlement.namespaces import archive_in
 from tests.settlement.waiting import until
 
@@ -197,7 +198,7 @@ async def test_all_that_is_active_is_deferred_and_what_came_later_stays(own: Asy
     report = await plan.apply()
     assert str(report) == "defer: 7 settled"
     assert [outcome.message_id for outcome in report] == [f"m{n}" for n in range(7)]
-    found = await queue.deferred()
+    found = await deferrals_of(queue)
     assert (len(found.messages), found.orphans, found.gone) == (7, (), ())
     assert [message.message_id for message in await queue.peek(state=MessageState.ACTIVE)] == ["m7"]
     assert [message.message_id for message in await queue.scheduled()] == ["later"]
@@ -248,7 +249,7 @@ async def test_a_sweep_that_is_cut_off_goes_on_with_a_new_plan(own: AsyncNamespa
     if verb == "purge":
         assert list(states(own).values()) == [ArchiveState.REMOVED] * 200
     else:
-        found = await queue.deferred()
+        found = await deferrals_of(queue)
         assert (len(found.messages), found.orphans, found.gone) == (200, (), ())
     counted: list[int] = []
     assert (await (await sweep(queue, verb)).apply(progress=counted.append)).settled == sum(counted) == 500
@@ -266,7 +267,7 @@ async def test_a_broken_connection_leaves_each_message_in_its_record(
     assert not report.ok
     assert f"{verb.capitalize()} again to continue" in (report[-1].description or "")
     stays = {message.message_id for message in await queue.peek(state=MessageState.ACTIVE)}
-    recorded, found = states(own), await queue.deferred()
+    recorded, found = states(own), await deferrals_of(queue)
     assert found.orphans == (), "each was written to the journal before"
     for outcome in report:
         if outcome.message_id not in stays:

@@ -21,6 +21,7 @@ from sbnotebook.settlement.connecting.identity import identity_of
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from sbnotebook.settlement.memory.seen import Seen
 from tests.other_emulators import silent, stranger
+from tests.settlement.deferrals import deferrals_of
 from tests.settlement.namespaces import namespace_of
 
 HOST = "shop.servicebus.windows.net"
@@ -168,7 +169,7 @@ async def test_what_is_remembered_survives_another_port(tmp_path: Path) -> None:
     async with restarted(tmp_path) as namespace:
         assert namespace.host not in hosts
         queue = namespace.entity("orders")
-        assert list((await queue.deferred()).entries) == [2]
+        assert list((await deferrals_of(queue)).entries) == [2]
         assert namespace.notes.all() == {"cause": "a note"}
         assert Seen(namespace.journal.database, namespace.identity).done_at([third])
         assert len(await namespace.resume()) == 1

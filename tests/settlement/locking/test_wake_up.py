@@ -12,6 +12,7 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.wake_up import SUBJECT, WakeUp
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.settlement.deferrals import deferrals_of
 
 HOUR = timedelta(hours=1)
 
@@ -37,7 +38,7 @@ async def test_a_deferred_message_is_woken_when_it_is_due(namespace_by_hand: Asy
             assert (await batch.settle(Complete(), [message])).ok
             assert await wake_up.receive(batch) is None
     assert await queue.peek() == []
-    assert not (await queue.deferred()).entries
+    assert not (await deferrals_of(queue)).entries
 
 
 @pytest.mark.anyio

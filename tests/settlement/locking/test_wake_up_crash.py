@@ -16,6 +16,7 @@ from sbnotebook.settlement.locking.wake_up import WakeUp
 from sbnotebook.testing.clock import HandClock
 from tests import kills
 from tests.chances import IS_THOROUGH
+from tests.settlement.deferrals import deferrals_of
 
 pytestmark = pytest.mark.anyio
 
@@ -80,5 +81,5 @@ async def test_a_killed_deferral_leaves_a_wake_up_that_does_no_harm(
                 assert await said.receive(batch) is None
         # It was recorded before, so it would not be forgotten if it had been deferred.
         async with AsyncNamespace(Connection(emulator.connection_string), journal=Journal(journal)) as restarted:
-            (entry,) = (await restarted.entity("orders").deferred()).gone
+            (entry,) = (await deferrals_of(restarted.entity("orders"))).gone
             assert (entry.sequence_number, entry.confirmed) == (1, False)

@@ -26,6 +26,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncNamespace, Journal
 from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from tests.filled_queues import filled_queue, settle_first
+from tests.settlement.deferrals import deferrals_of
 
 ORDERS = EntityAddress("orders")
 
@@ -94,7 +95,7 @@ async def test_ledger_unwritable_journal_keeps_outcomes(
         report = await queue.settle_deferred({1: decision, 2: decision})
         left = {1: True, 2: True}
     assert report.ok, "it is done, whether or not that can be written down"
-    found = await queue.deferred()
+    found = await deferrals_of(queue)
     assert found.messages.keys() == ({1, 2, 3} if isinstance(decision, Defer) else set())
     assert {number: entry.confirmed for number, entry in found.entries.items()} == left
 
@@ -124,11 +125,11 @@ async def test_deferrals_survive_the_process_and_the_loss_of_the_journal(
     arguments = [shared_emulator.connection_string, str(tmp_path / "journal.sqlite"), queue.address.path]
     done = await anyio.run_process([sys.executable, "-c", KILLED, *arguments], check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    found = await queue.deferred()
+    found = await deferrals_of(queue)
     assert (len(found.messages), found.orphans, found.gone) == (2, (), ())
     assert all(entry.confirmed for entry in found.entries.values())
     namespace.journal.close()
     (tmp_path / "journal.sqlite").unlink()
-    found = await queue.deferred()
+    found = await deferrals_of(queue)
     assert len(found.orphans) == 2
-    assert (await queue.plan_deferred(found.orphans, Complete()).apply()).settled == 2
+    assert (await queue.plan_deferred(await queue.peek(), Complete()).apply()).settled == 2

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -23,7 +24,7 @@ from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk import senders
-from sbnotebook.settlement.sending.delivery import send_many
+from sbnotebook.settlement.sending.delivery import SEND, send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from tests.filled_queues import filled_queue
 from tests.settlement.proxy import Proxy
@@ -143,9 +144,8 @@ async def test_what_is_not_wanted_any_more_is_not_sent(
         asked.append(index)
         return (OutcomeStatus.SKIPPED, "Too late.") if index and len(asked) > 3 else None
 
-    report = await send_many(
-        SenderPool(namespace.connection, EntityAddress("withheld")), numbered(3), withhold=withhold
-    )
+    pool = SenderPool(namespace.connection, EntityAddress("withheld"))
+    report = await send_many(pool, numbered(3), replace(SEND, withhold=withhold))
     assert asked == [0, 1, 2] * 2, "it was not asked before each attempt"
     assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.SKIPPED, OutcomeStatus.SKIPPED]
     assert [(outcome.message_id, outcome.description) for outcome in report.failures] == [
