@@ -168,7 +168,7 @@ async def test_memory_does_not_grow_with_messages(
 ) -> None:
     if IS_SHORT:  # fewer messages pass through at once, so that fewer are enough
         monkeypatch.setattr(Run, "group_size", at_most(30))
-        monkeypatch.setattr("sbnotebook.settlement.actions.reach._WINDOW", 100)
+        monkeypatch.setattr("sbnotebook.settlement.locking.ahead._WITH_BODY", 100)
     few, many = [await most_bytes(connection_string, make, count, tmp_path) for count in (FEW, COUNT)]
     # Of so few, those in flight at the peak weigh as much as all outcomes. Kept bodies would weigh twice this limit.
     each = BODY // 2 if IS_SHORT else LEAVES[make]

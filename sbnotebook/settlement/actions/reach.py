@@ -57,10 +57,6 @@ NOT_DEFERRED: Final = "Not attempted: it is not deferred. Defer it first, or set
 
 _RENEW_FOR: Final = timedelta(days=7)
 """Longer than any run."""
-_WINDOW: Final = 500
-"""Messages locked at once from the head."""
-_OTHERS: Final = 1_000
-"""Messages of others that are locked from the head, at most."""
 _ASK_WITHIN: Final = 10.0
 
 
@@ -125,9 +121,9 @@ class Reach:
     locked: Progress | None = None
     ready: Callable[[], Awaitable[None]] | None = None
 
-    def active(self, messages: Sequence[ReceivedMessage], *, from_head: bool = False) -> Awaitable[None]:
+    def active(self, messages: Sequence[ReceivedMessage]) -> Awaitable[None]:
         """Lock active messages in their order, and take them through their steps as they come."""
-        return self._in_each_session(messages, self._from_head if from_head else self._ahead)
+        return self._in_each_session(messages, self._ahead)
 
     async def deferred(self, messages: Sequence[ReceivedMessage]) -> None:
         """Lock deferred messages by their numbers, take them through their steps, and explain the others."""
@@ -272,37 +268,6 @@ class Reach:
             ahead.left |= {number for number in self.again() if number in wanted}
             came = await ahead.find()
         return came
-
-    async def _from_head(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
-        """Lock messages as they come, as long as few others are among them."""
-        wanted = {message.sequence_number: message for message in messages}
-        left, others = set(wanted), 0
-        under_way: dict[int, LockedMessage] = {}
-
-        def see_ends() -> None:
-            # A message whose lock was lost comes again.
-            ends = {number: self.run.outcome_of(message) for number, message in under_way.items()}
-            left.difference_update(number for number, end in ends.items() if end is not None and end.ok)
-            for number in [number for number, end in ends.items() if end is not None]:
-                del under_way[number]
-
-        async with self._batch(session_id) as batch, self.run.ending_groups():
-            while left and others < _OTHERS and self.run.stopped is None:
-                # No more than are left, so that the action ends when they are here; more where others are among them.
-                to_come = len(left) - len(under_way)
-                count = _WINDOW if others else min(_WINDOW, to_come)
-                locked = await batch.receive(count, max_wait=self.place.namespace.waits.silence) if count else ()
-                if not locked:
-                    await self.run.finish()
-                    see_ends()
-                    if count:
-                        break
-                    continue
-                meant = self._those_meant([m for m in locked if m.sequence_number in left], wanted)
-                others += len(locked) - len(meant)
-                under_way |= {message.sequence_number: message for message in meant}
-                await self._take(batch, meant)
-                see_ends()
 
     async def _by_number(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
         """Receive deferred messages: no more at once than are settled at once, because they cannot be released."""

@@ -58,11 +58,10 @@ async def sweep(place: Place, decision: Purge | Defer, seen: Selection, archived
     in_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}
     for message in run.messages:
         in_state[message.state].append(message)
-    active = in_state[MessageState.ACTIVE]
     search = Search(expected=seen.to_lock)
     steps = settling(run, Complete() if is_purge else decision)
     reach = Reach(place, run, steps, archived=archived, search=search)
-    await reach.active(active, from_head=len(active) == seen.to_lock)
+    await reach.active(in_state[MessageState.ACTIVE])
     await reach.deferred(in_state[MessageState.DEFERRED])
     await cancel_scheduled(place, run, in_state[MessageState.SCHEDULED], archived=archived)
     await reach.find_missing(run.without_outcome())
