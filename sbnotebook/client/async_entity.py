@@ -27,7 +27,7 @@ from sbnotebook.client.coercions import (
     whole_number,
 )
 from sbnotebook.client.keeper import Keeper
-from sbnotebook.client.messages import Messages, Present
+from sbnotebook.client.messages import MOST_NAMES, Messages, Present, present_in
 from sbnotebook.client.portal import blocking, if_interrupted, is_synchronous, progress_bar, warn
 from sbnotebook.client.receivers import Receivers, Router, clones_sent
 from sbnotebook.client.unread import watched
@@ -43,6 +43,7 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
     Resubmit,
+    Send,
 )
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.decision import AUTO, MaxResubmits
@@ -466,8 +467,11 @@ class AsyncEntity(SdkNames):
     ) -> Callable[[], Awaitable[str]]:
         """Return a sentence on the entity for a plan of no messages, else on the subscriptions that take clones."""
         if not meant:
-            return self.place.names_present
+            return self._names_present
         return partial(clones_sent, to or self.place.namespace, plan)
+
+    async def _names_present(self) -> str:
+        return present_in((await self.peek(MOST_NAMES, show_progress=False)).to_arrow())
 
     async def receivers_of(self, message: Message | str | bytes | Mapping[str, Any]) -> Receivers:
         """Tell which subscriptions of this topic would take a message, by their rules; nothing is sent.
@@ -571,10 +575,10 @@ class AsyncEntity(SdkNames):
             delay: how much later than now instead, such as ``"5m"``.
         """
         with progress_bar(f"schedule to {self.address}", count_of(messages), shown=show_progress) as advance:
-            report = await self.place.schedule(
+            report = await self.place.send(
                 await blocking(messages_from, messages),
-                at=time_to_come(at),
-                delay=duration(delay),
+                Send(time_to_come(at), duration(delay)),
+                own_times=True,
                 max_in_flight=max_in_flight,
                 rate=rate,
                 progress=advance,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _OBJECTS_AT_ONCE: Final = 500
-_MOST_NAMES: Final = 1_000
+MOST_NAMES: Final = 1_000
 """Different names that are counted: the senders of messages choose them."""
 
 
@@ -253,7 +253,7 @@ class Present:
             column: Any = table.column(name)
             for found in column.value_counts().to_pylist():
                 value = found["values"] or ""
-                if value in names or len(names) < _MOST_NAMES:
+                if value in names or len(names) < MOST_NAMES:
                     names[value] += found["counts"]
 
     async def noting(self, tables: AsyncGenerator[pa.Table]) -> AsyncGenerator[pa.Table]:

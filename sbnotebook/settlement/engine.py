@@ -35,7 +35,7 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.terms import Progress, outcome_for, outcome_until_now
-from sbnotebook.settlement.watch import OutcomeListener, flying, ignore_outcomes, reporting
+from sbnotebook.settlement.watch import OutcomeListener, ignore_outcomes, in_flight, reporting
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -251,7 +251,7 @@ class Run:
         if not self.messages:
             return self.report()
         start = anyio.current_time()
-        with flying() as flight, reporting(self.report) as self._tell:
+        with reporting(self.report) as self._tell:
             async with self._grace.watching() as self._tasks:
                 try:
                     try:
@@ -264,7 +264,7 @@ class Run:
                         raise
                     # Earlier outcomes must not be hidden. Steps that raised have noted theirs.
                     self._begun.clear()
-            return self.report().timed(anyio.current_time() - start, flight.most)
+            return self.report().timed(anyio.current_time() - start, in_flight().most)
 
     async def _beside(
         self,

@@ -15,6 +15,7 @@ from sbnotebook.model import (
     MessageState,
     PeekedMessage,
     Report,
+    Send,
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.actions.by_token import plan_by_token
@@ -23,8 +24,8 @@ from sbnotebook.settlement.actions.pick import plan_pick
 from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
-from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled, timed
-from sbnotebook.settlement.actions.selection import Chosen, MessageFilter, names_present
+from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled
+from sbnotebook.settlement.actions.selection import Chosen, MessageFilter
 from sbnotebook.settlement.actions.send import plan_send
 from sbnotebook.settlement.actions.sweep import plan_sweep
 from sbnotebook.settlement.costs import Cost
@@ -47,7 +48,6 @@ class AsyncEntity(Place):
         address: which one.
     """
 
-    names_present = names_present
     plan_send = plan_send
     plan_by_token = plan_by_token
     receive_and_delete = receive_and_delete
@@ -60,7 +60,9 @@ class AsyncEntity(Place):
     async def send(
         self,
         messages: Iterable[Message | EncodedRows],
+        decision: Send | None = None,
         *,
+        own_times: bool = False,
         max_in_flight: InFlight = AUTO,
         batch_size: int | None = None,
         rate: float | None = None,
@@ -68,25 +70,9 @@ class AsyncEntity(Place):
     ) -> Report:
         """Send messages here and wait for every confirmation: applies :meth:`plan_send`.
 
-        See :func:`sbnotebook.settlement.sending.delivery.send_many`.
+        With ``own_times``, those without another time become active each at its own.
         """
-        plan = self.plan_send(lambda: messages, batch_size=batch_size)
-        return await plan.apply(Limits(max_in_flight, rate), progress)
-
-    async def schedule(
-        self,
-        messages: Iterable[Message],
-        *,
-        at: datetime | None = None,
-        delay: timedelta | None = None,
-        max_in_flight: InFlight = AUTO,
-        batch_size: int | None = None,
-        rate: float | None = None,
-        progress: Progress | None = None,
-    ) -> Report:
-        """Send messages that become active at a time, after a delay, or each at its own time: as :meth:`send` does."""
-        times = timed(messages, at, delay)  # raises for a time that is not clear, before anything is planned
-        plan = self.plan_send(lambda: times, own_times=True, batch_size=batch_size)
+        plan = self.plan_send(lambda: messages, decision, own_times=own_times, batch_size=batch_size)
         return await plan.apply(Limits(max_in_flight, rate), progress)
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:

@@ -13,17 +13,8 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.administration import explaining, name_of_target, queue_or_topic
 from sbnotebook.settlement.connecting.connection import Connection
 
-_FIELDS: Final = {
-    "correlation_id": "correlation_id",
-    "message_id": "message_id",
-    "to": "to",
-    "reply_to": "reply_to",
-    "label": "subject",
-    "session_id": "session_id",
-    "reply_to_session_id": "reply_to_session_id",
-    "content_type": "content_type",
-}
-"""Fields of a correlation filter in the SDK, and their names in a message."""
+_FIELDS: Final = ("correlation_id", "message_id", "to", "reply_to", "session_id", "reply_to_session_id", "content_type")
+"""Fields of a correlation filter that have the same name in a message; the other one is its subject."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +138,8 @@ def described(rule: Any) -> RuleDescription:
         case SqlRuleFilter():
             return replace(bare, kind="sql", expression=kept.sql_expression or "", parameters=kept.parameters or {})
         case CorrelationRuleFilter():
-            texts = {ours: value for name, ours in _FIELDS.items() if (value := getattr(kept, name)) is not None}
+            fields = {name: getattr(kept, name) for name in _FIELDS} | {"subject": kept.label}
+            texts = {name: value for name, value in fields.items() if value is not None}
             return replace(bare, kind="correlation", fields=texts, properties=kept.properties or {})
         case _:
             return bare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
@@ -40,32 +40,24 @@ def check_decision(decision: Decision, entity: EntityAddress, *, deferred: bool 
         raise DecisionError(
             f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
         )
-    if not _is_decision(decision):
+    if not isinstance(cast("object", decision), Decision):
         raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
     if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
         raise DecisionError(
             f"{entity} is a dead-letter queue already: complete, resubmit or defer its messages instead."
         )
-    if isinstance(decision, Defer) and decision.wake_after is not None and decision.wake_to is None:
-        _check_wake_up(entity)
-
-
-def check_wait(seconds: float) -> None:
-    """Refuse a wait in which no message can come: the answer of Service Bus takes its time."""
-    if not 0 < seconds < float("inf"):
-        raise ConfigurationError(f"max_wait is above 0 seconds, such as 5; {seconds} is not.")
-
-
-def _check_wake_up(entity: EntityAddress) -> None:
-    if entity != entity.sends_to:
+    wakes_here = isinstance(decision, Defer) and decision.wake_after is not None and decision.wake_to is None
+    if wakes_here and entity != entity.sends_to:
         raise DecisionError(
             f"A wake-up message cannot be sent to {entity} itself, and in {entity.sends_to} others would get it: "
             "name a queue for it, wake_to=…"
         )
 
 
-def _is_decision(given: object) -> bool:
-    return isinstance(given, Decision)
+def check_wait(seconds: float) -> None:
+    """Refuse a wait in which no message can come: the answer of Service Bus takes its time."""
+    if not 0 < seconds < float("inf"):
+        raise ConfigurationError(f"max_wait is above 0 seconds, such as 5; {seconds} is not.")
 
 
 def outcome_for(

@@ -96,18 +96,10 @@ def in_flight() -> Flight:
 
 
 @contextmanager
-def flying() -> Generator[Flight]:
-    """Count the messages of this block that wait for answers, for its watchers and for its report."""
-    token = _FLIGHT.set(in_flight())
-    try:
-        yield in_flight()
-    finally:
-        _FLIGHT.reset(token)
-
-
-@contextmanager
 def reporting(so_far: Callable[[], Report]) -> Generator[OutcomeListener]:
-    """Show the progress of this block to watchers; sends and settlements in it are a part of it.
+    """Show the progress of this block to watchers, and count its messages that wait for answers.
+
+    Sends and settlements in it are a part of it.
 
     Example:
         >>> async def work(messages: Sequence[Message]) -> Report:
@@ -118,12 +110,11 @@ def reporting(so_far: Callable[[], Report]) -> Generator[OutcomeListener]:
         ...     return tally.report()
     """
     watch = _WATCHED.get()
-    if watch is None:
-        yield ignore_outcomes
-        return
-    watch.follow(so_far)
-    token = _WATCHED.set(None)
+    if watch is not None:
+        watch.follow(so_far)
+    watched, flight = _WATCHED.set(None), _FLIGHT.set(in_flight())
     try:
-        yield watch.tell
+        yield watch.tell if watch is not None else ignore_outcomes
     finally:
-        _WATCHED.reset(token)
+        _WATCHED.reset(watched)
+        _FLIGHT.reset(flight)

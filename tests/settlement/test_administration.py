@@ -12,7 +12,7 @@ from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 
 from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions, TopicOptions, running
 from sbnotebook.errors import InvalidEntityAddressError
-from sbnotebook.model import DeadLetter, EntityAddress, Message
+from sbnotebook.model import DeadLetter, EntityAddress, Message, Send
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement import administration as admin
 from sbnotebook.settlement.administration import _explained  # pyright: ignore[reportPrivateUsage]
@@ -67,7 +67,7 @@ async def test_counts_tell_the_states_of_messages(own: AsyncNamespace, emulator:
     assert (await own.entity("orders").send([Message(body=b"x")])).ok
     events, audit = own.entity("events"), own.entity("events/subscriptions/all")
     assert (await events.send([Message(body=b"x")] * 3)).ok
-    assert (await events.schedule([Message()] * 2, at=datetime.now(UTC) + timedelta(days=1))).ok
+    assert (await events.send([Message()] * 2, Send(at=datetime.now(UTC) + timedelta(days=1)))).ok
     await settle_first(audit, DeadLetter("Bad"))
     queue, topic, subscription = await own.entities()
     assert repr(queue) == "<EntityCounts queue orders: 1 in the transfer dead-letter queue>"

@@ -22,6 +22,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     Report,
     Resubmit,
+    Send,
 )
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
@@ -141,7 +142,7 @@ async def complete_deferred(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExit
 async def cancel(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
     (await (await queue.purge()).apply()).raise_for_failures()
     later = datetime.now(UTC) + timedelta(days=1)
-    (await queue.schedule((Message(message_id=name) for name in IDS), at=later)).raise_for_failures()
+    (await queue.send((Message(message_id=name) for name in IDS), Send(at=later))).raise_for_failures()
     return queue.plan_cancel_scheduled(await queue.scheduled())
 
 

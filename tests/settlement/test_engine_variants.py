@@ -29,6 +29,7 @@ from sbnotebook.model import (
     Outcome,
     OutcomeStatus,
     Resubmit,
+    Send,
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import Limits, Policy, PolicyRow, Then
@@ -79,7 +80,7 @@ async def send(world: World, chance: Random) -> None:
 async def schedule(world: World, chance: Random) -> None:
     messages = world.new(chance.choice((1, 8)), chance)
     world.expect([str(message.message_id) for message in messages], Move(None, SCHEDULED))
-    world.tell(await world.namespace.entity(QUEUE).schedule(messages, delay=timedelta(days=30)))
+    world.tell(await world.namespace.entity(QUEUE).send(messages, Send(delay=timedelta(days=30))))
 
 
 async def cancel(world: World, chance: Random) -> None:

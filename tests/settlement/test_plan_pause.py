@@ -50,7 +50,7 @@ async def undo(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack)
 
 async def cancel_scheduled(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
     (await (await queue.purge()).apply()).raise_for_failures()
-    await queue.schedule([Message(message_id=str(n)) for n in range(COUNT)], at=datetime.now(UTC) + timedelta(days=1))
+    await queue.send([Message(message_id=str(n)) for n in range(COUNT)], Send(at=datetime.now(UTC) + timedelta(days=1)))
     return queue.plan_cancel_scheduled(await queue.scheduled())
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -28,6 +28,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
+    Send,
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import Failure
@@ -69,20 +70,9 @@ _INTERRUPTED: Final = "It was interrupted before."
 _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
 
 
-def timed(messages: Iterable[Message], at: datetime | None, delay: timedelta | None) -> Iterator[Message]:
+def timed(messages: Iterable[Message], decision: Send) -> Iterator[Message]:
     """Yield messages with the time at which they are to become active."""
-    if at is not None and delay is not None:
-        raise DecisionError("Give at= or delay=, not both.")
-    if at is not None and at.tzinfo is None:
-        raise DecisionError("The time has no time zone: write datetime(…, tzinfo=UTC), or use delay=.")
-    if delay is not None:
-        if delay < timedelta(0):
-            raise DecisionError("A message cannot be scheduled for less than no time from now.")
-        at = datetime.now(UTC) + delay
-    return _timed(messages, at)
-
-
-def _timed(messages: Iterable[Message], at: datetime | None) -> Iterator[Message]:
+    at = decision.at if decision.delay is None else datetime.now(UTC) + decision.delay
     for message in messages:
         if at is None and message.scheduled_enqueue_time is None:
             raise DecisionError(_TIMELESS)

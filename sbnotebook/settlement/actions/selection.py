@@ -27,7 +27,7 @@ _SHOWN: Final = 100
 """Messages that are kept whole, to be shown."""
 _NAMED: Final = 5
 _MAX_NAME: Final = 60
-MOST_NAMES: Final = 1_000
+_MOST_NAMES: Final = 1_000
 """Different names that are counted among messages that do not match: their senders choose them."""
 _COUNTED: Final = (PROPERTIES,)
 """The sections that a survey reads of messages that are not chosen: it counts them by session."""
@@ -76,7 +76,7 @@ class Selection:
         """Count the active messages that stay and come before a selected message."""
         return self.to_lock - self.states[MessageState.ACTIVE]
 
-    def note(self, chosen: Iterable[PeekedMessage], page: Iterable[PeekedMessage] = ()) -> None:
+    def note(self, chosen: Iterable[PeekedMessage], page: Iterable[PeekedMessage]) -> None:
         """Count the chosen messages of a page, and the others before the first one."""
         for message in chosen:
             self.states[message.state] += 1
@@ -92,7 +92,7 @@ class Selection:
         for message in () if self.messages else page:
             name = (message.dead_letter_reason if message.entity.sub_queue else message.subject) or ""
             self.looked_at += 1
-            if name in self.passed or len(self.passed) < MOST_NAMES:
+            if name in self.passed or len(self.passed) < _MOST_NAMES:
                 self.passed[name] += 1
 
     def check_reach(self, what: str) -> None:
@@ -152,14 +152,6 @@ async def select(entity: Place, chosen: Chosen, progress: Progress | None = None
         if len(seen.messages) == chosen.max_messages:
             break
     return seen
-
-
-async def names_present(entity: Place) -> str:
-    """Return which dead-letter reasons or subjects the first messages have, as a sentence."""
-    seen = Selection()
-    async for page in entity.peeker.pages(PeekCursor(max_messages=MOST_NAMES)):
-        seen.note((), page)
-    return seen.present(entity)
 
 
 def names_sentence(names: Counter[str], looked_at: int, *, is_of_reasons: bool) -> str:

@@ -37,7 +37,7 @@ def plan_send(
         given: Any = messages()  # rows that are encoded already are sent at once only
         return await send_many(
             place.namespace.pool(place.address),
-            timed(given, decision.at, decision.delay) if is_later else given,
+            timed(given, decision) if is_later else given,
             SCHEDULE if is_later else SEND,
             max_in_flight=limits.max_in_flight,
             batch_size=batch_size,

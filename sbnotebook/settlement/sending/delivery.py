@@ -26,7 +26,7 @@ from sbnotebook.settlement.sdk import senders
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.watch import flying, in_flight, reporting
+from sbnotebook.settlement.watch import in_flight, reporting
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 if TYPE_CHECKING:
@@ -114,12 +114,12 @@ async def send_many(
     packer = Packer(messages, method.verb, pool.address, sizes, max_count, arrived.notify)
     delivery = _Delivery(pool, packer, arrived, method, max_in_flight, pace, progress, tally or Tally())
     start = anyio.current_time()
-    with flying() as flight, reporting(delivery.tally.report):
+    with reporting(delivery.tally.report):
         try:
             await delivery.run()
         finally:
             delivery.close()
-    report = delivery.tally.report().timed(anyio.current_time() - start, flight.most)
+        report = delivery.tally.report().timed(anyio.current_time() - start, in_flight().most)
     if packer.failure is not None:
         if report:
             packer.failure.add_note(f"The messages before it: {report}.")

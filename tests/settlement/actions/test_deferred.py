@@ -25,6 +25,7 @@ from sbnotebook.model import (
     PeekedMessage,
     Release,
     Report,
+    Send,
 )
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
@@ -80,7 +81,7 @@ async def test_what_is_not_settled_stays_deferred(namespace: AsyncNamespace) -> 
 
 async def test_the_journal_and_the_entity_are_compared(namespace: AsyncNamespace, tmp_path: Path) -> None:
     queue = await deferred_queue(namespace, 5, 3)
-    assert (await queue.schedule([Message(body=b"later")], delay=timedelta(hours=1))).ok
+    assert (await queue.send([Message(body=b"later")], Send(delay=timedelta(hours=1)))).ok
     async with namespace_of(namespace.connection, tmp_path / "strangers") as other:
         async with other.entity(queue.address).batch() as batch:
             await batch.receive(1)

@@ -30,6 +30,7 @@ from sbnotebook.model import (
     Release,
     Report,
     Resubmit,
+    Send,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.costs import Cost
@@ -191,7 +192,7 @@ async def test_the_preview_of_a_pick_counts_what_is_in_the_way(namespace: AsyncN
     assert "in the entity" not in sentence
 
     await (await queue.pick(numbers[:2], Defer())).apply()
-    assert (await queue.schedule([Message(), Message()], delay=timedelta(hours=1))).ok
+    assert (await queue.send([Message(), Message()], Send(delay=timedelta(hours=1)))).ok
     later = [message.sequence_number for message in await queue.scheduled()]
     absent = [numbers[-1] + 1_000 + n for n in range(3)]
     plan = await queue.pick([*numbers[:2], *later, *absent, numbers[2]], Complete())

@@ -28,6 +28,7 @@ from sbnotebook.model import (
     PeekedMessage,
     Report,
     Resubmit,
+    Send,
 )
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions.ramp import RampReport
@@ -280,7 +281,7 @@ async def test_a_destination_that_goes_before_the_others_is_told(
 async def test_a_message_that_is_scheduled_is_not_sent_first(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("planned-to")
     queue = await filled_queue(namespace, "planned", 2)
-    assert (await queue.schedule([Message(message_id="later")], delay=timedelta(hours=1))).ok
+    assert (await queue.send([Message(message_id="later")], Send(delay=timedelta(hours=1)))).ok
     plan = queue.plan_resubmit(await queue.peek(), Resubmit(to=EntityAddress("planned-to")))
     async with consuming(namespace, "planned-to", lambda _: Complete()):
         report = await applied(plan, Ramp((1,), timedelta(seconds=30)))

@@ -11,7 +11,7 @@ import pytest
 from sbnotebook.amqp import Short, Symbol
 from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report
+from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus, PeekedMessage, Report, Send
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions import schedule
 from sbnotebook.settlement.costs import Cost
@@ -42,7 +42,7 @@ async def test_scheduled_messages_keep_types_and_their_numbers_are_told(namespac
         session_id="s",
         application_properties={"symbol": Symbol("x"), "n": Short(1)},
     )
-    report = await queue.schedule([*numbered(250), typed], at=LATER)
+    report = await queue.send([*numbered(250), typed], Send(at=LATER))
     assert report.ok
     assert {outcome.verb for outcome in report} == {"schedule"}
     listed = await queue.scheduled()
@@ -58,7 +58,7 @@ async def test_scheduled_messages_keep_types_and_their_numbers_are_told(namespac
 
 async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "cancelled-some", 0)
-    scheduled = numbers(await queue.schedule(numbered(25), delay=timedelta(hours=1)))
+    scheduled = numbers(await queue.send(numbered(25), Send(delay=timedelta(hours=1))))
     first = await queue.plan_cancel_scheduled(scheduled[:3]).apply()
     assert first.ok
     assert {outcome.description for outcome in first} == {None}
@@ -80,7 +80,7 @@ async def test_cancelling_together_finds_those_that_went_meanwhile(
     own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch, count: int, went: list[int]
 ) -> None:
     queue = await filled_queue(own, "went-meanwhile", 0)
-    scheduled = numbers(await queue.schedule(numbered(count), at=LATER))
+    scheduled = numbers(await queue.send(numbered(count), Send(at=LATER)))
     gone = [scheduled[index] for index in went]
     archive = archive_in(own)
     keep = archive.keep
@@ -104,7 +104,7 @@ async def test_cancelling_together_finds_those_that_went_meanwhile(
 
 async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "undone", 0)
-    report = await queue.schedule(numbered(3), at=LATER)
+    report = await queue.send(numbered(3), Send(at=LATER))
     cancelled = await queue.plan_cancel_scheduled(numbers(report)).apply()
     assert cancelled.ok
     assert await queue.scheduled() == []
@@ -120,7 +120,7 @@ async def test_cancelling_says_what_no_peek_has_shown(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "unseen", 0)
-    report = await queue.schedule(numbered(2), at=LATER)
+    report = await queue.send(numbered(2), Send(at=LATER))
     shared_emulator.faults.entity("unseen").empty_peeks = 2  # A peek that is empty is asked for once more.
     cancelled = await queue.plan_cancel_scheduled(numbers(report)).apply()
     assert [(outcome.status, outcome.description) for outcome in cancelled] == 2 * [
@@ -132,7 +132,7 @@ async def test_cancelling_says_what_no_peek_has_shown(
 async def test_another_message_with_the_number_of_a_chosen_one_stays(namespace: AsyncNamespace, archived: bool) -> None:
     name = f"cancelled-other-{archived}".lower()
     queue = await filled_queue(namespace, name, 0)
-    assert (await queue.schedule(numbered(2), at=LATER)).ok
+    assert (await queue.send(numbered(2), Send(at=LATER))).ok
     first, second = await queue.scheduled()
     stale = first.with_changes(enqueued_time=LATER)
     if not archived:
@@ -148,7 +148,7 @@ async def test_those_of_a_topic_are_cancelled_by_their_numbers(
 ) -> None:
     shared_emulator.create_topic("later-topic")
     topic = namespace.entity("later-topic")
-    report = await topic.schedule(numbered(3), at=LATER)
+    report = await topic.send(numbered(3), Send(at=LATER))
     assert (await topic.plan_cancel_scheduled(numbers(report)).apply()).ok
 
 
@@ -156,7 +156,7 @@ async def test_large_ones_are_scheduled_alone(namespace: AsyncNamespace, shared_
     shared_emulator.create_queue("large-later", QueueOptions(max_message_size_kb=8_192))
     queue = namespace.entity("large-later")
     large = Message(body=bytes(range(256)) * 4096 * 3, message_id="large")
-    report = await queue.schedule([*numbered(3), large, *numbered(3)], at=LATER)
+    report = await queue.send([*numbered(3), large, *numbered(3)], Send(at=LATER))
     assert report.ok
     bodies = {message.message_id: message.body for message in await queue.scheduled()}
     assert bodies["large"] == large.body
@@ -167,7 +167,7 @@ async def test_of_a_refused_request_only_the_culprit_fails(
 ) -> None:
     shared_emulator.create_queue("culprit-later", QueueOptions(requires_duplicate_detection=True))
     culprit = Message(message_id="x" * 129)
-    report = await namespace.entity("culprit-later").schedule([*numbered(9), culprit, *numbered(9)], at=LATER)
+    report = await namespace.entity("culprit-later").send([*numbered(9), culprit, *numbered(9)], Send(at=LATER))
     assert [outcome.message_id for outcome in report.failures] == [culprit.message_id]
     assert report.failures[0].retryable is False
 
@@ -181,7 +181,7 @@ async def test_who_gives_no_answer_leaves_it_open(
     await namespace.pool(EntityAddress(name)).warm(1)
     faults = shared_emulator.faults.entity(name)
     faults.drop_after_nth, faults.drop_before_nth = (2, 0) if kept else (0, 2)
-    report = await queue.schedule(numbered(4), at=LATER, max_in_flight=1, batch_size=1)
+    report = await queue.send(numbered(4), Send(at=LATER), max_in_flight=1, batch_size=1)
     assert [outcome.status for outcome in report.failures] == [OutcomeStatus.UNCONFIRMED]
     assert len(await queue.scheduled()) == (4 if kept else 3)
     listed = await queue.scheduled()
@@ -196,7 +196,7 @@ async def test_a_request_for_several_without_an_answer_is_not_repeated(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "open-together", 0)
-    assert (await queue.schedule(numbered(3), at=LATER)).ok
+    assert (await queue.send(numbered(3), Send(at=LATER))).ok
     listed = await queue.scheduled()
     shared_emulator.faults.entity("open-together").drop_before_nth = 2  # the first looks at the messages
     cancelled = await queue.plan_cancel_scheduled(listed).apply()
@@ -218,7 +218,7 @@ async def test_one_that_became_active_does_not_keep_others_scheduled(
     queue = await filled_queue(namespace_by_hand, "became-active", 0)
     soon = Message(message_id="soon", scheduled_enqueue_time=clock.now() + timedelta(seconds=5))
     late = [Message(message_id=f"m{n}", scheduled_enqueue_time=LATER) for n in range(3)]
-    scheduled = numbers(await queue.schedule([soon, *late]))
+    scheduled = numbers(await queue.send([soon, *late], own_times=True))
     await clock.turn(6)
     report = await queue.plan_cancel_scheduled(scheduled).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND] + [OutcomeStatus.SETTLED] * 3
@@ -229,7 +229,7 @@ async def test_a_busy_service_is_asked_again(namespace: AsyncNamespace, shared_e
     queue = await filled_queue(namespace, "busy-later", 0)
     await namespace.pool(queue.address).warm(2)
     shared_emulator.faults.entity("busy-later").server_busy = 1
-    report = await queue.schedule(numbered(3), at=LATER, max_in_flight=2)
+    report = await queue.send(numbered(3), Send(at=LATER), max_in_flight=2)
     assert report.ok
     await namespace.peeker(queue.address).page(1)
     plan = queue.plan_cancel_scheduled(await queue.scheduled())
@@ -243,7 +243,7 @@ async def test_a_service_that_stays_busy_keeps_what_is_scheduled(
     queue = await filled_queue(own, "busy", 0)
     # By the number alone, nothing is peeked: a peek would be refused, too.
     own.archive = None
-    plan = queue.plan_cancel_scheduled(numbers(await queue.schedule(numbered(1), at=LATER)))
+    plan = queue.plan_cancel_scheduled(numbers(await queue.send(numbered(1), Send(at=LATER))))
     emulator.faults.entity("busy").server_busy = 1_000
     monkeypatch.setattr(schedule, "OUTAGE_PATIENCE", 1.5)
     with anyio.fail_after(30):
@@ -257,7 +257,7 @@ async def test_cancelling_that_cannot_go_on_tells_what_is_cancelled(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator
 ) -> None:
     queue = await filled_queue(namespace, "gone-meanwhile", 0)
-    scheduled = await queue.schedule(numbered(30), at=LATER)
+    scheduled = await queue.send(numbered(30), Send(at=LATER))
 
     def delete(_count: int) -> None:
         shared_emulator.delete("gone-meanwhile")
@@ -273,7 +273,7 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
     monkeypatch.setattr("sbnotebook.settlement.actions.schedule._FINISH_WITHIN", 0.3)
     namespace.archive = None
     queue = await filled_queue(namespace, "frozen-later", 0)
-    report = await queue.schedule(numbered(9), at=LATER)
+    report = await queue.send(numbered(9), Send(at=LATER))
     await namespace.pool(queue.address).warm(3)
     scope = anyio.CancelScope()
 
@@ -304,7 +304,7 @@ async def test_what_was_not_asked_to_be_cancelled_is_skipped(
 ) -> None:
     monkeypatch.setattr("sbnotebook.settlement.actions.schedule._FINISH_WITHIN", 0.0)
     queue = await filled_queue(own, "not-asked", 0)
-    report = await queue.schedule(numbered(3), at=LATER)
+    report = await queue.send(numbered(3), Send(at=LATER))
     archive, scope = archive_in(own), anyio.CancelScope()
     keep = archive.keep
 
@@ -333,14 +333,14 @@ async def test_what_was_not_asked_to_be_cancelled_is_skipped(
 async def test_times_and_messages_that_cannot_be_are_refused(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "refused-later", 0)
     with pytest.raises(DecisionError, match="not both"):
-        await queue.schedule([], at=LATER, delay=timedelta(1))
+        await queue.send([], Send(at=LATER, delay=timedelta(1)))
     with pytest.raises(DecisionError, match="time zone"):
-        await queue.schedule([], at=datetime(2030, 1, 1))  # noqa: DTZ001
+        await queue.send([], Send(at=datetime(2030, 1, 1)))  # noqa: DTZ001
     with pytest.raises(DecisionError, match="less than no time"):
-        await queue.schedule([], delay=timedelta(seconds=-1))
-    await queue.schedule([], delay=timedelta(0))
+        await queue.send([], Send(delay=timedelta(seconds=-1)))
+    await queue.send([], Send(delay=timedelta(0)))
     with pytest.raises(DecisionError, match="scheduled_enqueue_time"):
-        await queue.schedule(numbered(1))
+        await queue.send(numbered(1), own_times=True)
     stranger = PeekedMessage(entity=EntityAddress("other"), sequence_number=1, state=MessageState.SCHEDULED)
     active = PeekedMessage(entity=queue.address, sequence_number=1)
     with pytest.raises(DecisionError, match="is in other"):

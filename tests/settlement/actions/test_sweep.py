@@ -17,6 +17,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
+    Send,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, MessageFilter, Plan
 from sbnotebook.settlement.memory.archive import ArchiveState
@@ -189,7 +190,7 @@ async def test_a_purge_locks_nothing_that_came_later(own: AsyncNamespace, emulat
 
 async def test_all_that_is_active_is_deferred_and_what_came_later_stays(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 7)
-    assert (await queue.schedule([Message(message_id="later")], delay=timedelta(hours=1))).ok
+    assert (await queue.send([Message(message_id="later")], Send(delay=timedelta(hours=1)))).ok
     plan = await queue.defer_all()
     assert (await queue.send([Message(message_id="m7")])).ok
     sentence = plan.preview().sentence
@@ -284,7 +285,7 @@ async def test_a_broken_connection_leaves_each_message_in_its_record(
 @pytest.mark.parametrize("archived", [True, False])
 async def test_purge_leaves_other_messages_with_planned_numbers(own: AsyncNamespace, archived: bool) -> None:
     queue = await filled_queue(own, "orders", 5)
-    assert (await queue.schedule([Message(message_id="m5")], delay=timedelta(hours=1))).ok
+    assert (await queue.send([Message(message_id="m5")], Send(delay=timedelta(hours=1)))).ok
     await settle_first(queue, Defer())
     chosen = [1, 2, 4, 5, 6]
     plan = await queue.purge(only=lambda found: [m for m in found if m.sequence_number in chosen], archived=archived)

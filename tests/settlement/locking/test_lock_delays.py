@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, OutcomeStatus, Report, Resubmit
+from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, OutcomeStatus, Report, Resubmit, Send
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, settle_first
@@ -130,7 +130,7 @@ async def test_a_queue_of_one_message_has_one_again_after_it_had_two(
                 (counts,) = await namespace_by_hand.counts(["one"])
                 if counts.active + counts.scheduled == 1:
                     done += 1
-                    (await queue.schedule(messages, at=clock.now() + timedelta(seconds=5))).raise_for_failures()
+                    (await queue.send(messages, Send(at=clock.now() + timedelta(seconds=5)))).raise_for_failures()
                 (await batch.settle(Complete(), messages)).raise_for_failures()
         (counts,) = await namespace_by_hand.counts(["one"])
         assert (counts.active, counts.scheduled) == (0, 1)
