@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import anyio
@@ -34,7 +35,7 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.plan import Limits
-from sbnotebook.settlement.terms import Progress, outcome_for, outcome_until_now
+from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.watch import OutcomeListener, ignore_outcomes, in_flight, reporting
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ BESIDE: Final = 4
 """The most groups of a run in progress at once. While one waits for the network, another is recorded."""
 _ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
 """The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
-
+_UNDER_WAY: Final = "It was in progress when it was interrupted, and may be done or not."
 _VERBS_OF_STEPS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.verb})
 """What actions of other names do with their messages."""
 
@@ -141,11 +142,12 @@ class Run:
                 await self._wait_for_pace(len(group))
             if self.stopped is not None:
                 return
+            settle = partial(self._settle, group, steps, finish_within)
             if beside and self._tasks is not None:
                 self._under_way.append(positions)
-                self._tasks.start_soon(self._beside, group, positions, steps, finish_within)
+                self._tasks.start_soon(self._beside, settle, positions)
             else:
-                await self._settle(group, steps, finish_within)
+                await settle()
 
     def group_size(self, size: int = GROUP) -> int:
         """Return how many messages a group has where it may have ``size``: with a rate, no more than a second's."""
@@ -266,15 +268,9 @@ class Run:
                     self._begun.clear()
             return self.report().timed(anyio.current_time() - start, in_flight().most)
 
-    async def _beside(
-        self,
-        group: Sequence[M],
-        positions: set[int],
-        steps: _Steps[M],
-        finish_within: float,
-    ) -> None:
+    async def _beside(self, settle: Callable[[], Awaitable[None]], positions: set[int]) -> None:
         try:
-            await self._settle(group, steps, finish_within)
+            await settle()
         except Exception as error:  # noqa: BLE001 (raised where the action continues)
             self._error = self._error or error
         finally:
@@ -282,12 +278,7 @@ class Run:
             self._ended.set()
             self._ended = anyio.Event()
 
-    async def _settle(
-        self,
-        group: Sequence[M],
-        steps: _Steps[M],
-        finish_within: float,
-    ) -> None:
+    async def _settle(self, group: Sequence[M], steps: _Steps[M], finish_within: float) -> None:
         # A group is not left half done: an interrupt takes effect between two groups.
         with self._grace.period(finish_within):
             self._begun |= {self._position(message) for message in group}
@@ -323,8 +314,10 @@ class Run:
         if known is not None:
             return known
         decision = self.decision_of(message)
+        if position in self._begun:
+            return outcome_for(message, decision, OutcomeStatus.UNCONFIRMED, _UNDER_WAY)
         why = self.stopped or f"Not attempted: the {self.decision.verb} was interrupted before."
-        return outcome_until_now(message, decision, why, begun=position in self._begun)
+        return outcome_for(message, decision, OutcomeStatus.SKIPPED, why)
 
     def _position(self, message: ReceivedMessage) -> int:
         position = self._by_identity.get(id(message))

@@ -13,7 +13,6 @@ from sbnotebook.model import (
     LockedMessage,
     Message,
     MessageState,
-    PeekedMessage,
     Report,
     Send,
 )
@@ -112,10 +111,6 @@ class AsyncEntity(Place):
         """Return a plan to defer the current active messages, chosen as by :meth:`purge`."""
         chosen = Chosen(only, before, to_sequence_number, MessageState.ACTIVE, max_messages)
         return await plan_sweep(self, Defer(), chosen, progress=progress)
-
-    async def scheduled(self, max_messages: int | None = None) -> list[PeekedMessage]:
-        """Peek at all messages of a queue, and return those that become active later; a topic does not show them."""
-        return await self.peek(max_messages, state=MessageState.SCHEDULED)
 
     def processing(self, function: AnyFunction, **options: Any) -> Processing:
         """Return a run that consumes messages with a function, in threads unless it is async: ``run()`` begins it.

@@ -19,7 +19,7 @@ from sbnotebook.model import (
     SubQueue,
 )
 
-_UNDER_WAY: Final = "It was in progress when it was interrupted, and may be done or not."
+ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 
 Progress = Callable[[int], None]
 """Called with the number of messages that were finished since the last call."""
@@ -72,12 +72,6 @@ def outcome_for(
         message_id=message.message_id,
         description=description,
     )
-
-
-def outcome_until_now(message: ReceivedMessage, decision: Decision, why: str, *, begun: bool) -> Outcome:
-    """Return the outcome of one message of which nothing is known yet."""
-    status = OutcomeStatus.UNCONFIRMED if begun else OutcomeStatus.SKIPPED
-    return outcome_for(message, decision, status, _UNDER_WAY if begun else why)
 
 
 def is_same(message: ReceivedMessage, chosen: ReceivedMessage) -> bool:

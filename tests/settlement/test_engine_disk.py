@@ -143,7 +143,7 @@ async def cancel(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> P
     (await (await queue.purge()).apply()).raise_for_failures()
     later = datetime.now(UTC) + timedelta(days=1)
     (await queue.send((Message(message_id=name) for name in IDS), Send(at=later))).raise_for_failures()
-    return queue.plan_cancel_scheduled(await queue.scheduled())
+    return queue.plan_cancel_scheduled(await queue.peek(state=MessageState.SCHEDULED))
 
 
 async def resubmit(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack) -> Plan:

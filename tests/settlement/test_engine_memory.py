@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from benchmarks.emulators import emulator
-from sbnotebook.model import Complete, DeadLetter, Message, Report, Send
+from sbnotebook.model import Complete, DeadLetter, Message, MessageState, Report, Send
 from sbnotebook.settlement import AsyncEntity, Connection
 from sbnotebook.settlement.actions.undo import plan_undo
 from sbnotebook.settlement.engine import Run
@@ -74,7 +74,7 @@ async def complete_deferred(queue: AsyncEntity, _: int) -> Act:
 
 async def cancel_scheduled(queue: AsyncEntity, count: int) -> Act:
     (await queue.send(messages(count), Send(delay=timedelta(days=1)))).raise_for_failures()
-    return queue.plan_cancel_scheduled(await queue.scheduled()).apply
+    return queue.plan_cancel_scheduled(await queue.peek(state=MessageState.SCHEDULED)).apply
 
 
 async def send(queue: AsyncEntity, count: int) -> Act:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import Complete, EntityAddress, Message, Outcome, Report, Resubmit, Send
+from sbnotebook.model import Complete, EntityAddress, Message, MessageState, Outcome, Report, Resubmit, Send
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
 from sbnotebook.settlement.pace import Pause
@@ -51,7 +51,7 @@ async def undo(namespace: AsyncNamespace, queue: AsyncEntity, _: AsyncExitStack)
 async def cancel_scheduled(_: AsyncNamespace, queue: AsyncEntity, __: AsyncExitStack) -> Plan:
     (await (await queue.purge()).apply()).raise_for_failures()
     await queue.send([Message(message_id=str(n)) for n in range(COUNT)], Send(at=datetime.now(UTC) + timedelta(days=1)))
-    return queue.plan_cancel_scheduled(await queue.scheduled())
+    return queue.plan_cancel_scheduled(await queue.peek(state=MessageState.SCHEDULED))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from itertools import accumulate
+from itertools import islice
 from typing import Final
 
 import anyio.to_thread
@@ -99,9 +99,8 @@ class _Trial:
         self._watch = Watch()
         # Messages that the resubmit would skip say nothing about the consumer.
         limit = decision.limit_at(plan.entity)
-        sent = [index for index, message in enumerate(plan.messages) if _is_sent(message, limit)]
-        batches = [sent[end - size : end] for size, end in zip(ramp.batches, accumulate(ramp.batches), strict=True)]
-        batches = [batch for batch in batches if batch]
+        sent = (index for index, message in enumerate(plan.messages) if _is_sent(message, limit))
+        batches = [batch for size in ramp.batches if (batch := [*islice(sent, size)])]
         first = [index for batch in batches for index in batch]
         others = sorted(set(range(len(plan.messages))) - set(first))
         self._order = [*first, *others]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -39,7 +40,7 @@ from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.settle import ActElsewhere, Pair
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.terms import Progress, is_same, outcome_for
+from sbnotebook.settlement.terms import ANOTHER, Progress, is_same, outcome_for
 
 GONE: Final = "It is not there any more: it was settled, or it has expired."
 LOCKED: Final = (
@@ -47,7 +48,6 @@ LOCKED: Final = (
     "ended. Try again later."
 )
 SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
-_ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 _DEFERRED: Final = "Not attempted: it is deferred already."
 _NOT_ANSWERED: Final = (
     "The request to remove it had no answer, and it is gone: removed by this request, or by another receiver."
@@ -178,7 +178,7 @@ class Reach:
             if found is None:
                 self.run.end([message], OutcomeStatus.NOT_FOUND, GONE)
             elif not is_same(found, message):
-                self.run.end([message], OutcomeStatus.NOT_FOUND, _ANOTHER)
+                self.run.end([message], OutcomeStatus.NOT_FOUND, ANOTHER)
             elif found.state is MessageState.SCHEDULED:
                 self.run.end([message], OutcomeStatus.SKIPPED, SCHEDULED)
             elif found.state is MessageState.ACTIVE:
@@ -207,28 +207,21 @@ class Reach:
         """Work in the whole entity or, where it requires sessions, in each session that a message is of."""
         if not messages or self.run.stopped is not None:
             return
+        by_session: defaultdict[str | None, list[ReceivedMessage]] = defaultdict(list)
         try:
             await work(messages, None)
         except ServiceBusError as error:
             if not Failure.of(error).needs_session:
                 raise
-            by_session: dict[str | None, list[ReceivedMessage]] = {}
             for message in messages:
-                by_session.setdefault(message.session_id, []).append(message)
-            for session_id, mine in by_session.items():
-                await self._in_session(mine, session_id, work)
-
-    async def _in_session(
-        self,
-        messages: Sequence[ReceivedMessage],
-        session_id: str | None,
-        work: Callable[[Sequence[ReceivedMessage], str | None], Awaitable[None]],
-    ) -> None:
-        if self.run.stopped is None:
+                by_session[message.session_id].append(message)
+        for session_id, mine in by_session.items():
+            if self.run.stopped is not None:
+                return
             try:
-                await work(messages, session_id)
+                await work(mine, session_id)
             except ServiceBusError as error:  # such as a session that another receiver holds: the others continue
-                self._end_rest(messages, f"Not attempted: {explained(error)}")
+                self._end_rest(mine, f"Not attempted: {explained(error)}")
 
     async def _ahead(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
         wanted = {message.sequence_number: message for message in messages}
@@ -380,7 +373,7 @@ class Reach:
         meant: list[LockedMessage] = []
         for message in came:
             if not is_same(message, wanted[message.sequence_number]):
-                self.run.end([message], OutcomeStatus.NOT_FOUND, _ANOTHER)
+                self.run.end([message], OutcomeStatus.NOT_FOUND, ANOTHER)
             else:
                 meant.append(message)
         return meant

@@ -163,7 +163,8 @@ class ResubmitSteps:
         # Send the clones, and complete the originals of those that are confirmed.
         await self._wait_for(turn, to_send)
         if not (self._is_broken or self._run.stopped):
-            outcomes += await (self._send(holder, to_send) if self._atomic is None else self._move(holder, to_send))
+            move = self._send if self._atomic is None else partial(self._move, self._atomic)
+            outcomes += await move(holder, to_send)
         sent.set()
         to_complete += [step for step in to_send if step.original.sequence_number in self._owed]
         outcomes += await self._complete(holder, to_complete)
@@ -287,15 +288,13 @@ class ResubmitSteps:
     def _is_in_time(self, step: Step) -> bool:
         return step.until is None or self._clock.now() < step.until
 
-    async def _move(self, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
-        if self._atomic is None:
-            return []
+    async def _move(self, atomic: Atomic, holder: Holder, steps: Sequence[Step]) -> list[Outcome]:
         late = [step for step in steps if not self._is_in_time(step)]
         steps = [step for step in steps if step not in late]
         # Nothing need be written of them: a crash leaves both or neither, and the original tells which. If it were
         # recorded as done, an original that reappears would look like a message whose clone was sent.
         pairs = [(step.original, step.clone) for step in steps if step.clone is not None]
-        ends = await self._atomic.move(self._run, holder, pairs)
+        ends = await atomic.move(self._run, holder, pairs)
         replaced = [
             step.earlier.id for step, end in zip(steps, ends, strict=True) if end.ok and step.earlier is not None
         ]
@@ -398,19 +397,15 @@ class ResubmitSteps:
 
 
 def _as_resubmit(step: Step, end: Outcome, decision: Resubmit) -> Outcome:
-    message = step.original
     what = "The clone was sent, completing the original: " if end.verb == "complete" else "Sending the clone: "
     what = "" if end.description in (_TOO_LATE, _NOT_DROPPED) else what
-    return Outcome(
-        status=end.status,
+    return replace(
+        end,
         verb=decision.verb,
-        entity=message.entity,
-        sequence_number=message.sequence_number,
-        message_id=message.message_id,
-        condition=end.condition,
+        entity=step.original.entity,
+        sequence_number=step.original.sequence_number,
+        message_id=step.original.message_id,
         description=step.note if end.ok else f"{what}{end.description}",
-        tracking_id=end.tracking_id,
-        retryable=end.retryable,
     )
 
 

@@ -44,7 +44,7 @@ from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sending.delivery import DeliveryMethod
 from sbnotebook.settlement.sending.packing import Pack
 from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.terms import is_same, outcome_for
+from sbnotebook.settlement.terms import ANOTHER, is_same, outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ _GONE_WITH_OTHERS: Final = (
 _TOGETHER: Final = 100
 """Messages that one request cancels at most."""
 _NOT_KEPT: Final = "No peek showed it, so it is not in the archive and cannot be sent back."
-_ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew."
 _FINISH_WITHIN: Final = 10.0
 """Seconds to wait for open requests when the caller is cancelled."""
 _NO_ANSWER: Final = "It was interrupted before the answer came: it may be cancelled."
@@ -159,8 +158,9 @@ class _Cancelling:
             self._expect(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
             raise
         for message in messages:
-            if self._is_another(message, group.payloads):
-                another = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _ANOTHER)
+            payload = group.payloads.get(message.sequence_number)
+            if payload is not None and not is_same(peeked_from_payload(payload, message.entity), message):
+                another = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, ANOTHER)
                 group.ends[message.sequence_number] = another
         with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
             group.rows = await self._keep(group.left, group.payloads)
@@ -238,9 +238,6 @@ class _Cancelling:
                 rate.accepted(len(messages))
                 return None, True
 
-    def _known(self, message: ReceivedMessage, ends: Mapping[int, Outcome]) -> Outcome | None:
-        return ends.get(message.sequence_number) or self._run.outcome_of(message)
-
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
         outcome = Failure.of(error).outcome(self._decision.verb, message)
         if outcome.status is OutcomeStatus.NOT_FOUND:
@@ -262,10 +259,6 @@ class _Cancelling:
                 raise
             return {}  # a topic does not show its scheduled messages
 
-    def _is_another(self, message: ReceivedMessage, payloads: Mapping[int, bytes]) -> bool:
-        payload = payloads.get(message.sequence_number)
-        return payload is not None and not is_same(peeked_from_payload(payload, message.entity), message)
-
     async def _keep(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> dict[int, int]:
         archive = self._archive
         found = [message for message in messages if message.sequence_number in payloads]
@@ -280,9 +273,9 @@ class _Cancelling:
         archive, rows = self._archive, group.rows
         if archive is None or not rows:
             return
-        outcomes = [end for m in group.messages if (end := self._known(m, group.ends)) is not None]
-        known = [(rows.get(each.sequence_number or 0), each) for each in outcomes]
-        ends = [(row, each) for row, each in known if row and each.status is not OutcomeStatus.UNCONFIRMED]
+        archived = {m.sequence_number: m for m in group.messages if m.sequence_number in rows}
+        known = [(rows[n], group.ends.get(n) or self._run.outcome_of(message)) for n, message in archived.items()]
+        ends = [(row, each) for row, each in known if each and each.status is not OutcomeStatus.UNCONFIRMED]
         removed = [row for row, outcome in ends if outcome.ok]
         kept = [row for row, outcome in ends if not outcome.ok]
         # Without this record they count as unconfirmed. That must not hide the outcome.

@@ -31,7 +31,7 @@ class LocalDatabase:
         what: str,
         table: str,
         schema: Sequence[str],
-        failed: Callable[[Exception], Exception] | None = None,
+        failed: Callable[[Exception], Exception],
     ) -> None:
         self.path = path
         self._failed = failed
@@ -58,8 +58,6 @@ class LocalDatabase:
                 with _begun(self._database):
                     yield self._database
         except (OSError, sqlite3.Error) as error:
-            if self._failed is None:
-                raise
             raise self._failed(error) from error
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:

@@ -193,7 +193,7 @@ async def test_the_preview_of_a_pick_counts_what_is_in_the_way(namespace: AsyncN
 
     await (await queue.pick(numbers[:2], Defer())).apply()
     assert (await queue.send([Message(), Message()], Send(delay=timedelta(hours=1)))).ok
-    later = [message.sequence_number for message in await queue.scheduled()]
+    later = [message.sequence_number for message in await queue.peek(state=MessageState.SCHEDULED)]
     absent = [numbers[-1] + 1_000 + n for n in range(3)]
     plan = await queue.pick([*numbers[:2], *later, *absent, numbers[2]], Complete())
     sentence = plan.preview().sentence

@@ -265,7 +265,7 @@ async def test_resubmit_skips_scheduled_and_locked_originals(namespace: AsyncNam
 
 async def test_nothing_is_locked_to_look_for_what_is_scheduled(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "not-locked", [b"now", Message(scheduled_enqueue_time=NEXT_YEAR)])
-    report = await queue.plan_resubmit(await queue.scheduled()).apply()
+    report = await queue.plan_resubmit(await queue.peek(state=MessageState.SCHEDULED)).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED]
     assert isinstance(report, PickReport)
     assert report.rest == Report()

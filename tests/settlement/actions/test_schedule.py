@@ -45,7 +45,7 @@ async def test_scheduled_messages_keep_types_and_their_numbers_are_told(namespac
     report = await queue.send([*numbered(250), typed], Send(at=LATER))
     assert report.ok
     assert {outcome.verb for outcome in report} == {"schedule"}
-    listed = await queue.scheduled()
+    listed = await queue.peek(state=MessageState.SCHEDULED)
     assert {message.message_id: message.sequence_number for message in listed} == {
         outcome.message_id: outcome.sequence_number for outcome in report
     }
@@ -62,7 +62,7 @@ async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespa
     first = await queue.plan_cancel_scheduled(scheduled[:3]).apply()
     assert first.ok
     assert {outcome.description for outcome in first} == {None}
-    listed = await queue.scheduled()
+    listed = await queue.peek(state=MessageState.SCHEDULED)
     plan = queue.plan_cancel_scheduled([*scheduled[:4], *listed[5:], 987654])
     assert str(plan.preview()) == "cancel 22 messages of cancelled-some."
     assert plan.cost == Cost(transfers=0)
@@ -72,7 +72,7 @@ async def test_cancelling_has_an_outcome_for_each_number(namespace: AsyncNamespa
     assert report[-1].status is OutcomeStatus.NOT_FOUND
     assert "not scheduled any more" in (report[-1].description or "")
     assert report.settled == 18
-    assert [message.sequence_number for message in await queue.scheduled()] == scheduled[4:8]
+    assert [message.sequence_number for message in await queue.peek(state=MessageState.SCHEDULED)] == scheduled[4:8]
 
 
 @pytest.mark.parametrize(("count", "went"), [(20, [3, 11]), (2, [1])])
@@ -99,7 +99,7 @@ async def test_cancelling_together_finds_those_that_went_meanwhile(
     unknown = {number for number, status in ends.items() if status is OutcomeStatus.UNCONFIRMED}
     assert unknown == {*gone}
     assert report.settled == count - len(gone)
-    assert await queue.scheduled() == []
+    assert await queue.peek(state=MessageState.SCHEDULED) == []
 
 
 async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: AsyncNamespace) -> None:
@@ -107,10 +107,10 @@ async def test_what_is_cancelled_is_kept_and_can_be_scheduled_again(namespace: A
     report = await queue.send(numbered(3), Send(at=LATER))
     cancelled = await queue.plan_cancel_scheduled(numbers(report)).apply()
     assert cancelled.ok
-    assert await queue.scheduled() == []
+    assert await queue.peek(state=MessageState.SCHEDULED) == []
     undone = await (await namespace.undo(cancelled)).apply()
     assert undone.ok
-    again = await queue.scheduled()
+    again = await queue.peek(state=MessageState.SCHEDULED)
     assert {(message.body, message.scheduled_enqueue_time) for message in again} == {
         (message.body, LATER) for message in numbered(3)
     }
@@ -133,14 +133,14 @@ async def test_another_message_with_the_number_of_a_chosen_one_stays(namespace: 
     name = f"cancelled-other-{archived}".lower()
     queue = await filled_queue(namespace, name, 0)
     assert (await queue.send(numbered(2), Send(at=LATER))).ok
-    first, second = await queue.scheduled()
+    first, second = await queue.peek(state=MessageState.SCHEDULED)
     stale = first.with_changes(enqueued_time=LATER)
     if not archived:
         namespace.archive = None
     report = await queue.plan_cancel_scheduled([stale, second]).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
     assert report[1].description is None
-    assert await queue.scheduled() == [first]
+    assert await queue.peek(state=MessageState.SCHEDULED) == [first]
 
 
 async def test_those_of_a_topic_are_cancelled_by_their_numbers(
@@ -158,7 +158,7 @@ async def test_large_ones_are_scheduled_alone(namespace: AsyncNamespace, shared_
     large = Message(body=bytes(range(256)) * 4096 * 3, message_id="large")
     report = await queue.send([*numbered(3), large, *numbered(3)], Send(at=LATER))
     assert report.ok
-    bodies = {message.message_id: message.body for message in await queue.scheduled()}
+    bodies = {message.message_id: message.body for message in await queue.peek(state=MessageState.SCHEDULED)}
     assert bodies["large"] == large.body
 
 
@@ -183,12 +183,12 @@ async def test_who_gives_no_answer_leaves_it_open(
     faults.drop_after_nth, faults.drop_before_nth = (2, 0) if kept else (0, 2)
     report = await queue.send(numbered(4), Send(at=LATER), max_in_flight=1, batch_size=1)
     assert [outcome.status for outcome in report.failures] == [OutcomeStatus.UNCONFIRMED]
-    assert len(await queue.scheduled()) == (4 if kept else 3)
-    listed = await queue.scheduled()
+    assert len(await queue.peek(state=MessageState.SCHEDULED)) == (4 if kept else 3)
+    listed = await queue.peek(state=MessageState.SCHEDULED)
     faults.drop_after_nth, faults.drop_before_nth = (2, 0) if kept else (0, 2)  # the first looks at the message
     cancelled = await queue.plan_cancel_scheduled(listed).apply(Limits(max_in_flight=1))
     assert [outcome.status for outcome in cancelled.failures] == [OutcomeStatus.UNCONFIRMED]
-    left = {message.sequence_number for message in await queue.scheduled()}
+    left = {message.sequence_number for message in await queue.peek(state=MessageState.SCHEDULED)}
     assert left == (set() if kept else {listed[0].sequence_number})
 
 
@@ -197,11 +197,11 @@ async def test_a_request_for_several_without_an_answer_is_not_repeated(
 ) -> None:
     queue = await filled_queue(namespace, "open-together", 0)
     assert (await queue.send(numbered(3), Send(at=LATER))).ok
-    listed = await queue.scheduled()
+    listed = await queue.peek(state=MessageState.SCHEDULED)
     shared_emulator.faults.entity("open-together").drop_before_nth = 2  # the first looks at the messages
     cancelled = await queue.plan_cancel_scheduled(listed).apply()
     assert [outcome.status for outcome in cancelled] == [OutcomeStatus.UNCONFIRMED] * 3
-    assert len(await queue.scheduled()) == 3
+    assert len(await queue.peek(state=MessageState.SCHEDULED)) == 3
 
 
 async def test_what_cannot_be_asked_for_is_not_cancelled(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ async def test_a_busy_service_is_asked_again(namespace: AsyncNamespace, shared_e
     report = await queue.send(numbered(3), Send(at=LATER), max_in_flight=2)
     assert report.ok
     await namespace.peeker(queue.address).page(1)
-    plan = queue.plan_cancel_scheduled(await queue.scheduled())
+    plan = queue.plan_cancel_scheduled(await queue.peek(state=MessageState.SCHEDULED))
     shared_emulator.faults.entity("busy-later").server_busy = 2
     assert (await plan.apply()).ok
 
@@ -250,7 +250,7 @@ async def test_a_service_that_stays_busy_keeps_what_is_scheduled(
         (outcome,) = await plan.apply()
     emulator.faults.entity("busy").server_busy = 0
     assert outcome.status is OutcomeStatus.FAILED
-    assert len(await queue.scheduled()) == 1
+    assert len(await queue.peek(state=MessageState.SCHEDULED)) == 1
 
 
 async def test_cancelling_that_cannot_go_on_tells_what_is_cancelled(
@@ -314,7 +314,7 @@ async def test_what_was_not_asked_to_be_cancelled_is_skipped(
 
     plan = queue.plan_cancel_scheduled(numbers(report))
     if cut_off == "while it looks":
-        await queue.scheduled()  # its link is open
+        await queue.peek(state=MessageState.SCHEDULED)  # its link is open
         emulator.freeze("not-asked")
         scope.deadline = anyio.current_time() + 0.3
     else:
@@ -326,7 +326,7 @@ async def test_what_was_not_asked_to_be_cancelled_is_skipped(
     assert {(outcome.status, outcome.description) for outcome in watch.report} == {
         (OutcomeStatus.SKIPPED, "It was interrupted before.")
     }
-    assert len(await queue.scheduled()) == 3
+    assert len(await queue.peek(state=MessageState.SCHEDULED)) == 3
     assert {row.state for row in archive.find(own.identity())} <= {ArchiveState.KEPT}
 
 

@@ -202,7 +202,7 @@ async def test_all_that_is_active_is_deferred_and_what_came_later_stays(own: Asy
     found = await deferrals_of(queue)
     assert (len(found.messages), found.orphans, found.gone) == (7, (), ())
     assert [message.message_id for message in await queue.peek(state=MessageState.ACTIVE)] == ["m7"]
-    assert [message.message_id for message in await queue.scheduled()] == ["later"]
+    assert [message.message_id for message in await queue.peek(state=MessageState.SCHEDULED)] == ["later"]
 
 
 async def test_the_first_ones_only_and_only_what_was_there_before(own: AsyncNamespace) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sbnotebook.errors import JournalError
 from sbnotebook.settlement.memory import local_database
 from sbnotebook.settlement.memory.local_database import LocalDatabase
 
@@ -13,7 +14,7 @@ SCHEMA = ("CREATE TABLE photos (id INTEGER PRIMARY KEY, title TEXT)", "INSERT IN
 
 
 def database(path: Path, schema: tuple[str, ...] = SCHEMA) -> LocalDatabase:
-    return LocalDatabase(path, what="an album", table="photos", schema=schema)
+    return LocalDatabase(path, what="an album", table="photos", schema=schema, failed=JournalError)
 
 
 def test_a_file_that_could_not_be_made_is_made_the_next_time(tmp_path: Path) -> None:
