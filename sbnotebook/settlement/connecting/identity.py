@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 _PEOPLE: Final = ("upn", "preferred_username", "unique_name", "email")
 _APPS: Final = ("app_displayname", "appid", "azp", "oid")
 _MAX_NAME: Final = 100
-_EMULATOR_PORT: Final = 5672
 _ANSWERS_WITHIN: Final = 10.0
 """Seconds to wait for an emulator's answer."""
 _AMQP: Final = b"AMQP"
@@ -65,10 +64,10 @@ def identity_of(connection: Connection) -> str:
     keeps an identity with its messages: ``emulator:`` and that. Microsoft's emulator has none, and is known by
     ``address:`` and its address.
     """
-    address = canonical_host(connection.host)
-    if not connection.is_emulator:
+    address, parsed = canonical_host(connection.host), connection.parsed
+    if parsed is None or not parsed.is_emulator:
         return address
-    name = _ask(connection.host).get("id")
+    name = _ask(parsed.amqp_host).get("id")
     is_name = isinstance(name, str) and 0 < len(name) <= _MAX_ID and name.isalnum()
     return f"emulator:{name}" if is_name else f"address:{address}"
 
@@ -76,7 +75,7 @@ def identity_of(connection: Connection) -> str:
 def _ask(host: str) -> dict[str, Any]:
     """Return what an emulator says about itself; nothing where it is not sbnotebook's."""
     try:
-        with closing(http.client.HTTPConnection(_with_port(host), timeout=_ANSWERS_WITHIN)) as http_connection:
+        with closing(http.client.HTTPConnection(host, timeout=_ANSWERS_WITHIN)) as http_connection:
             http_connection.request("GET", "/$identity")
             # After its header, a server that speaks AMQP only may keep silent, and the connection open.
             if http_connection.sock.recv(len(_AMQP), socket.MSG_PEEK) == _AMQP:
@@ -96,14 +95,9 @@ def _ask(host: str) -> dict[str, Any]:
 def _speaks_amqp(host: str) -> bool:
     """Tell whether an emulator answers AMQP, so that its silence means that it does not speak HTTP."""
     try:
-        with closing(http.client.HTTPConnection(_with_port(host), timeout=_ANSWERS_WITHIN)) as line:
+        with closing(http.client.HTTPConnection(host, timeout=_ANSWERS_WITHIN)) as line:
             line.connect()
             line.sock.sendall(_HEADER)
             return line.sock.recv(len(_AMQP)) == _AMQP
     except OSError:
         return False
-
-
-def _with_port(host: str) -> str:
-    _, _, last = host.rpartition("]")
-    return host if ":" in last else f"{host}:{_EMULATOR_PORT}"

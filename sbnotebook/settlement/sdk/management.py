@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
@@ -80,14 +79,6 @@ async def peek_payloads(
 ) -> list[bytes]:
     """Peek the AMQP bytes of messages; ``peek_messages`` decodes them and drops the types."""
     parts = private(browser)
-
-    def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[bytes]:
-        if status_code == _OK:
-            return [bytes(item[b"message"]) for item in message.value[b"messages"]]
-        if status_code not in (_ACCEPTED, _NO_CONTENT):
-            mgmt_handlers.default(status_code, message, description, amqp_transport)  # raises the status's exception
-        return []
-
     request: dict[str, Any] = {
         "from-sequence-number": parts._amqp_transport.AMQP_LONG_VALUE(from_sequence_number),
         "message-count": count,
@@ -98,8 +89,19 @@ async def peek_payloads(
         request["omit-message-body"] = True
     if once:
         with answered_within(_PEEKED_WITHIN):
-            return await parts._mgmt_request_response(_PEEK, request, answer)
-    return await parts._mgmt_request_response_with_retry(_PEEK, request, answer)
+            found = await parts._mgmt_request_response(_PEEK, request, _messages)
+    else:
+        found = await parts._mgmt_request_response_with_retry(_PEEK, request, _messages)
+    return [bytes(item[b"message"]) for item in found]
+
+
+def _messages(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[Any]:
+    """Return the messages of an answer; raise the exception of a status that is a failure."""
+    if status_code == _OK and message.value:
+        return message.value[b"messages"]
+    if status_code not in (_OK, _ACCEPTED, _NO_CONTENT):
+        mgmt_handlers.default(status_code, message, description, amqp_transport)
+    return []
 
 
 async def receive_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> list[ReceivedLock]:
@@ -107,19 +109,9 @@ async def receive_deferred(receiver: ServiceBusReceiver, sequence_numbers: Seque
 
     ``receive_deferred_messages`` drops the types, and when one of the messages is missing it tries for 13 seconds.
     """
-
-    def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> list[Any]:
-        if status_code == _OK and message.value:
-            return [_lock(item[b"lock-token"], bytes(item[b"message"])) for item in message.value[b"messages"]]
-        # The SDK raises what the status says, and nothing where there are no messages.
-        mgmt_handlers.deferred_message_op(status_code, message, description, receiver, amqp_transport)
-        return []
-
-    return await _receive_by_number(receiver, sequence_numbers, _PEEK_LOCK, answer)
-
-
-def _lock(token: UUID, payload: bytes) -> ReceivedLock:
-    return ReceivedLock(token, payload, lock_of(payload)[0])
+    found = await _receive_by_number(receiver, sequence_numbers, _PEEK_LOCK)
+    payloads = [(item[b"lock-token"], bytes(item[b"message"])) for item in found]
+    return [ReceivedLock(token, payload, lock_of(payload)[0]) for token, payload in payloads]
 
 
 async def delete_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequence[int]) -> int:
@@ -128,15 +120,7 @@ async def delete_deferred(receiver: ServiceBusReceiver, sequence_numbers: Sequen
     ``receive_deferred_messages`` in receive-and-delete mode decodes every message, and when one of them is missing it
     tries for 13 seconds.
     """
-
-    def answer(status_code: int, message: Any, description: Any, amqp_transport: Any) -> int:
-        if status_code == _OK:
-            return len(message.value[b"messages"])
-        if status_code not in (_ACCEPTED, _NO_CONTENT):
-            mgmt_handlers.default(status_code, message, description, amqp_transport)  # raises the status's exception
-        return 0
-
-    return await _receive_by_number(receiver, sequence_numbers, _RECEIVE_AND_DELETE, answer)
+    return len(await _receive_by_number(receiver, sequence_numbers, _RECEIVE_AND_DELETE))
 
 
 async def delete_messages(browser: Browser, count: int, before: datetime, *, beside: bool = False) -> int:
@@ -167,15 +151,15 @@ async def delete_messages(browser: Browser, count: int, before: datetime, *, bes
 
 
 async def _receive_by_number(
-    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int], settle_mode: int, answer: Answer
-) -> Any:
+    receiver: ServiceBusReceiver, sequence_numbers: Sequence[int], settle_mode: int
+) -> list[Any]:
     transport = private(receiver)._amqp_transport
     request = {
         "sequence-numbers": transport.AMQP_ARRAY_VALUE([transport.AMQP_LONG_VALUE(n) for n in sequence_numbers]),
         "receiver-settle-mode": transport.AMQP_UINT_VALUE(settle_mode),
     }
     with answered_within(_DEFERRED_WITHIN):
-        return await _request_once(receiver, _RECEIVE_BY_NUMBER, request, answer)
+        return await _request_once(receiver, _RECEIVE_BY_NUMBER, request, _messages)
 
 
 async def _request_once(receiver: ServiceBusReceiver, operation: bytes, request: dict[str, Any], answer: Answer) -> Any:

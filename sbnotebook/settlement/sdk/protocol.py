@@ -103,7 +103,6 @@ class Answers(Protocol):
     default: Answer
     message_lock_renew_op: Answer
     schedule_op: Answer
-    deferred_message_op: Callable[[int, Any, Any, ServiceBusReceiver, Any], list[Any] | None]
 
 
 mgmt_handlers: Final = cast("Answers", _mgmt_handlers)

@@ -93,7 +93,7 @@ def _transport_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
 
         async def write(self, data: bytes) -> None:
             """Write a frame, as the SDK's method does, also while a task waits for one to read."""
-            async with _lock_of(self):
+            async with self.turns:
                 try:
                     await self._write(data)
                 except TimeoutError:
@@ -109,58 +109,38 @@ def _transport_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
 _TRANSPORTS: Final = {theirs: _transport_class(theirs) for theirs in (TcpTransport, WebSocketTransport)}
 
 
-def _lock_of(thing: Any) -> asyncio.Lock:
-    lock: asyncio.Lock | None = getattr(thing, "_turns", None)
-    if lock is None:
-        thing._turns = lock = asyncio.Lock()
-    return lock
-
-
-class _Turn:
-    """Which task reads from a connection now, and what tells the others that it has read."""
-
-    def __init__(self) -> None:
-        self.reader: asyncio.Task[Any] | None = None
-        self._has_read: asyncio.Event | None = None
-
-    async def wait(self) -> None:
-        self._has_read = self._has_read or asyncio.Event()
-        await self._has_read.wait()
-
-    def end(self) -> None:
-        self.reader = None
-        if self._has_read is not None:
-            self._has_read.set()
-            self._has_read = None
-
-
 class SharedConnection(AmqpConnectionClass):
     """A connection of one receiver, sender or browser, which several tasks can use."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
         self._transport.__class__ = _TRANSPORTS[type(self._transport)]
-        self._turn = _Turn()
+        self._transport.turns = asyncio.Lock()
+        self._reader: asyncio.Task[Any] | None = None
+        """The task that reads now."""
+        self._has_read = asyncio.Event()
+        """Set and replaced as the task that reads has read some: it wakes the others."""
 
     def create_session(self, **options: Any) -> Any:
         session = super().create_session(**options)
         session.__class__ = _SharedSession
+        session.turns = asyncio.Lock()
         return session
 
     async def listen(self, wait: float | bool = False, batch: int = 1, **options: Any) -> None:
         """Read and process frames, as the SDK's method does; where another task reads, wait until it has read some."""
-        turn, me = self._turn, asyncio.current_task()
-        if turn.reader is not None and turn.reader is not me:
+        me = asyncio.current_task()
+        if self._reader is not None and self._reader is not me:
             if self._error is not None:
                 raise self._error
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds(wait)):
-                    await turn.wait()
+                    await self._has_read.wait()
             return
-        if turn.reader is me:  # a frame is processed that makes it read another one
+        if self._reader is me:  # a frame is processed that makes it read another one
             await super().listen(wait=wait, batch=batch, **options)
             return
-        turn.reader = me
+        self._reader = me
         try:
             await super().listen(wait=wait, batch=batch, **options)
             # Those that have come already, too: each turn wakes all other tasks.
@@ -169,7 +149,9 @@ class SharedConnection(AmqpConnectionClass):
                     break
                 await self._process_incoming_frame(*frame)
         finally:
-            turn.end()
+            self._reader = None
+            has_read, self._has_read = self._has_read, asyncio.Event()
+            has_read.set()
 
     def _seconds(self, wait: float | bool) -> float | None:
         if isinstance(wait, bool):
@@ -207,7 +189,7 @@ class _SharedSenderLink(SenderLinkClass):
 
     async def _outgoing_transfer(self, delivery: Any) -> bool:
         """Transfer a message, as the SDK's method does, when those that began before have left."""
-        async with _lock_of(self._session):
+        async with self._session.turns:
             if delivery.sent:  # by another task, which heard of new credit meanwhile
                 return delivery.settled
             if not isinstance(delivery.message, Encoded):
