@@ -86,20 +86,6 @@ def _check_calls(at_once: object) -> None:
         )
 
 
-class ChangeSignal:
-    """Wakes all tasks that wait for a change; for the tasks of one loop only."""
-
-    def __init__(self) -> None:
-        self._event = anyio.Event()
-
-    def notify(self) -> None:
-        notified, self._event = self._event, anyio.Event()
-        notified.set()
-
-    async def wait(self) -> None:
-        await self._event.wait()
-
-
 class ConsumerRun:
     def __init__(
         self, entity: EntityAddress, options: Options, caller: FunctionCaller, finisher: Finisher, clock: Clock
@@ -110,7 +96,7 @@ class ConsumerRun:
         self.clock = clock
         self.leases = Leases(entity)
         self.tally = Tally()
-        self.changed = ChangeSignal()
+        self._changed = anyio.Event()
         self.is_stopping = False
         self.error: BaseException | None = None
         """The error that ended the run, and that is raised."""
@@ -149,6 +135,14 @@ class ConsumerRun:
     def key_of(self, message: LockedMessage) -> str:
         """Return a key that two deliveries of the same message share, so that one waits for the other."""
         return key_of(message) if self.caller.remembers else str(message.sequence_number)
+
+    def notify(self) -> None:
+        """Wake all tasks that wait for a change; on the loop of the run only."""
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def wait_for_change(self) -> None:
+        await self._changed.wait()
 
     # ---------------------------------------------------------------- problems
 
@@ -191,7 +185,7 @@ class ConsumerRun:
         self.caller.stop()
         for scope in tuple(self._scopes):
             scope.cancel()
-        self.changed.notify()
+        self.notify()
 
     def fail(self, error: BaseException) -> None:
         """Stop, and raise this error at the end. The first error counts."""

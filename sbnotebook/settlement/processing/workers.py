@@ -108,14 +108,14 @@ class SharedWorkers:
                 for worker in range(self._run.options.max_in_flight):
                     working.start_soon(self._or_fail, self._work, worker)
             self._over.set()
-            self._run.changed.notify()
+            self._run.notify()
 
     async def _or_fail(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
         try:
             await task(*args)
         except BaseException as error:  # noqa: BLE001 (the other tasks settle finished messages; then it is raised)
             self._run.fail(error)
-        self._run.changed.notify()
+        self._run.notify()
 
     # ---------------------------------------------------------------- locking ahead
 
@@ -127,7 +127,7 @@ class SharedWorkers:
         while self._may_lock_more() and (max_wait is None or silent < max_wait):
             wanted = self._wanted(per_second)
             if not wanted:
-                await self._run.changed.wait()
+                await self._run.wait_for_change()
                 continue
             # The rate rises at once, and falls by half with each receive.
             now = time.monotonic()
@@ -170,7 +170,7 @@ class SharedWorkers:
             if not self._settle_again(message):
                 self._run.taken += 1
                 self._queue.append(message)
-        self._run.changed.notify()
+        self._run.notify()
 
     def _settle_again(self, message: LockedMessage) -> bool:
         """Settle a message once more if its work is done and only its settlement was lost. Return True if so."""
@@ -193,7 +193,7 @@ class SharedWorkers:
                 del self._groups[worker]
                 self._collect(worker, group)
             self._put_back(group.todo)
-            run.changed.notify()
+            run.notify()
         run.leases.end(worker, run.clock.now())
 
     async def _take(self) -> list[LockedMessage]:
@@ -205,7 +205,7 @@ class SharedWorkers:
             self._put_back(messages)
             if self._is_fed and not self.waiting:
                 break
-            await self._run.changed.wait()
+            await self._run.wait_for_change()
         return []
 
     def _next(self) -> list[LockedMessage]:
@@ -254,7 +254,7 @@ class SharedWorkers:
                 self._collect(worker, group)
             if time.monotonic() - self._asked_again > _ASK_AGAIN_AFTER:
                 self._ask_again()
-            self._run.changed.notify()
+            self._run.notify()
 
     def _ask_again(self) -> None:
         """Have the messages settled that could not be. Those whose locks were lost meanwhile come again."""
@@ -278,12 +278,12 @@ class SharedWorkers:
         while self._unremembered or not self._over.is_set():
             ends = tuple(self._unremembered)
             if not ends:
-                await self._run.changed.wait()
+                await self._run.wait_for_change()
                 continue
             await self._run.finisher.remember(ends)
             for _ in ends:
                 self._unsettled.append(self._unremembered.popleft())
-            self._run.changed.notify()
+            self._run.notify()
 
     async def _settle_ends(self) -> None:
         while True:
@@ -295,7 +295,7 @@ class SharedWorkers:
                 if not self._unsettled:
                     return
             if not self._unsettled:
-                await self._run.changed.wait()
+                await self._run.wait_for_change()
                 continue
             group = [self._unsettled.popleft() for _ in range(min(_SETTLE_GROUP, len(self._unsettled)))]
             self._settling = group
@@ -303,7 +303,7 @@ class SharedWorkers:
             self._settling = ()
             for ended, outcome in zip(group, outcomes, strict=True):
                 self._note(ended, outcome)
-            self._run.changed.notify()
+            self._run.notify()
 
     def _note(self, ended: EndedCall, outcome: Outcome) -> None:
         self._run.note_outcome(ended, outcome)
