@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 import anyio
@@ -59,7 +59,8 @@ _UPDATE_DISPOSITION: Final = b"com.microsoft:update-disposition"
 _ROLLED_BACK: Final = ("amqp:transaction:rollback", "amqp:transaction:timeout")
 """Conditions of a commit that was refused. Any other one does not say how far the service came."""
 _DECLARE, _DISCHARGE = ULong(0x31), ULong(0x32)
-_DECLARED, _TRANSACTIONAL = 0x33, 0x34
+_COORDINATOR, _DECLARED, _TRANSACTIONAL = 0x30, 0x33, 0x34
+_TXN_ID: Final = FIELD("txn_id", AMQPTypes.binary, True, None, False)
 _AMQP_VALUE: Final = b"\x00\x53\x77"
 # Positions in an attach and in a disposition (AMQP 1.0 sections 2.7.3 and 2.7.6).
 _SOURCE, _TARGET = 5, 6
@@ -67,26 +68,12 @@ _ROLE, _SETTLED, _STATE = 0, 3, 4
 _UNSETTLED_MODE: Final = 0
 
 
-class _Coordinator(NamedTuple):
-    """The target of a control link, as the SDK encodes it."""
+class _Composite(list[Any]):
+    """A composite value of one field (AMQP 1.0 section 1.4), as the SDK encodes it."""
 
-    capabilities: Any = None
-
-
-class _TransactionalState(NamedTuple):
-    """The state of a transfer in a transaction, as the SDK encodes it. It has no outcome: a receiver sets those."""
-
-    txn_id: bytes
-
-
-_Coordinator._code = 0x30  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-_Coordinator._definition = (  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-    FIELD("capabilities", AMQPTypes.symbol, False, None, True),
-)
-_TransactionalState._code = _TRANSACTIONAL  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-_TransactionalState._definition = (  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
-    FIELD("txn_id", AMQPTypes.binary, True, None, False),
-)
+    def __init__(self, code: int, field: Any, value: object) -> None:
+        super().__init__([value])
+        self._code, self._definition = code, (field,)
 
 
 class DischargeUnansweredError(Exception):
@@ -193,7 +180,7 @@ class TransactionLine:
 
     async def _open_control(self, session: Any) -> None:
         self._control = session.create_sender_link(f"control-{uuid.uuid4()}", send_settle_mode=_UNSETTLED_MODE)
-        self._control.target = _Coordinator()
+        self._control.target = _Composite(_COORDINATOR, None, None)  # without capabilities
         await self._attach(self._control)
 
     async def _attach(self, link: Any) -> None:
@@ -213,7 +200,8 @@ class TransactionLine:
 
         async def transfer_in_transaction(delivery: Any, *trace: Any) -> None:
             if self._txn_id is not None and delivery.frame["handle"] != tokens:
-                delivery.frame["state"] = _TransactionalState(self._txn_id)
+                # Without an outcome: a receiver sets those.
+                delivery.frame["state"] = _Composite(_TRANSACTIONAL, _TXN_ID, self._txn_id)
             await transfer(delivery, *trace)
 
         session._outgoing_transfer = transfer_in_transaction
