@@ -279,9 +279,9 @@ class Renewal(Renewing):
         if not due:
             return
         failed, failure = await self._try_all(due)
-        self._tell_result([hold for hold in failed if self._held.of(hold.message) is hold], failure)
+        self._tell_result(self._still_held(failed), failure)
         if failure is None:
-            await self._links.probe([hold.lock for hold in due if self._held.of(hold.message) is hold])
+            await self._links.probe([hold.lock for hold in self._still_held(due)])
         elif not isinstance(failure, ServiceBusServerBusyError):
             await self._links.failed()
 
