@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sbnotebook.emulator.config import apply_config, config_of, config_to_json
+from sbnotebook.emulator.entities.box import Counts, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.options import AuthorizationRule, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import without_partition
-from sbnotebook.emulator.entities.queue import Counts, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.rules.rule import Rule
@@ -118,14 +118,13 @@ class RunningEmulator:
             found = registry.find(path)
             if not isinstance(found, Receivable):
                 raise EmulatorError(f"There is no queue or subscription {path!r}.")
-            record = found.owner.record
+            owner = found.owner
             for message in messages:
                 found.put(message, now)
                 found.deferred_count += message.state is BrokeredState.DEFERRED
                 # Later messages get higher numbers.
-                record.last_sequence_number = max(
-                    record.last_sequence_number, without_partition(message.sequence_number)
-                )
+                number = without_partition(message.sequence_number)
+                owner.last_sequence_number = max(owner.last_sequence_number, number)
 
         self._change(put)
 

@@ -372,7 +372,7 @@ def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path)
     assert plain is not None
     assert plain.options == QueueOptions()
     assert bills is not None
-    assert (bills.options, bills.record.created_time) == (config[0].options, 5)
+    assert (bills.options, bills.created_time) == (config[0].options, 5)
     assert topic.options == config[3].options
     assert registry.find_subscription("team/events", "audit") is before
     assert before.rules == sorted(RULES, key=lambda rule: rule.name)

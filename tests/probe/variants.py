@@ -15,10 +15,9 @@ from aiohttp import ClientSession
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.entities import box, partitions, transaction
-from sbnotebook.emulator.entities.admission import Destination
-from sbnotebook.emulator.entities.box import Box, Settlement
+from sbnotebook.emulator.entities.box import Box, ReceivingEntity, Settlement
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
-from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
+from sbnotebook.emulator.entities.queue import Destination, Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place
 from sbnotebook.emulator.service import attaching, message_operations, middleware

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
-from uuid import UUID
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
+from uuid import UUID, uuid4
 
 from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.entities.locks import Locks
+from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
-from sbnotebook.emulator.entities.partitions import tour
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS, tour
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import (
     render,
     with_application_properties,
+    with_dead_letter_reason,
+    with_time_to_live,
 )
 from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, place_of
+from sbnotebook.model.address import SubQueue
 
 if TYPE_CHECKING:
-    from sbnotebook.emulator.entities.queue import ReceivingEntity
     from sbnotebook.emulator.entities.registry import Registry
 
 _LOCK_LOST: Final = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
 _SESSION_LOST: Final = "The session lock has expired on the MessageSession. Accept a new MessageSession."
 _EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
+
+
+class Counts(NamedTuple):
+    active: int  # that can be received, or are locked
+    locked: int  # that are locked, counted with the active ones, too
+    deferred: int  # that are set aside
+    scheduled: int  # that become active later
+    dead_letter: int  # in the dead-letter queue
+    transfer_dead_letter: int = 0  # in the transfer dead-letter queue
 
 
 class Settlement(NamedTuple):
@@ -54,7 +67,11 @@ class Box:
     "Overview of dead-letter queues".
     """
 
-    def __init__(self, context: Registry, box: int, path: str, owner: ReceivingEntity | None = None) -> None:
+    kind: ClassVar = ""  # of an entity: queue, topic or subscription
+
+    def __init__(
+        self, context: Registry, box: int, path: str, owner: ReceivingEntity | None = None, *, now: int = 0
+    ) -> None:
         self.path = path
         self.box = box
         self.context = context
@@ -65,7 +82,28 @@ class Box:
         self.sessions: Sessions | None = None
         self.log = MessageLog(box, context.residency)
         self.schedule = Schedule(self.log)
-        self._locks = Locks()
+        # By lock token, in the order in which the locks end: all of them last equally long. Those of a session end with
+        # its own lock. Not a dict: its first item is slow to find when many before it were removed.
+        self._locked: OrderedDict[UUID, BrokeredMessage] = OrderedDict()
+        # Of an entity; its sub-queues do not use them.
+        self.created_time = self.updated_time = now  # ms
+        self.accessed_time: int | None = None
+        self.last_sequence_number = 0  # the last one that it gave to a message
+
+    @property
+    def entity_id(self) -> int:
+        return self.box // BOXES_PER_ENTITY
+
+    @property
+    def idle_since(self) -> int:
+        """Return when the entity was last used or changed, in ms."""
+        return max(self.updated_time, self.accessed_time or self.created_time)
+
+    def _next_number(self, partition: int | None) -> int:
+        self.last_sequence_number += 1
+        if partition is None:
+            return self.last_sequence_number
+        return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
 
     @property
     def message_count(self) -> int:
@@ -95,7 +133,7 @@ class Box:
 
     @property
     def locked_count(self) -> int:
-        return len(self._locks)
+        return len(self._locked)
 
     def rendered(self, message: BrokeredMessage, **options: bool) -> bytes:
         """Return the encoded message as a client gets it; the options are those of ``render``."""
@@ -103,7 +141,7 @@ class Box:
 
     def receive(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Lock the available message with the smallest sequence number; None if there is none."""
-        self.owner.record.accessed_time = now
+        self.owner.accessed_time = now
         message = self.log.take_ready() if session is None else session.take_ready()
         if message is not None:
             self._apply(message, MessageEvent.RECEIVE, now, session=session)
@@ -111,7 +149,7 @@ class Box:
 
     def receive_and_delete(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Remove and return the available message with the smallest sequence number; None if there is none."""
-        self.owner.record.accessed_time = now
+        self.owner.accessed_time = now
         message = self.log.take_ready() if session is None else session.take_ready()
         if message is not None:
             message.payload = self.log.payload(message)  # It is about to leave the store.
@@ -122,7 +160,7 @@ class Box:
         self, sequence_numbers: Sequence[int], now: int, *, delete: bool = False, session: MessageSession | None = None
     ) -> list[BrokeredMessage] | None:
         """Lock, or remove, deferred messages; None, without any effect, if one of them is not available."""
-        self.owner.record.accessed_time = now
+        self.owner.accessed_time = now
         numbers = dict.fromkeys(sequence_numbers)
         found = [message for number in numbers if self._is_deferred(message := self.log.get(number), session)]
         messages = [message for message in found if message is not None]
@@ -177,12 +215,13 @@ class Box:
         message = self._find_held(token, now) if self.sessions is None else None
         if message is None:
             raise self.lock_lost()
-        self._locks.renew(message, now + self.owner.options.lock_duration)
+        message.locked_until = now + self.owner.options.lock_duration
+        self._locked.move_to_end(token)
         return message.locked_until
 
     def delete(self, count: int, before: int, now: int, session: MessageSession | None = None) -> int:
         """Remove messages that can be received, the oldest first."""
-        self.owner.record.accessed_time = now
+        self.owner.accessed_time = now
         found = self.log.walk()
         if not self.owner.is_partitioned:
             # Their order is that of their times, so the rest of a large entity need not be looked through.
@@ -201,19 +240,20 @@ class Box:
 
         The delivery counts as failed, except in a dead-letter queue.
         """
-        for message in self._locks.expired(now):
+        for message in [*takewhile(lambda message: message.locked_until <= now, self._locked.values())]:
             self._apply(message, MessageEvent.LOCK_EXPIRED, now)
         for message in self.log.due(now):
             self._withdraw(message)
             self._apply(message, MessageEvent.EXPIRE, now)
 
     def drop_locks(self, now: int) -> None:
-        for message in self._locks.all():
+        for message in [*self._locked.values()]:
             self._apply(message, MessageEvent.LOCK_DROPPED, now)
 
     @property
     def next_deadline(self) -> int | None:
-        return earliest(self._locks.next_end, self.log.next_expiry)
+        first_locked = next(iter(self._locked.values()), None)
+        return earliest(None if first_locked is None else first_locked.locked_until, self.log.next_expiry)
 
     def put(self, message: BrokeredMessage, now: int) -> None:
         """Put in a new message that is not locked; its number decides its place."""
@@ -328,21 +368,25 @@ class Box:
             self.sessions.withdraw(message)
 
     def _lock(self, message: BrokeredMessage, now: int, session: MessageSession | None) -> None:
+        token = message.lock_token = uuid4()
+        self._locked[token] = message
         if session is not None:
-            session.held[self._locks.take(message, session.locked_until)] = message
+            message.locked_until = session.locked_until
+            session.held[token] = message
             return
-        until = now + self.owner.options.lock_duration
-        self._locks.take(message, until)
-        self.context.wake(self, until)
+        message.locked_until = now + self.owner.options.lock_duration
+        self.context.wake(self, message.locked_until)
 
     def _unlock(self, message: BrokeredMessage) -> None:
         if message.lock_token is not None:
             if self.sessions is not None:
                 self.sessions.drop(message)
-            self._locks.drop(message)
+            del self._locked[message.lock_token]
+            message.lock_token, message.locked_until = None, 0
 
     def _find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
-        return None if self.is_deleted else self._locks.held(token, now)
+        message = None if self.is_deleted else self._locked.get(token)
+        return message if message is not None and message.locked_until > now else None
 
     def _dead_letter(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         message.payload = self.log.payload(message)
@@ -361,6 +405,206 @@ class Box:
         if message is None or place_of(message) is not Place.DEFERRED:
             return False
         return session is None or message.session_id == session.session_id
+
+
+class SubQueueBox(Box):
+    """A dead-letter queue, whose messages may be forwarded, or a transfer dead-letter queue."""
+
+    def _offer(self, message: BrokeredMessage, now: int) -> None:
+        target = self.owner.options.forward_dead_letters_to
+        if target is not None and self is self.owner.dead_letter:
+            message.payload = self.log.payload(message)
+            if self.context.forward(message, target, now, dead_letter_source=self.owner.path) is None:
+                self._remove(message)
+                return
+        super()._offer(message, now)
+
+
+class ReceivingEntity(Box):
+    """A queue or a subscription, with its sub-queues and sessions.
+
+    Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".
+    """
+
+    def __init__(
+        self, context: Registry, entity_id: int, path: str, options: QueueOptions | SubscriptionOptions, now: int
+    ) -> None:
+        box = entity_id * BOXES_PER_ENTITY
+        super().__init__(context, box, path, now=now)
+        self.options = options
+        self._state_bytes = 0
+        self.dead_letter = SubQueueBox(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
+        self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
+        if options.requires_session:
+            self.sessions = Sessions()
+            context.residency.logs.discard(self.log)
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        return self, self.dead_letter, self.transfer_dead_letter
+
+    @property
+    def is_partitioned(self) -> bool:
+        return isinstance(self.options, QueueOptions) and self.options.enable_partitioning
+
+    @property
+    def total_size(self) -> int:
+        """Return the size of all messages and session states in bytes, sub-queues included.
+
+        Source: Service Bus documentation, "Message sessions", "Message session state".
+        """
+        dead, transfer_dead = self.dead_letter.log, self.transfer_dead_letter.log
+        return self.log.size_bytes + dead.size_bytes + transfer_dead.size_bytes + self._state_bytes
+
+    @property
+    def counts(self) -> Counts:
+        active = self.message_count - self.deferred_count - self.scheduled_count
+        return Counts(
+            active,
+            self.locked_count,
+            self.deferred_count,
+            self.scheduled_count,
+            self.dead_letter.message_count,
+            self.transfer_dead_letter.message_count,
+        )
+
+    def put(self, message: BrokeredMessage, now: int) -> None:
+        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
+            if message.session_id is None:
+                text = (
+                    "Session enabled entity doesn't allow a message whose session identifier is null. "
+                    "Give it a session id."
+                )
+                self.put_dead(message, DeadLetterReason("Session ID is null.", text), now)
+                return
+            self.sessions.added(message)
+        super().put(message, now)
+
+    def expire(self, now: int) -> None:
+        for session in self.sessions.expired(now) if self.sessions is not None else ():
+            self._end_session(session, MessageEvent.LOCK_EXPIRED, now)
+        super().expire(now)
+
+    def drop_locks(self, now: int) -> None:
+        for session in list(self.sessions.held) if self.sessions is not None else ():
+            self._end_session(session, MessageEvent.LOCK_DROPPED, now)
+        super().drop_locks(now)
+        self.dead_letter.drop_locks(now)
+        self.transfer_dead_letter.drop_locks(now)
+
+    @property
+    def next_deadline(self) -> int | None:
+        session_end = None if self.sessions is None else self.sessions.next_end
+        return earliest(super().next_deadline, session_end)
+
+    def start_forwarding(self, now: int) -> None:
+        """Send on the messages in here, if the entity or its dead-letter queue now forwards."""
+        if self.options.forward_dead_letters_to is not None:
+            self.dead_letter.start_forwarding(now)
+        if self.options.forward_to is not None:
+            super().start_forwarding(now)
+
+    def forward_waiting(self, sequence_number: int, now: int) -> None:
+        """Forward a message that had to wait, if it is still there."""
+        message = self.log.get(sequence_number)
+        if message is not None and place_of(message) is Place.ACTIVE and self.options.forward_to is not None:
+            self._withdraw(message)
+            self._forward(message, self.options.forward_to, now)
+
+    def close(self) -> None:
+        super().close()
+        self.dead_letter.close()
+        self.transfer_dead_letter.close()
+
+    # ------------------------------------------------------------------------------------- sessions
+
+    def accept_session(self, session_id: str | None, now: int) -> tuple[MessageSession, UUID] | None:
+        sessions = self._sessions()
+        if session_id is None and not sessions.free:
+            return None
+        session = sessions.find_or_create(next(iter(sessions.free)) if session_id is None else session_id)
+        if session.holder is not None:
+            name = session.session_id[:128]
+            text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
+            raise RefusedError(Condition.SESSION_CANNOT_BE_LOCKED, text)
+        # Lock it, and wake up when the lock ends.
+        until = now + self.options.lock_duration
+        token = sessions.lock(session, until)
+        self.context.wake(self, until)
+        return session, token
+
+    def close_session(self, session: MessageSession, token: UUID, now: int) -> None:
+        """End a client's lock of a session; its messages are given back, without a failed delivery."""
+        if session.holder == token and not self.is_deleted:
+            self._end_session(session, MessageEvent.RELEASE, now)
+
+    def renew_session(self, session: MessageSession, now: int) -> int:
+        until = now + self.options.lock_duration
+        self._sessions().renew(session, until)
+        return until
+
+    def held_session(self, session_id: str, now: int) -> MessageSession:
+        """Return the session of this id, which a client must hold."""
+        session = self._sessions().get(session_id)
+        if session is None or not session.is_held(now):
+            raise self.lock_lost()
+        return session
+
+    def set_session_state(self, session: MessageSession, state: bytes | None, now: int) -> None:
+        """Set the state of a session; None removes it."""
+        limit = self.context.tier.quotas.max_session_state
+        if len(state or b"") > limit:
+            text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
+            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
+        self.restore_session_state(session, state, now)
+        self.context.changes.sessions[self.box, session.session_id] = state, now
+
+    def restore_session_state(self, session: MessageSession, state: bytes | None, updated_time: int) -> None:
+        """Set the state of a session as the store has it, with the time (ms) when it was set."""
+        self._state_bytes += len(state or b"") - len(session.state or b"")
+        session.state, session.updated_time = state, updated_time
+
+    def _sessions(self) -> Sessions:
+        if self.sessions is None:
+            text = f"The entity '{self.path}' does not have sessions."
+            raise RefusedError(Condition.NOT_ALLOWED, text)
+        return self.sessions
+
+    def _end_session(self, session: MessageSession, event: MessageEvent, now: int) -> None:
+        for message in list(session.held.values()):
+            self._apply(message, event, now)
+        self._sessions().unlock(session)
+
+    # ----------------------------------------------------------------------------------- forwarding
+
+    def _offer(self, message: BrokeredMessage, now: int) -> None:
+        target = self.options.forward_to
+        if target is not None and place_of(message) is Place.ACTIVE and self.context.may_forward(self, message):
+            self._forward(message, target, now)
+        else:
+            super()._offer(message, now)
+
+    def _forward(self, message: BrokeredMessage, target: str, now: int) -> None:
+        message.payload = with_time_to_live(message, self.log.payload(message))
+        failure = self.context.forward(message, target, now, message.dead_letter_source)
+        self._remove(message)
+        if failure is not None:
+            self._put_transfer_dead(message, failure, now)
+
+    def _put_transfer_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+        payload = with_dead_letter_reason(message.payload or b"", *why)
+        message.payload, message.size, message.expires_at = payload, len(payload), None
+        self.transfer_dead_letter.put(message, now)
+
+    def put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+        payload = with_dead_letter_reason(with_time_to_live(message, message.payload or b""), *why)
+        message.payload, message.size = payload, len(payload)
+        message.state, message.expires_at, message.session_id = BrokeredState.ACTIVE, None, None
+        self.dead_letter.put(message, now)
+
+
+Receivable = ReceivingEntity | SubQueueBox
+"""What a client receives from."""
 
 
 def earliest(*moments: int | None) -> int | None:

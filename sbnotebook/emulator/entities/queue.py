@@ -1,230 +1,272 @@
-"""A queue, and what subscriptions share with it: sub-queues, sessions, forwarding."""
+"""A queue, and what topics share with it: messages that are sent or forwarded are checked, numbered and dated."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
-from sbnotebook.emulator.entities.admission import Destination
-from sbnotebook.emulator.entities.box import Box, earliest
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
-from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
-from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
-from sbnotebook.emulator.entities.record import EntityRecord
+from sbnotebook.emulator.entities.box import Box, ReceivingEntity, earliest
+from sbnotebook.emulator.entities.message import (
+    BrokeredMessage,
+    BrokeredState,
+    DeadLetterReason,
+    SentMessage,
+    read_sent,
+    with_message_id,
+)
+from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, TopicOptions
+from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
+from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH, MAX_PROPERTY_SIZE
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.entities.rendering import with_dead_letter_reason, with_time_to_live
-from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
-from sbnotebook.emulator.entities.transitions import MessageEvent, Place, place_of
-from sbnotebook.model.address import SubQueue
+from sbnotebook.errors import AmqpDecodeError
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
-
-class Counts(NamedTuple):
-    active: int  # that can be received, or are locked
-    locked: int  # that are locked, counted with the active ones, too
-    deferred: int  # that are set aside
-    scheduled: int  # that become active later
-    dead_letter: int  # in the dead-letter queue
-    transfer_dead_letter: int = 0  # in the transfer dead-letter queue
-
-
-class SubQueueBox(Box):
-    """A dead-letter queue, whose messages may be forwarded, or a transfer dead-letter queue."""
-
-    def _offer(self, message: BrokeredMessage, now: int) -> None:
-        target = self.owner.options.forward_dead_letters_to
-        if target is not None and self is self.owner.dead_letter:
-            message.payload = self.log.payload(message)
-            if self.context.forward(message, target, now, dead_letter_source=self.owner.path) is None:
-                self._remove(message)
-                return
-        super()._offer(message, now)
+_MEGABYTE: Final = 1_048_576
+_DISTINCT_KEYS: Final = (
+    "Batching brokered messages with distinct SessionId or PartitionKey is not supported for an entity with "
+    "partitioning enabled."
+)
+_DISTINCT_IDS: Final = (
+    "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId  is not supported for an entity "
+    "with partitioning and duplicate detection enabled."
+)
+_TRANSFER_FAILURES: Final = {
+    Condition.ENTITY_DISABLED: "MessagingEntityDisabled",
+    Condition.RESOURCE_LIMIT_EXCEEDED: "QuotaExceeded",
+    Condition.MESSAGE_SIZE_EXCEEDED: "MessageSizeExceeded",
+    Condition.NOT_ALLOWED: "Session ID is null.",
+}
+"""Dead-letter reasons of messages that could not be forwarded; any other refusal is "ForwardingFailed"."""
 
 
-class ReceivingEntity(Box):
-    """A queue or a subscription, with its sub-queues and sessions.
+Forwarded = tuple[int, str | None, int]
+"""A forwarded message keeps its first number, the entity that dead-lettered it, and the count of its forwards."""
 
-    Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".
+
+class Destination(Box):
+    """A queue or topic: it checks, numbers and dates the messages that are sent to it.
+
+    Sources: Service Bus documentation, "Duplicate detection", "Message expiration", "Message sequencing
+    and timestamps", "Service Bus quotas".
     """
 
-    def __init__(
-        self, context: Registry, path: str, options: QueueOptions | SubscriptionOptions, record: EntityRecord
-    ) -> None:
-        box = record.entity_id * BOXES_PER_ENTITY
-        super().__init__(context, box, path)
-        self.options = options
-        self.record = record
-        self._state_bytes = 0
-        self.dead_letter = SubQueueBox(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
-        self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
-        if options.requires_session:
-            self.sessions = Sessions()
-            context.residency.logs.discard(self.log)
+    options: QueueOptions | TopicOptions
 
-    @property
-    def boxes(self) -> tuple[Box, ...]:
-        return self, self.dead_letter, self.transfer_dead_letter
+    def __init__(self, context: Registry, box: int, path: str, *, now: int) -> None:
+        super().__init__(context, box, path, now=now)
+        # Until when each id is a duplicate, the oldest first. Not a dict: its first item is slow to find when many
+        # before it were removed.
+        self._seen: OrderedDict[str, int] = OrderedDict()
+        self._rounds = count()
 
-    @property
-    def is_partitioned(self) -> bool:
-        return isinstance(self.options, QueueOptions) and self.options.enable_partitioning
+    def restore_seen(self, seen: Iterable[tuple[str, int]]) -> None:
+        """Restore message ids, each with the time (ms) until which it is a duplicate."""
+        self._seen.update(sorted(seen, key=lambda entry: entry[1]))
 
-    @property
-    def total_size(self) -> int:
-        """Return the size of all messages and session states in bytes, sub-queues included.
+    def check(self, messages: Sequence[SentMessage]) -> None:
+        """Check that all of these messages can be taken in."""
+        options, path = self.options, self.path
+        if options.status is not EntityStatus.ACTIVE and not options.status.can_send:
+            text = f"Messaging entity '{path}' is currently disabled for sending."
+            raise RefusedError(Condition.ENTITY_DISABLED, text)
+        # A batch comes in whole or not at all, so its size counts as a whole.
+        size = 0
+        for message in messages:
+            size += len(message.payload)
+        if self.total_size + size > options.max_size_mb * _MEGABYTE:
+            text = f"The entity '{path}' has reached its maximum size of {options.max_size_mb} MB."
+            raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, text)
+        for message in messages:
+            self._check(message, options)
 
-        Source: Service Bus documentation, "Message sessions", "Message session state".
+    def check_batch(self, messages: Sequence[SentMessage]) -> None:
+        """Check that messages may come in one batch: those for a partitioned entity have one key.
+
+        Source: amqpnetlite issue 120 and azure-sdk-for-python issue 21955, with these texts.
         """
-        dead, transfer_dead = self.dead_letter.log, self.transfer_dead_letter.log
-        return self.log.size_bytes + dead.size_bytes + transfer_dead.size_bytes + self._state_bytes
+        options = self.options
+        if options.enable_partitioning and len({self._key(message) for message in messages}) > 1:
+            text = _DISTINCT_IDS if options.requires_duplicate_detection else _DISTINCT_KEYS
+            raise RefusedError(Condition.NOT_ALLOWED, text)
 
-    @property
-    def counts(self) -> Counts:
-        active = self.message_count - self.deferred_count - self.scheduled_count
-        return Counts(
-            active,
-            self.locked_count,
-            self.deferred_count,
-            self.scheduled_count,
-            self.dead_letter.message_count,
-            self.transfer_dead_letter.message_count,
+    def next_number(self, sent: SentMessage) -> int:
+        if self.options.enable_partitioning:
+            key = self._key(sent)
+            return self._next_number(next(self._rounds) if key is None else crc32(key.encode()))
+        self.last_sequence_number += 1
+        return self.last_sequence_number
+
+    def send(self, sent: SentMessage, now: int, number: int | None = None, forwarded: Forwarded | None = None) -> int:
+        """Take a checked message in, unless it is a duplicate, and return its sequence number."""
+        self.accessed_time = now
+        # Number and date the message.
+        number = self.next_number(sent) if number is None else number
+        when = None if sent.scheduled_time is None else _due(sent.scheduled_time, now, forwarded)
+        life = self._time_to_live(sent)
+        # The record that the broker keeps of it.
+        payload = with_message_id(sent)
+        message = BrokeredMessage(
+            sequence_number=number,
+            enqueued_sequence_number=number,
+            enqueued_time=now,
+            payload=payload,
+            size=len(payload),
+            state=BrokeredState.ACTIVE if when is None else BrokeredState.SCHEDULED,
+            scheduled_time=when,
+            expires_at=None if life is None else (now if when is None else when) + life,
+            session_id=sent.session_id if getattr(self.options, "requires_session", True) else None,
         )
+        if forwarded is not None:
+            message.enqueued_sequence_number, message.dead_letter_source, message.hops = forwarded
+        # A duplicate gets a number, too, but does not stay.
+        if self.options.requires_duplicate_detection and self._is_duplicate(sent, now):
+            self.pass_on(message)
+        else:
+            self.put(message, now)
+        return number
 
-    def put(self, message: BrokeredMessage, now: int) -> None:
-        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
-            if message.session_id is None:
-                text = (
-                    "Session enabled entity doesn't allow a message whose session identifier is null. "
-                    "Give it a session id."
-                )
-                self.put_dead(message, DeadLetterReason("Session ID is null.", text), now)
-                return
-            self.sessions.added(message)
-        super().put(message, now)
+    def take_forwarded(
+        self, message: BrokeredMessage, now: int, dead_letter_source: str | None
+    ) -> DeadLetterReason | None:
+        """Take in a copy of a message that another entity forwards.
+
+        Source: Service Bus documentation, "Chaining Service Bus entities with autoforwarding".
+        """
+        if message.hops >= MAX_HOPS:
+            text = f"The maximum number of allowed hops when forwarding between entities is {MAX_HOPS}."
+            return DeadLetterReason("MaxTransferHopCountExceeded", text)
+        # The target checks it like any message that is sent to it.
+        try:
+            sent = read_sent(message.payload or b"")
+            self.check([sent])
+        except AmqpDecodeError as error:
+            return DeadLetterReason("ForwardingFailed", str(error))
+        except RefusedError as error:
+            return DeadLetterReason(_TRANSFER_FAILURES.get(error.condition, "ForwardingFailed"), str(error))
+        self.send(sent, now, forwarded=(message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
+        return None
+
+    def transfer(self, sent: SentMessage, target: str, now: int) -> None:
+        """Number a message here and send it on to another entity, for which it came here in a transaction.
+
+        Source: Service Bus documentation, "Overview of Service Bus transaction processing", "Transfers and send via".
+        """
+        number = self.next_number(sent)
+        message = BrokeredMessage(number, number, now, with_message_id(sent))
+        self.pass_on(message)
+        failure = self.context.forward(message, target, now, None)
+        if failure is not None:
+            self.transfer_failed(message, failure, now)
+
+    def transfer_failed(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+        """Keep a message that could not be sent on; a topic, which has no place for it, drops it."""
+
+    def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
+        return self.schedule.cancel(sequence_numbers, self._remove)
 
     def expire(self, now: int) -> None:
-        for session in self.sessions.expired(now) if self.sessions is not None else ():
-            self._end_session(session, MessageEvent.LOCK_EXPIRED, now)
+        for message in self.schedule.due(now):
+            self.accessed_time = now
+            message.payload = self.log.payload(message)
+            self._remove(message)
+            self.schedule.removed()
+            self.put(self._activated(message, now), now)
         super().expire(now)
-
-    def drop_locks(self, now: int) -> None:
-        for session in list(self.sessions.held) if self.sessions is not None else ():
-            self._end_session(session, MessageEvent.LOCK_DROPPED, now)
-        super().drop_locks(now)
-        self.dead_letter.drop_locks(now)
-        self.transfer_dead_letter.drop_locks(now)
 
     @property
     def next_deadline(self) -> int | None:
-        session_end = None if self.sessions is None else self.sessions.next_end
-        return earliest(super().next_deadline, session_end)
+        return earliest(super().next_deadline, self.schedule.next_time)
 
-    def start_forwarding(self, now: int) -> None:
-        """Send on the messages in here, if the entity or its dead-letter queue now forwards."""
-        if self.options.forward_dead_letters_to is not None:
-            self.dead_letter.start_forwarding(now)
-        if self.options.forward_to is not None:
-            super().start_forwarding(now)
+    def keyed_partition(self, sent: SentMessage) -> int | None:
+        """Return the partition that a message's key chooses; None if it has no key."""
+        key = self._key(sent)
+        return None if key is None else crc32(key.encode()) % PARTITIONS
 
-    def forward_waiting(self, sequence_number: int, now: int) -> None:
-        """Forward a message that had to wait, if it is still there."""
-        message = self.log.get(sequence_number)
-        if message is not None and place_of(message) is Place.ACTIVE and self.options.forward_to is not None:
-            self._withdraw(message)
-            self._forward(message, self.options.forward_to, now)
+    def pass_on(self, message: BrokeredMessage) -> None:
+        """Record that a message got a number, though the message does not stay."""
+        self.context.changes.add(self.box, message)
+        self.context.changes.remove(self.box, message.sequence_number)
 
-    def close(self) -> None:
-        super().close()
-        self.dead_letter.close()
-        self.transfer_dead_letter.close()
+    def _activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
+        """Return a scheduled message as it becomes active: with a new number. Its scheduled time stays.
 
-    # ------------------------------------------------------------------------------------- sessions
+        A new object: the records of earlier changes still hold the old one.
+        """
+        partition = message.sequence_number >> PARTITION_SHIFT if self.options.enable_partitioning else None
+        life = None if message.expires_at is None else message.expires_at - (message.scheduled_time or 0)
+        return replace(
+            message,
+            sequence_number=self._next_number(partition),
+            state=BrokeredState.ACTIVE,
+            enqueued_time=now,
+            expires_at=None if life is None else now + life,
+        )
 
-    def accept_session(self, session_id: str | None, now: int) -> tuple[MessageSession, UUID] | None:
-        sessions = self._sessions()
-        if session_id is None and not sessions.free:
-            return None
-        session = sessions.find_or_create(next(iter(sessions.free)) if session_id is None else session_id)
-        if session.holder is not None:
-            name = session.session_id[:128]
-            text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
-            raise RefusedError(Condition.SESSION_CANNOT_BE_LOCKED, text)
-        # Lock it, and wake up when the lock ends.
-        until = now + self.options.lock_duration
-        token = sessions.lock(session, until)
-        self.context.wake(self, until)
-        return session, token
-
-    def close_session(self, session: MessageSession, token: UUID, now: int) -> None:
-        """End a client's lock of a session; its messages are given back, without a failed delivery."""
-        if session.holder == token and not self.is_deleted:
-            self._end_session(session, MessageEvent.RELEASE, now)
-
-    def renew_session(self, session: MessageSession, now: int) -> int:
-        until = now + self.options.lock_duration
-        self._sessions().renew(session, until)
-        return until
-
-    def held_session(self, session_id: str, now: int) -> MessageSession:
-        """Return the session of this id, which a client must hold."""
-        session = self._sessions().get(session_id)
-        if session is None or not session.is_held(now):
-            raise self.lock_lost()
-        return session
-
-    def set_session_state(self, session: MessageSession, state: bytes | None, now: int) -> None:
-        """Set the state of a session; None removes it."""
-        limit = self.context.tier.quotas.max_session_state
-        if len(state or b"") > limit:
-            text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
+    def _check(self, message: SentMessage, options: QueueOptions | TopicOptions) -> None:
+        quotas, wanted = self.context.tier.quotas, options.max_message_size_kb
+        limit = quotas.max_message_size if wanted is None else quotas.message_size(wanted)
+        if len(message.payload) > limit:
+            text = f"The message has {len(message.payload)} bytes, the limit of '{self.path}' is {limit}."
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
-        self.restore_session_state(session, state, now)
-        self.context.changes.sessions[self.box, session.session_id] = state, now
-
-    def restore_session_state(self, session: MessageSession, state: bytes | None, updated_time: int) -> None:
-        """Set the state of a session as the store has it, with the time (ms) when it was set."""
-        self._state_bytes += len(state or b"") - len(session.state or b"")
-        session.state, session.updated_time = state, updated_time
-
-    def _sessions(self) -> Sessions:
-        if self.sessions is None:
-            text = f"The entity '{self.path}' does not have sessions."
+        if message.header_size > MAX_HEADER_SIZE or message.property_size > MAX_PROPERTY_SIZE:
+            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, message.excess or "")
+        needs_session = isinstance(options, QueueOptions) and options.requires_session
+        if needs_session and message.session_id is None:
+            text = (
+                "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have "
+                "session support enabled can only receive messages that have the SessionId set to a valid value."
+            )
             raise RefusedError(Condition.NOT_ALLOWED, text)
-        return self.sessions
+        # Also finds out that they can be read, where that is asked for later on.
+        is_read = (
+            options.requires_duplicate_detection or options.enable_partitioning or isinstance(options, TopicOptions)
+        )
+        if needs_session or is_read:
+            self._check_ids(message)
 
-    def _end_session(self, session: MessageSession, event: MessageEvent, now: int) -> None:
-        for message in list(session.held.values()):
-            self._apply(message, event, now)
-        self._sessions().unlock(session)
+    def _check_ids(self, message: SentMessage) -> None:
+        for name, value in (("SessionId", message.session_id), ("MessageId", message.message_id)):
+            if value is not None and len(value) > MAX_ID_LENGTH:
+                text = f"The {name} of a message has at most {MAX_ID_LENGTH} characters."
+                raise RefusedError(Condition.ARGUMENT_ERROR, text)
 
-    # ----------------------------------------------------------------------------------- forwarding
+    def _time_to_live(self, sent: SentMessage) -> int | None:
+        life = sent.time_to_live
+        for limit in (self.options.default_time_to_live, self.context.tier.quotas.max_time_to_live):
+            if limit is not None and (life is None or limit < life):
+                life = limit
+        return life
 
-    def _offer(self, message: BrokeredMessage, now: int) -> None:
-        target = self.options.forward_to
-        if target is not None and place_of(message) is Place.ACTIVE and self.context.may_forward(self, message):
-            self._forward(message, target, now)
-        else:
-            super()._offer(message, now)
+    def _is_duplicate(self, sent: SentMessage, now: int) -> bool:
+        key = sent.message_id
+        if key is None:
+            return False
+        if self.options.enable_partitioning:
+            key = f"{sent.session_id or sent.partition_key or ''}\n{key}"
+        # Forget the ids whose window has ended, the oldest first.
+        while self._seen and next(iter(self._seen.values())) <= now:
+            self._seen.popitem(last=False)
+        if self._seen.get(key, 0) > now:
+            return True
+        # Remember a new id, as the newest.
+        until = now + self.options.duplicate_detection_window
+        self._seen.pop(key, None)
+        self._seen[key] = until
+        self.context.changes.seen.append((self.entity_id, key, until))
+        self.context.changes.seen_at = now
+        return False
 
-    def _forward(self, message: BrokeredMessage, target: str, now: int) -> None:
-        message.payload = with_time_to_live(message, self.log.payload(message))
-        failure = self.context.forward(message, target, now, message.dead_letter_source)
-        self._remove(message)
-        if failure is not None:
-            self._put_transfer_dead(message, failure, now)
-
-    def _put_transfer_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        payload = with_dead_letter_reason(message.payload or b"", *why)
-        message.payload, message.size, message.expires_at = payload, len(payload), None
-        self.transfer_dead_letter.put(message, now)
-
-    def put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        payload = with_dead_letter_reason(with_time_to_live(message, message.payload or b""), *why)
-        message.payload, message.size = payload, len(payload)
-        message.state, message.expires_at, message.session_id = BrokeredState.ACTIVE, None, None
-        self.dead_letter.put(message, now)
+    def _key(self, sent: SentMessage) -> str | None:
+        key = sent.session_id or sent.partition_key
+        if key is None and self.options.requires_duplicate_detection:
+            key = sent.message_id
+        return key
 
 
 class Queue(ReceivingEntity, Destination):
@@ -236,11 +278,18 @@ class Queue(ReceivingEntity, Destination):
     Source: Service Bus documentation, "Message sequencing and timestamps".
     """
 
+    kind = "queue"
     options: QueueOptions  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def transfer_failed(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         self._put_transfer_dead(message, why, now)
 
 
-Receivable = ReceivingEntity | SubQueueBox
-"""What a client receives from."""
+def _due(when: int, now: int, forwarded: Forwarded | None) -> int | None:
+    """Return when a message becomes active (ms); None for at once.
+
+    The time that the action of a rule set counts where the message is forwarded to (Service Bus documentation, "Topic
+    filters and actions"). Nothing is known about forwarded dead letters, which the emulator does not delay.
+    """
+    is_dead = forwarded is not None and forwarded[1] is not None
+    return None if when <= now or is_dead else when

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, cast
 
-from sbnotebook.emulator.entities.box import Box, earliest
+from sbnotebook.emulator.entities.box import Box, Receivable, ReceivingEntity, earliest
 from sbnotebook.emulator.entities.changes import Changes
 from sbnotebook.emulator.entities.json_form import stored
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
@@ -25,9 +25,8 @@ from sbnotebook.emulator.entities.options import (
     options_of,
 )
 from sbnotebook.emulator.entities.partitions import PARTITIONS
-from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.quotas import Tier
-from sbnotebook.emulator.entities.record import EntityRecord
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rules.rule import DEFAULT_RULE, TRUE_FILTER, Rule
 from sbnotebook.emulator.entities.topic import Subscription, Topic
@@ -120,11 +119,11 @@ class Registry:
         self._check_tier(options)
         name = self._new_name(name)
         if isinstance(options, TopicOptions):
-            made: Queue | Topic = Topic(self, name, options, self._new_record("topic", now))
+            made: Queue | Topic = Topic(self, self._next_id, name, options, now)
         else:
-            made = Queue(self, name, options, self._new_record("queue", now))
+            made = Queue(self, self._next_id, name, options, now)
         self._entities[name.casefold()] = made
-        self._save(made)
+        self._add(made)
         return made
 
     def create_subscription(
@@ -149,25 +148,23 @@ class Registry:
             raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, f"A topic has at most {limit} subscriptions.")
         if rules is None:
             rules = [Rule(DEFAULT_RULE, TRUE_FILTER, created_time=now)]
-        subscription = Subscription(topic, name, options, self._new_record("subscription", now), rules)
+        subscription = Subscription(self._next_id, topic, name, options, rules, now)
         topic.add_subscription(subscription)
-        self._save(subscription)
+        self._add(subscription)
         return subscription
 
     def update(self, entity: AnyEntity, options: Options, *, now: int = 0) -> None:
         """Set the options of an entity; as in Service Bus, locks that are held are lost."""
         if type(options) is not type(entity.options):
-            raise ConfigurationError(f"These are not the options of a {entity.record.kind}.")
+            raise ConfigurationError(f"These are not the options of a {entity.kind}.")
         if isinstance(options, SubscriptionOptions):
             options = _lasting(options)
         self._check_tier(options)
         for name in (option.attribute for option in options_of(type(options)).values() if option.is_fixed):
             if getattr(options, name) != getattr(entity.options, name):
-                text = (
-                    f"{name} of the {entity.record.kind} {entity.path!r} cannot be changed: delete it and make it anew."
-                )
+                text = f"{name} of the {entity.kind} {entity.path!r} cannot be changed: delete it and make it anew."
                 raise ConfigurationError(text)
-        entity.record.updated_time = now
+        entity.updated_time = now
         if isinstance(entity, ReceivingEntity):
             entity.drop_locks(now)
         entity.options = options  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
@@ -198,12 +195,12 @@ class Registry:
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
         subscription.put_rule(rule)
-        subscription.record.updated_time = now
+        subscription.updated_time = now
         self._save(subscription)
 
     def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
         subscription.remove_rule(name)
-        subscription.record.updated_time = now
+        subscription.updated_time = now
         self._save(subscription)
 
     def delete(self, entity: AnyEntity) -> None:
@@ -283,7 +280,7 @@ class Registry:
             entity.topic.add_subscription(entity)
         else:
             self._entities[entity.path.casefold()] = entity
-        self._next_id = max(self._next_id, entity.record.entity_id + 1)
+        self._next_id = max(self._next_id, entity.entity_id + 1)
         self._watch(entity)
 
     def _delete(self, entity: AnyEntity) -> None:
@@ -295,7 +292,7 @@ class Registry:
             for subscription in entity.subscriptions:
                 self._delete(subscription)
         entity.close()
-        self.changes.entities.append((entity.record.entity_id, None))
+        self.changes.entities.append((entity.entity_id, None))
 
     def _forget_alarms(self) -> None:
         """Drop the alarms of deleted entities: the next one may be years away."""
@@ -316,10 +313,9 @@ class Registry:
             )
         return address.name
 
-    def _new_record(self, kind: str, now: int) -> EntityRecord:
-        record = EntityRecord(self._next_id, kind, now)
+    def _add(self, entity: AnyEntity) -> None:
         self._next_id += 1
-        return record
+        self._save(entity)
 
     def _check_tier(self, options: Options) -> None:
         """Check what Service Bus does not have in this tier.
@@ -337,15 +333,14 @@ class Registry:
             raise RefusedError(Condition.NOT_ALLOWED, f"The tier {self.tier.value} does not have {what}.")
 
     def _save(self, entity: AnyEntity) -> None:
-        record, rules = entity.record, entity.rules if isinstance(entity, Subscription) else ()
-        description = stored(entity.options, rules)
-        row = record.kind, entity.path, description, record.created_time, record.updated_time
-        self.changes.entities.append((record.entity_id, row))
+        description = stored(entity.options, entity.rules if isinstance(entity, Subscription) else ())
+        row = entity.kind, entity.path, description, entity.created_time, entity.updated_time
+        self.changes.entities.append((entity.entity_id, row))
         self._watch(entity)
 
     def _watch(self, entity: AnyEntity) -> None:
         idle = _idle_time(entity)
-        deadline = earliest(entity.next_deadline, None if idle is None else entity.record.idle_since + idle)
+        deadline = earliest(entity.next_deadline, None if idle is None else entity.idle_since + idle)
         if deadline is not None:
             self.wake(entity, deadline)
 
@@ -356,11 +351,11 @@ class Registry:
         used = [sleeper, *sleeper.subscriptions] if isinstance(sleeper, Topic) else [sleeper]
         for entity in used:
             if self.is_in_use(entity):
-                entity.record.accessed_time = now
+                entity.accessed_time = now
         # An entity with scheduled messages is not idle: Service Bus documentation, "Message expiration", "Idleness".
         if any(entity.scheduled_count for entity in used):
             return now + idle
-        end = max(entity.record.idle_since for entity in used) + idle
+        end = max(entity.idle_since for entity in used) + idle
         if end > now:
             return end
         self._idle.append(sleeper)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Final
 
+from sbnotebook.emulator.entities.box import ReceivingEntity
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.json_form import stored_options, stored_rules
 from sbnotebook.emulator.entities.message import BrokeredState
 from sbnotebook.emulator.entities.message_log import ShelfSummary, Storage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import without_partition
-from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
-from sbnotebook.emulator.entities.record import EntityRecord
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import EmulatorError
@@ -41,8 +41,11 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
     entities, boxes, sessions, seen = snapshot
     # The entities and their boxes.
     by_id: dict[int, AnyEntity] = {}
-    for stored in entities:
-        entity = by_id[stored[0]] = _entity(registry, stored, now)
+    for entity_id, kind, path, description, created_time, updated_time, last_number in entities:
+        entity = by_id[entity_id] = _entity(registry, entity_id, kind, path, description, created_time)
+        # The store does not keep when an entity was used: an idle one gets its time again.
+        entity.updated_time, entity.accessed_time = updated_time, now
+        entity.last_sequence_number = without_partition(last_number)
         _restore_boxes(entity, boxes)
         registry.restore(entity)
     # The states of sessions, and the ids for duplicate detection.
@@ -61,15 +64,13 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
             entity.start_forwarding(now)
 
 
-def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:
-    entity_id, kind, path, description, created_time, updated_time, last_number = stored
-    record = EntityRecord(entity_id, kind, now, without_partition(last_number))
-    record.created_time, record.updated_time = created_time, updated_time
-    record.accessed_time = now  # The store does not keep it: an idle entity gets its time again.
+def _entity(
+    registry: Registry, entity_id: int, kind: str, path: str, description: dict[str, Any], created_time: int
+) -> AnyEntity:
     if kind == "queue":
-        return Queue(registry, path, stored_options(QueueOptions, path, description), record)
+        return Queue(registry, entity_id, path, stored_options(QueueOptions, path, description), created_time)
     if kind == "topic":
-        return Topic(registry, path, stored_options(TopicOptions, path, description), record)
+        return Topic(registry, entity_id, path, stored_options(TopicOptions, path, description), created_time)
     address = EntityAddress.parse(path)
     topic = registry.find_topic(address.name)
     if kind != "subscription" or address.subscription is None:
@@ -77,7 +78,7 @@ def _entity(registry: Registry, stored: StoredEntity, now: int) -> AnyEntity:
     if topic is None:
         raise EmulatorError(f"The subscription {path!r} was kept without its topic.")
     options = stored_options(SubscriptionOptions, path, description)
-    return Subscription(topic, address.subscription, options, record, stored_rules(description))
+    return Subscription(entity_id, topic, address.subscription, options, stored_rules(description), created_time)
 
 
 def _restore_boxes(entity: AnyEntity, boxes: dict[int, StoredBox]) -> None:

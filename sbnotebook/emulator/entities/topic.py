@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sbnotebook.emulator.entities.admission import Destination
+from sbnotebook.emulator.entities.box import ReceivingEntity
 from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
@@ -16,8 +16,7 @@ from sbnotebook.emulator.entities.message import (
 )
 from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
-from sbnotebook.emulator.entities.queue import ReceivingEntity
-from sbnotebook.emulator.entities.record import EntityRecord
+from sbnotebook.emulator.entities.queue import Destination
 from sbnotebook.emulator.entities.rules.operands import FilterError
 from sbnotebook.emulator.entities.rules.rule import Rule
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
@@ -32,17 +31,19 @@ class Subscription(ReceivingEntity):
     Source: Service Bus documentation, "Topic filters and actions".
     """
 
+    kind = "subscription"
     options: SubscriptionOptions
 
     def __init__(
         self,
+        entity_id: int,
         topic: Topic,
         name: str,
         options: SubscriptionOptions,
-        record: EntityRecord,
         rules: Sequence[Rule],
+        now: int,
     ) -> None:
-        super().__init__(topic.context, f"{topic.path}/Subscriptions/{name}", options, record)
+        super().__init__(topic.context, entity_id, f"{topic.path}/Subscriptions/{name}", options, now)
         self.topic = topic
         self.name = name
         self._rules = {rule.name.casefold(): rule for rule in rules}
@@ -104,7 +105,7 @@ class Subscription(ReceivingEntity):
         partition = message.sequence_number >> PARTITION_SHIFT if self.is_partitioned else None
         return replace(
             message,
-            sequence_number=self.record.next_number(partition),
+            sequence_number=self._next_number(partition),
             payload=payload,
             size=len(payload),
             expires_at=expires_at,
@@ -118,10 +119,11 @@ class Topic(Destination):
     Source: Service Bus documentation, "Service Bus queues, topics, and subscriptions".
     """
 
-    def __init__(self, context: Registry, name: str, options: TopicOptions, record: EntityRecord) -> None:
-        super().__init__(context, record.entity_id * BOXES_PER_ENTITY, name)
+    kind = "topic"
+
+    def __init__(self, context: Registry, entity_id: int, name: str, options: TopicOptions, now: int) -> None:
+        super().__init__(context, entity_id * BOXES_PER_ENTITY, name, now=now)
         self.options = options
-        self.record = record
         self._subscriptions: dict[str, Subscription] = {}
 
     @property

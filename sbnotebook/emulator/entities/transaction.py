@@ -14,9 +14,10 @@ from functools import partial
 from typing import Final, cast
 from uuid import UUID
 
+from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import SentMessage
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
-from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 

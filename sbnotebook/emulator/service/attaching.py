@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from sbnotebook.amqp import AmqpValue, Int, Symbol
 from sbnotebook.emulator.amqp.link import Link, ReceivingLink, SendingLink
 from sbnotebook.emulator.amqp.performatives import Coordinator
-from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.box import Receivable
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.topic import Topic

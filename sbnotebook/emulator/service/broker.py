@@ -11,8 +11,8 @@ from uuid import uuid4
 from sbnotebook.emulator.amqp.held import SharedMemory
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.connection_limit import ConnectionLimit
+from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.options import Options
-from sbnotebook.emulator.entities.queue import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.refusals import Condition
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.topic import Subscription, Topic
@@ -128,7 +128,7 @@ class Broker:
 
     def was_used(self, entity: AnyEntity | Receivable) -> None:
         """Note that a client was attached to an entity until now, so that only from now on it is idle."""
-        entity.owner.record.accessed_time = self.clock.now()
+        entity.owner.accessed_time = self.clock.now()
 
     def use_clock(self, clock: Clock) -> None:
         if self._cancel_alarm is not None:

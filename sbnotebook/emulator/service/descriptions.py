@@ -17,6 +17,7 @@ from uuid import UUID
 from xml.etree import ElementTree as ET
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
+from sbnotebook.emulator.entities.box import ReceivingEntity
 from sbnotebook.emulator.entities.options import (
     FOREVER,
     AuthorizationRule,
@@ -29,7 +30,7 @@ from sbnotebook.emulator.entities.options import (
     read_options,
     texts_of,
 )
-from sbnotebook.emulator.entities.queue import Queue, ReceivingEntity
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.rules.rule import (
@@ -115,7 +116,7 @@ def describe_entity(
     # Clients depend on the order of the schema.
     for name in order:
         if name == "AuthorizationRules":
-            _add_keys(root, entity.options, entity.record.updated_time)
+            _add_keys(root, entity.options, entity.updated_time)
         elif name == "CountDetails" and not is_write:
             _add_counts(root, entity)
         elif name in texts:
@@ -255,18 +256,16 @@ def _state_texts(entity: AnyEntity, version: str, *, is_write: bool) -> dict[str
     texts = {
         "SizeInBytes": str(entity.total_size),
         "IsAnonymousAccessible": "false",
-        "CreatedAt": atom_time(entity.record.created_time),
-        "UpdatedAt": atom_time(entity.record.updated_time),
+        "CreatedAt": atom_time(entity.created_time),
+        "UpdatedAt": atom_time(entity.updated_time),
         "EntityAvailabilityStatus": "Available",
     }
     if isinstance(entity, Subscription):
         # Of a subscription that is not used, the time of its creation is shown to those who read it.
-        accessed = entity.record.created_time if entity.record.accessed_time is None else entity.record.accessed_time
+        accessed = entity.created_time if entity.accessed_time is None else entity.accessed_time
         texts |= {"IsClientAffine": "false", "AccessedAt": _NEVER if is_write else atom_time(accessed)}
     elif not is_write:
-        texts["AccessedAt"] = (
-            f"{_NEVER}Z" if entity.record.accessed_time is None else atom_time(entity.record.accessed_time)
-        )
+        texts["AccessedAt"] = f"{_NEVER}Z" if entity.accessed_time is None else atom_time(entity.accessed_time)
     if isinstance(entity, Queue):
         # Messages of a queue with partitions come in the order of each partition.
         texts["SupportOrdering"] = str(not entity.is_partitioned).lower()

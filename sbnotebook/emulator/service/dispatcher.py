@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from sbnotebook.emulator.entities.queue import Receivable
+from sbnotebook.emulator.entities.box import Receivable
 
 if TYPE_CHECKING:
-    from sbnotebook.emulator.entities.queue import Receivable
+    from sbnotebook.emulator.entities.box import Receivable
     from sbnotebook.emulator.service.links import ReceiverLink, SessionReceiverLink, SessionWaiter
 
     _Source = Receivable | SessionReceiverLink

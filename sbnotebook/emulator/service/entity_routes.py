@@ -128,7 +128,7 @@ class _EntityRoutes:
         async def answer(request: web.Request) -> web.StreamResponse:
             # The tag is that of the queue or topic, as it was before the request.
             owner = self._registry.find(_owner_path(request))
-            tag = (owner.record.updated_time + _YEAR_ONE) * _TICKS if isinstance(owner, Queue | Topic) else None
+            tag = (owner.updated_time + _YEAR_ONE) * _TICKS if isinstance(owner, Queue | Topic) else None
             try:
                 response = await handler(request)
             except _NoEntityError:
@@ -293,9 +293,9 @@ class _EntityRoutes:
         # An answer to an update does not say when the entity was created, and that to a subscription has no author.
         name = entity.name if isinstance(entity, Subscription) else entity.path
         author = None if isinstance(entity, Subscription) else _namespace(request)
-        created = None if "If-Match" in request.headers else entity.record.created_time
+        created = None if "If-Match" in request.headers else entity.created_time
         address = _address(request, name if is_listed else None)
-        return atom.Entry(name, address, created, entity.record.updated_time, description, author)
+        return atom.Entry(name, address, created, entity.updated_time, description, author)
 
     def _page(self, request: web.Request, title: str, items: Sequence[AnyEntity] | Sequence[Rule]) -> web.Response:
         skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)

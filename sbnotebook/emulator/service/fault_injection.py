@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from sbnotebook.emulator.entities.queue import Receivable
+from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.refusals import Condition
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.faults import ACTS, Faults

@@ -26,7 +26,7 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
-from sbnotebook.emulator.entities.queue import Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.topic import Topic
 from sbnotebook.emulator.proof import PROOF, prove, prove_lease
 from sbnotebook.emulator.service.access import ROOT_RULE

@@ -27,9 +27,9 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     TransactionalState,
 )
-from sbnotebook.emulator.entities.box import RELEASE
+from sbnotebook.emulator.entities.box import RELEASE, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import BrokeredMessage, SentMessage, read_sent
-from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.sessions import MessageSession

@@ -11,8 +11,9 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sbnotebook.amqp import AmqpValue, Int, Symbol
+from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.options import Claim
-from sbnotebook.emulator.entities.queue import Queue, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.topic import Subscription, Topic

@@ -62,7 +62,7 @@ def peek(call: Call) -> Reply:
     entity, faults = call.entity, call.faults
     if faults.happens("empty_peeks"):
         return nothing()
-    entity.owner.record.accessed_time = call.now
+    entity.owner.accessed_time = call.now
     count = min(int(call.body["message-count"]), _MAX_PEEKED)
     session_id = call.body.get("session-id")
     session_id = None if session_id is None or entity.sessions is None else str(session_id)

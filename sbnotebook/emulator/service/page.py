@@ -17,8 +17,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from sbnotebook.amqp.sections import DATA, PROPERTIES, SEQUENCE, VALUE, section_value, split
+from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.message import BrokeredMessage
-from sbnotebook.emulator.entities.queue import Receivable
 from sbnotebook.errors import AmqpDecodeError
 
 

@@ -15,7 +15,7 @@ from sbnotebook.amqp.limits import ITEMS
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
 from sbnotebook.emulator.amqp.link import ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import Accepted, Rejected
-from sbnotebook.emulator.entities.queue import Receivable
+from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.transaction import Transaction

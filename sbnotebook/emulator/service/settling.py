@@ -8,9 +8,8 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from sbnotebook.emulator.amqp.performatives import Accepted, Modified, Outcome, Rejected, Released
-from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, Settlement
 from sbnotebook.emulator.entities.message import DeadLetterReason
-from sbnotebook.emulator.entities.queue import Receivable
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.entities.transitions import MessageEvent

@@ -6,10 +6,10 @@ from itertools import count
 from uuid import UUID
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA
+from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.queue import Receivable
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.entities.rules.rule import Rule, correlation_filter
 from sbnotebook.emulator.entities.snapshot import restore

@@ -18,10 +18,10 @@ from sbnotebook.amqp.sections import (
     section_value,
     split,
 )
-from sbnotebook.emulator.entities.box import Settlement
+from sbnotebook.emulator.entities.box import Receivable, Settlement
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, SentMessage, read_sent
 from sbnotebook.emulator.entities.options import QueueOptions
-from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.entities.sessions import MessageSession

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, Settlement
 from sbnotebook.emulator.entities.message import DeadLetterReason
 from sbnotebook.emulator.entities.options import QueueOptions
-from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.entities.transitions import MessageEvent

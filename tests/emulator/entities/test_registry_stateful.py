@@ -18,10 +18,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions
-from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.sessions import MessageSession
 from sbnotebook.emulator.entities.topic import Subscription, Topic
@@ -55,7 +55,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
     @initialize(last=st.sampled_from([0, 1020]))
     def begin(self, last: int) -> None:
         for entity in (*self.registry.entities, *self.registry.topics[0].subscriptions):
-            entity.record.last_sequence_number = last  # So that shelves end among the messages.
+            entity.last_sequence_number = last  # So that shelves end among the messages.
         for name in ("orders", "orders", "orders", "strict", SESSIONS, SESSIONS, "events"):
             self.send_one(name, Copy(f"{next(self.bodies)}-", session="a" if name == SESSIONS else None), "first")
         self.defer_first()

@@ -31,14 +31,14 @@ def test_entities_come_back_as_they_were(registry: Registry, kept: OnDisk) -> No
     restored = again(registry, kept, now=100)
     queue, subscription = restored.find_queue("orders"), restored.find_subscription("t", "s")
     assert queue is not None
-    assert (queue.path, queue.options, queue.record.created_time, queue.record.accessed_time) == (
+    assert (queue.path, queue.options, queue.created_time, queue.accessed_time) == (
         "Orders", QueueOptions(5_000, 3), 7, 100,
     )  # fmt: skip
     assert queue.counts == (0, 0, 0, 0, 0, 0)
     assert restored.topics[0].options == TopicOptions(user_metadata="x")
     assert subscription is not None
     assert subscription.rules == [Rule("big", sql_filter("size > 3"))]
-    assert restored.create_queue("new").record.entity_id == 4
+    assert restored.create_queue("new").entity_id == 4
 
 
 def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry, kept: OnDisk) -> None:

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from sbnotebook.emulator import ManualClock
+from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.changes import Changes
 from sbnotebook.emulator.entities.message import SentMessage
-from sbnotebook.emulator.entities.queue import Receivable
 from sbnotebook.emulator.entities.refusals import Condition
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.service.broker import Broker

@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.emulator import ManualClock, RunningEmulator
-from sbnotebook.emulator.entities.queue import Counts
+from sbnotebook.emulator.entities.box import Counts
 
 
 def send(client: ServiceBusClient, *bodies: str) -> None:

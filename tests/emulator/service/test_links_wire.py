@@ -17,7 +17,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Released,
     Transfer,
 )
-from sbnotebook.emulator.entities.queue import Counts
+from sbnotebook.emulator.entities.box import Counts
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.transaction_client import refusal
 

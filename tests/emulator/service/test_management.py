@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import MessageNotFoundError, MessageSizeExceede
 
 from sbnotebook.amqp import AmqpValue, Array, Long, Timestamp, UInt
 from sbnotebook.emulator import ManualClock, RunningEmulator
-from sbnotebook.emulator.entities.queue import Counts
+from sbnotebook.emulator.entities.box import Counts
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_node import Node
 

@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from sbnotebook.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp
 from sbnotebook.amqp.sections import DATA, DELIVERY_ANNOTATIONS, PROPERTIES, section_value, split
 from sbnotebook.emulator import ManualClock, RunningEmulator
-from sbnotebook.emulator.entities.queue import Counts
+from sbnotebook.emulator.entities.box import Counts
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_node import Node
 

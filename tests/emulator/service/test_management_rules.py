@@ -11,7 +11,7 @@ import pytest
 from sbnotebook.amqp import AmqpValue, Described, Int, Symbol, Timestamp, ULong, encode
 from sbnotebook.emulator import ManualClock, RunningEmulator
 from sbnotebook.emulator.amqp.performatives import Accepted
-from sbnotebook.emulator.entities.queue import Counts
+from sbnotebook.emulator.entities.box import Counts
 from tests.emulator.service.conftest import Connect
 from tests.emulator.service.management_node import Node
 

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusError, SessionLockLostError
 from sbnotebook.amqp import AmqpValue, Array, Int, Long, Symbol, Timestamp, UInt
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
 from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Source
-from sbnotebook.emulator.entities.queue import Counts
+from sbnotebook.emulator.entities.box import Counts
 from tests.emulator.service.conftest import Connect, RawClient
 from tests.emulator.service.management_node import Node
 

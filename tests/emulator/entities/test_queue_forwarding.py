@@ -6,9 +6,10 @@ import pytest
 
 from sbnotebook.amqp import Timestamp
 from sbnotebook.emulator.entities import registry as registry_module
+from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.message import BrokeredMessage, read_sent
 from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, SubscriptionOptions
-from sbnotebook.emulator.entities.queue import Queue, Receivable
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.entities.rules.rule import TRUE_FILTER, Rule, SqlAction
 from sbnotebook.emulator.entities.snapshot import restore
