@@ -242,7 +242,7 @@ def _document(text: str) -> Any:
 def _whole(mask: str, message: ReceivedMessage) -> bytes:
     """Return the body of a message of which nothing stays."""
     try:
-        return body_of_text(mask, *message.marks[1:]) if message.body_type is BodyType.DATA else _written(mask, message)
+        return body_of_text(mask, message.marks) if message.body_type is BodyType.DATA else _written(mask, message)
     except ValueError:  # in an encoding that is not known
         return mask.encode()
 

@@ -21,8 +21,8 @@ from sbnotebook.amqp import Timestamp
 from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers, array_of_values
 from sbnotebook.analysis.shapes import Numbers, Places, Shape, shape_of
-from sbnotebook.model import BodyType, MessageState, PeekedMessage
-from sbnotebook.model.body import UNUSUAL_STARTS, body_text, is_usually_utf8
+from sbnotebook.model import MessageState, PeekedMessage
+from sbnotebook.model.body import UNUSUAL_STARTS, Marks, body_text, is_usually_utf8
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.message import extras_to_bytes
 from sbnotebook.model.packing import mark_names
@@ -267,7 +267,7 @@ class _Known:
             return texts
         mask = array_of_flags(unusual)
         decoded = [
-            body_text(body, BodyType.DATA, content_type, None, unpacking) for body in bodies.filter(mask).to_pylist()
+            body_text(body, Marks(content_type=content_type), unpacking) for body in bodies.filter(mask).to_pylist()
         ]
         return _kernels.replace_with_mask(texts, mask, array_of_values(decoded, _arrow.string()))
 

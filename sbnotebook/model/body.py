@@ -113,6 +113,9 @@ class Marks(NamedTuple):
         return None if name is None or _codec(name) is not None else name
 
 
+_NO_MARKS: Final = Marks()
+
+
 class Layer(NamedTuple):
     kind: str  # packing, wrapper or charset; amqp for a text or bytes as an AMQP value, and value for other AMQP values
     name: str  # as users read it
@@ -141,16 +144,9 @@ class Form:
         return ", ".join(layer.name for layer in self.layers) or "bytes"
 
 
-def body_text(
-    body: bytes,
-    body_type: BodyType,
-    content_type: str | None = None,
-    content_encoding: str | None = None,
-    unpacking: Allowance | None = None,
-    properties: Mapping[str, Any] | None = None,
-) -> str | None:
-    r"""Return the body as text; None when it is not text."""
-    text, form = read_form(body, Marks(body_type, content_type, content_encoding, properties), unpacking)
+def body_text(body: bytes, marks: Marks = _NO_MARKS, unpacking: Allowance | None = None) -> str | None:
+    """Return the body as text; None when it is not text."""
+    text, form = read_form(body, marks, unpacking)
     return None if text is None else text + form.note
 
 
@@ -273,7 +269,7 @@ def _packing_fault(said: list[str], layers: list[Layer]) -> str:
 
 
 def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | None, Form]:
-    charset, mark = _charset_of(data, marks.charset)
+    charset, mark = _charset_of(data, marks.charset), ""
     try:
         # A cut text may end within a character.
         text = codecs.getincrementaldecoder(charset)().decode(data) if is_cut else data.decode(charset)
@@ -298,16 +294,15 @@ def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | Non
     return text, Form((layer,), fault)
 
 
-def _charset_of(data: bytes, named: str | None) -> tuple[str, str]:
-    """Return the charset of bytes; the second value is empty, for the byte order mark."""
+def _charset_of(data: bytes, named: str | None) -> str:
     if named is None and len(data) > _MARK:
         named = _MARKED.get(data[:_MARK], "utf-8")
         if data[:4] == codecs.BOM_UTF32_LE and not len(data) % 4:
             named = "utf-32-le"
     orders = _ORDERED.get(named or "")
     if orders is None:
-        return named or "utf-8", ""
-    return next((name for name, mark in orders if data.startswith(mark)), orders[0][0]), ""
+        return named or "utf-8"
+    return next((name for name, mark in orders if data.startswith(mark)), orders[0][0])
 
 
 def _charset_layer(charset: str, mark: str = "") -> Layer:
@@ -379,19 +374,12 @@ def _codec(name: str) -> str | None:
 # ------------------------------------------------------------ edits
 
 
-def body_of_text(
-    text: str,
-    content_type: str | None = None,
-    content_encoding: str | None = None,
-    properties: Mapping[str, Any] | None = None,
-    body_type: BodyType = BodyType.DATA,
-) -> bytes:
+def body_of_text(text: str, marks: Marks = _NO_MARKS) -> bytes:
     """Return the body of a text, in the charset and the compression that are named."""
-    if body_type is BodyType.VALUE:
+    if marks.body_type is BodyType.VALUE:
         return encode(text)
-    if body_type is BodyType.SEQUENCE:
+    if marks.body_type is BodyType.SEQUENCE:
         raise DecisionError("A body of AMQP sequences is not a text: use Message.of_sequence([…]).")
-    marks = Marks(body_type, content_type, content_encoding, properties)
     if marks.is_usual:
         return text.encode()
     said = marks.packings
@@ -427,7 +415,7 @@ def _says(marks: Marks) -> tuple[Any, ...]:
 
 def _anew(marks: Marks, text: str) -> bytes:
     try:
-        return body_of_text(text, *marks[1:], marks.body_type)
+        return body_of_text(text, marks)
     except UnicodeEncodeError as error:
         raise DecisionError(f"The charset {marks.charset} has no {text[error.start]!r}.") from None
 
@@ -444,7 +432,7 @@ def _adapted(form: Form, before: Marks, after: Marks) -> Form:
         layers = [*others[:at], *named, *others[at:]]
     if _says(before)[1:] != _says(after)[1:] and layers and layers[-1].kind == "charset":
         fault = fault if before.packings == after.packings and not before.unknown_charset else ""
-        layers[-1] = _charset_layer(_charset_of(b"", after.charset)[0])
+        layers[-1] = _charset_layer(_charset_of(b"", after.charset))
     return Form((*layers,), fault)
 
 

@@ -137,13 +137,7 @@ class Message:
     @property
     def body_text(self) -> str | None:
         """Return the body as text; None when it is not text."""
-        return body_text(
-            self.body,
-            self.body_type,
-            self.content_type,
-            self.content_encoding,
-            properties=self.application_properties,
-        )
+        return body_text(self.body, self.marks)
 
     @property
     def json(self) -> Any:
@@ -270,7 +264,7 @@ def _as_bytes(body: Any, marks: Marks) -> bytes:
             "Message.of_value(body) for an AMQP value."
         )
     try:
-        return body_of_text(body, *marks[1:], marks.body_type)
+        return body_of_text(body, marks)
     except UnicodeEncodeError as error:
         bad = body[error.start]
         raise ConfigurationError(f"The charset {marks.charset or 'utf-8'} of the body has no {bad!r}.") from None

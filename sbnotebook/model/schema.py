@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum, StrEnum
 from itertools import repeat
-from types import MappingProxyType, NoneType
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model.address import EntityAddress
-from sbnotebook.model.body import BodyType, body_of_text, body_text
+from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes
 from sbnotebook.model.property_text import from_text, texts_and_types
@@ -141,9 +141,7 @@ def values_of(column: Column, messages: Sequence[Message], unpacking: Allowance)
     """Return the values of one column; see :func:`columns_of`."""
     if column.name != _BODY_TEXT:
         return [column.read(message) for message in messages]
-    return [
-        body_text(message.body, *message.marks[:3], unpacking, message.application_properties) for message in messages
-    ]
+    return [body_text(message.body, message.marks, unpacking) for message in messages]
 
 
 def message_from_row(row: Mapping[str, Any]) -> Message:
@@ -159,7 +157,7 @@ def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> l
 def peeked_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[PeekedMessage]:
     """Build the message that was peeked from each row, with what the service set."""
     entities = {text: EntityAddress.parse(text) for text in {*columns["entity"]}}
-    states = {text: _choice({"state": text}, "state", MessageState.ACTIVE) for text in {*columns.get("state", ())}}
+    states = {text: _choice(text, "state", MessageState.ACTIVE) for text in {*columns.get("state", ())}}
     own = (columns.get(name) or repeat(None, count) for name in _PEEKED_COLUMNS)
     rows = zip(_sent(columns, count), zip(*own, strict=True), strict=False)
     return [
@@ -180,14 +178,14 @@ def peeked_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> lis
 
 def _sent(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[Any, ...]]:
     """Yield what a sender writes, row by row, in the order of ``_SENT_FIELDS``."""
-    texts = (_texts(name, columns[name]) if name in columns else repeat(None) for name in _SENT_TEXTS)
+    texts = (map(_text_or_none, columns[name]) if name in columns else repeat(None) for name in _SENT_TEXTS)
     bodies, types = _bodies(columns, count)
     return zip(
         bodies,
         types,
         _property_maps(columns, count),
         _each(columns, "time_to_live_ms", _life, None),
-        _each(columns, "scheduled_enqueue_time", lambda row: _time(row, "scheduled_enqueue_time"), None),
+        _each(columns, "scheduled_enqueue_time", _time, None),
         _each(columns, "extras", _extras_from, _NOTHING),
         *texts,
         strict=False,
@@ -195,16 +193,12 @@ def _sent(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[An
 
 
 def _each(
-    columns: Mapping[str, Sequence[Any]], name: str, read: Callable[[Mapping[str, Any]], Any], nothing: Any
+    columns: Mapping[str, Sequence[Any]], name: str, read: Callable[[Any, str], Any], nothing: Any
 ) -> Iterator[Any]:
     values = columns.get(name)
     if values is None:
         return repeat(nothing)
-    return (nothing if value is None else read({name: value}) for value in values)
-
-
-def _texts(name: str, values: Sequence[Any]) -> Iterator[str | None]:
-    return (value if value is None or type(value) is str else _text_in({name: value}, name) for value in values)
+    return (nothing if _is_missing(value) else read(value, name) for value in values)
 
 
 def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[bytes], Iterable[BodyType]]:
@@ -224,26 +218,27 @@ def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator
         elif _is_of_pairs(value) and not kind:
             yield MappingProxyType(dict(value))
         else:
-            yield _properties_from(dict(zip(_PROPERTY_COLUMNS, (value, kind), strict=True)))
+            yield _properties_from(value, kind)
 
 
 def _is_of_pairs(value: object) -> bool:
     return type(value) is list  # as Arrow gives maps
 
 
-def _life(row: Mapping[str, Any]) -> timedelta | None:
-    ttl = _whole(row, "time_to_live_ms")
+def _life(value: Any, name: str) -> timedelta:
     try:
-        return None if ttl is None else timedelta(milliseconds=ttl)
+        return timedelta(milliseconds=int(value))
+    except (TypeError, ValueError):
+        raise _misfit(name, "whole numbers", value) from None
     except OverflowError:
-        raise _misfit("time_to_live_ms", "milliseconds of less than a billion days", ttl) from None
+        raise _misfit(name, "milliseconds of less than a billion days", value) from None
 
 
 def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
-    body_type = _choice(row, "body_type", BodyType.DATA)
-    name = "body_text" if _value(row, "body") is None else "body"
-    body = _value(row, name)
-    if body is None:
+    body_type = _choice(row.get("body_type"), "body_type", BodyType.DATA)
+    name = "body_text" if _is_missing(row.get("body")) else "body"
+    body = row.get(name)
+    if _is_missing(body):
         return b"", body_type
     if isinstance(body, str):
         body = _body_of_text(row, body, body_type)
@@ -253,75 +248,60 @@ def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
 
 
 def _body_of_text(row: Mapping[str, Any], text: str, body_type: BodyType) -> bytes:
-    content_type = _text_in(row, "content_type")
-    properties = _map(row, "application_properties")
+    content_type, encoding = (_text_or_none(row.get(name)) for name in ("content_type", "content_encoding"))
+    properties = _map(row.get("application_properties"), "application_properties")
     try:
-        return body_of_text(text, content_type, _text_in(row, "content_encoding"), properties, body_type)
+        return body_of_text(text, Marks(body_type, content_type, encoding, properties))
     except DecisionError as error:
         raise ConfigurationError(str(error)) from None
     except UnicodeEncodeError:
         raise _misfit("body_text", f"what the charset of {str(content_type)[:_SHOWN]!r} can say", text) from None
 
 
-def _properties_from(row: Mapping[str, Any]) -> dict[str, AmqpValue]:
-    values, kinds = _map(row, "application_properties"), _map(row, "application_property_types")
-    return {name: from_text(value, kinds.get(name)) for name, value in values.items()}
+def _properties_from(values: Any, kinds: Any) -> dict[str, AmqpValue]:
+    texts, types = map(_map, (values, kinds), _PROPERTY_COLUMNS)
+    return {name: from_text(value, types.get(name)) for name, value in texts.items()}
 
 
-def _extras_from(row: Mapping[str, Any]) -> dict[str, AmqpValue]:
-    value = _value(row, "extras")
-    if not isinstance(value, (bytes, bytearray, NoneType)):
-        raise _misfit("extras", "bytes", value)
+def _extras_from(value: Any, name: str) -> dict[str, AmqpValue]:
+    if not isinstance(value, (bytes, bytearray)):
+        raise _misfit(name, "bytes", value)
     return extras_from_bytes(value)
 
 
 # ------------------------------------------------------------ one value of a row
 
 
-def _value(row: Mapping[str, Any], name: str) -> Any:
-    value = row.get(name)
+def _is_missing(value: Any) -> bool:
     # pandas has several values for a missing one.
-    if type(value).__name__ in ("NaTType", "NAType") or (isinstance(value, float) and math.isnan(value)):
-        return None
-    return value
+    is_nothing = value is None or type(value).__name__ in ("NaTType", "NAType")
+    return is_nothing or (isinstance(value, float) and math.isnan(value))
 
 
-def _text_in(row: Mapping[str, Any], name: str) -> str | None:
-    value = _value(row, name)
-    return None if value is None else str(value)
+def _text_or_none(value: Any) -> str | None:
+    if type(value) is str:
+        return value
+    return None if _is_missing(value) else str(value)
 
 
-def _whole(row: Mapping[str, Any], name: str) -> int | None:
-    value = _value(row, name)
-    try:
-        return None if value is None else int(value)
-    except (TypeError, ValueError, OverflowError):
-        raise _misfit(name, "whole numbers", value) from None
-
-
-def _time(row: Mapping[str, Any], name: str) -> datetime | None:
-    value = _value(row, name)
-    if value is None:
-        return None
+def _time(value: Any, name: str) -> datetime:
     if not isinstance(value, datetime):
         raise _misfit(name, "timestamps", value)
     # Made anew, because pandas has a class of its own for moments.
     return datetime.combine(value.date(), value.time(), value.tzinfo or UTC)
 
 
-def _choice(row: Mapping[str, Any], name: str, default: _E) -> _E:
-    value = _value(row, name)
+def _choice(value: Any, name: str, default: _E) -> _E:
     try:
-        return default if value is None else type(default)(value)
+        return default if _is_missing(value) else type(default)(value)
     except ValueError:
         raise _misfit(name, " or ".join(type(default)), value) from None
 
 
-def _map(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _map(value: Any, name: str) -> dict[str, Any]:
     # Arrow gives maps as lists of pairs, Spark and pandas as dicts.
-    value = _value(row, name)
     try:
-        return {} if value is None else dict(value)
+        return {} if _is_missing(value) else dict(value)
     except (TypeError, ValueError):
         raise _misfit(name, "maps", value) from None
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.model import BodyType
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml
 from sbnotebook.model.body import body_text
 from tests.costs import steps
@@ -57,7 +56,7 @@ def test_an_object_becomes_xml() -> None:
     note = tree.find(f"{space}Note")
     assert note is not None
     assert note.get("{http://www.w3.org/2001/XMLSchema-instance}nil") == "true"
-    assert body_text(body, BodyType.DATA) == text
+    assert body_text(body) == text
 
 
 @pytest.mark.parametrize(
@@ -119,9 +118,9 @@ def test_the_wrapper_of_bytes_gives_them() -> None:
     raw = b"\x00\xff" * 300
     body = element("base64Binary", b"\xa0" + len(raw).to_bytes(2, "little") + raw, namespace=DATA_CONTRACT)
     assert read_binary_xml(body) == raw
-    assert body_text(body, BodyType.DATA) is None
+    assert body_text(body) is None
     in_parts = element("base64Binary", b"\x9e\x02{}", b"\x9e\x01 ", namespace=DATA_CONTRACT)
-    assert body_text(in_parts, BodyType.DATA) == "{} "
+    assert body_text(in_parts) == "{} "
 
 
 def test_prefixes_are_kept() -> None:

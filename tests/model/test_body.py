@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sbnotebook.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType
-from sbnotebook.model.body import body_text, decode_body, json_letters
+from sbnotebook.model.body import Marks, body_text, decode_body, json_letters
 from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import amqp_values
 
@@ -32,24 +32,24 @@ def wrapped(text: str, record: int, width: int, encoding: str = "utf-8") -> byte
 @example("\x00")
 @example("é" * 128 * 1024)
 def test_utf_8_is_text(text: str) -> None:
-    assert body_text(text.encode(), BodyType.DATA) == text
+    assert body_text(text.encode()) == text
 
 
 @given(TEXTS)
 def test_a_byte_order_mark_is_taken_off(text: str) -> None:
-    assert body_text(b"\xef\xbb\xbf" + text.encode(), BodyType.DATA) in (text, text.removeprefix("\ufeff"))
+    assert body_text(b"\xef\xbb\xbf" + text.encode()) in (text, text.removeprefix("\ufeff"))
 
 
 def test_json_stays_as_it_was_written() -> None:
     body = b'{ "a": 1.0,\n "a": "\\u00e9" }'
-    assert body_text(body, BodyType.DATA) == body.decode()
+    assert body_text(body) == body.decode()
 
 
 @pytest.mark.parametrize(
     "body", [b"\xff\xfe", b"\x80", "é".encode("latin-1"), b"\xc3", b"PK\x03\x04\xf5\xff", b"\xed\xa0\x80"]
 )
 def test_a_binary_body_has_no_text(body: bytes) -> None:
-    assert body_text(body, BodyType.DATA) is None
+    assert body_text(body) is None
 
 
 # The odd records say that the element ends with the text.
@@ -59,19 +59,19 @@ def test_a_binary_body_has_no_text(body: bytes) -> None:
 @pytest.mark.parametrize("end", [b"", b"\x01"], ids=["open", "ended"])
 def test_the_binary_wrapper_of_older_net_clients_is_taken_off(record: int, width: int, end: bytes) -> None:
     for text in ("", "Grüße", '{"n": 1}', "x" * (200 if width == 1 else 60_000)):
-        assert body_text(wrapped(text, record, width) + end, BodyType.DATA) == text
+        assert body_text(wrapped(text, record, width) + end) == text
 
 
 @pytest.mark.parametrize(
     ("record", "width"), [(0xB6, 1), (0xB7, 1), (0xB8, 2), (0xB9, 2), (0xBA, 4), (0xBB, 4)], ids=hex
 )
 def test_the_binary_wrapper_may_hold_two_bytes_a_character(record: int, width: int) -> None:
-    assert body_text(wrapped("配達 🚚", record, width, "utf-16-le"), BodyType.DATA) == "配達 🚚"
+    assert body_text(wrapped("配達 🚚", record, width, "utf-16-le")) == "配達 🚚"
 
 
 @pytest.mark.parametrize(("record", "text"), [(0x80, "0"), (0x83, "1"), (0xA8, ""), (0xA9, "")])
 def test_the_binary_wrapper_may_hold_a_constant(record: int, text: str) -> None:
-    assert body_text(HEAD + bytes([record]), BodyType.DATA) == text
+    assert body_text(HEAD + bytes([record])) == text
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_a_damaged_wrapper_stays_as_it_is(body: bytes) -> None:
         expected = body.decode()
     except UnicodeDecodeError:
         expected = None
-    assert body_text(body, BodyType.DATA) == expected
+    assert body_text(body) == expected
 
 
 @given(st.binary(max_size=12))
 def test_anything_behind_the_wrappers_head_is_read_or_left(tail: bytes) -> None:
-    text = body_text(HEAD + tail, BodyType.DATA)
+    text = body_text(HEAD + tail)
     assert text is None or isinstance(text, str)
 
 
@@ -134,7 +134,7 @@ def xml(content: str, head: str = "") -> bytes:
     ids=["plain", "empty", "entities", "declaration", "byte order mark", "other element", "cut", "longer"],
 )
 def test_the_xml_wrapper_of_older_net_clients_is_taken_off(body: bytes, text: str) -> None:
-    assert body_text(body, BodyType.DATA) == text
+    assert body_text(body) == text
 
 
 @pytest.mark.parametrize(
@@ -156,16 +156,16 @@ def test_the_xml_wrapper_of_older_net_clients_is_taken_off(body: bytes, text: st
     ids=str,
 )
 def test_a_value_is_shown_as_text_or_json(value: AmqpValue, text: str | None) -> None:
-    assert body_text(encode(value), BodyType.VALUE) == text
+    assert body_text(encode(value), Marks(BodyType.VALUE)) == text
 
 
 def test_sequences_are_shown_as_json() -> None:
-    assert body_text(encode([1, "a"]) + encode([]), BodyType.SEQUENCE) == '[[1, "a"], []]'
+    assert body_text(encode([1, "a"]) + encode([]), Marks(BodyType.SEQUENCE)) == '[[1, "a"], []]'
 
 
 @given(amqp_values())
 def test_every_value_is_shown(value: AmqpValue) -> None:
-    text = body_text(encode(value), BodyType.VALUE)
+    text = body_text(encode(value), Marks(BodyType.VALUE))
     if isinstance(value, (list, dict)):
         json.loads(text or "")
     else:
@@ -200,14 +200,14 @@ def test_data_is_the_bytes_themselves(body: bytes) -> None:
     ids=["nothing", "two values", "cut", "no type", "cut sequence", "no sequence"],
 )
 def test_a_damaged_body_has_no_text_and_no_value(body: bytes, body_type: BodyType) -> None:
-    assert body_text(body, body_type) is None
+    assert body_text(body, Marks(body_type)) is None
     with pytest.raises(AmqpDecodeError):
         decode_body(body, body_type)
 
 
 @given(st.binary(max_size=30), st.sampled_from([BodyType.VALUE, BodyType.SEQUENCE]))
 def test_hostile_bytes_have_a_text_or_none(body: bytes, body_type: BodyType) -> None:
-    text = body_text(body, body_type)
+    text = body_text(body, Marks(body_type))
     assert text is None or isinstance(text, str)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sbnotebook.amqp import Symbol
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import BodyType, Message
-from sbnotebook.model.body import body_of_text, body_text
+from sbnotebook.model import Message
+from sbnotebook.model.body import Marks, body_of_text, body_text
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import message_from_row
 
@@ -34,8 +34,9 @@ from sbnotebook.model.schema import message_from_row
 def test_the_charset_that_is_named_is_used(charset: str, codec: str) -> None:
     text = "Grosse" if charset == "us-ascii" else "Größe"
     for content_type in (f"text/plain; charset={charset}", f"application/json;x=1; Charset={charset}"):
-        assert body_text(text.encode(codec), BodyType.DATA, content_type) == text
-        assert body_text(body_of_text(text, content_type), BodyType.DATA, content_type) == text
+        assert body_text(text.encode(codec), Marks(content_type=content_type)) == text
+        marks = Marks(content_type=content_type)
+        assert body_text(body_of_text(text, marks), marks) == text
 
 
 @pytest.mark.parametrize(
@@ -47,23 +48,23 @@ def test_the_charset_that_is_named_is_used(charset: str, codec: str) -> None:
 )
 def test_an_unknown_charset_is_ignored(charset: str) -> None:
     for body in (b"plain", b"\\u0041", b"68656c6c6f", b"xn--n3h"):
-        assert body_text(body, BodyType.DATA, f"text/plain; charset={charset}") == body.decode()
+        assert body_text(body, Marks(content_type=f"text/plain; charset={charset}")) == body.decode()
 
 
 def test_a_body_outside_its_charset_has_no_text() -> None:
-    assert body_text("é".encode(), BodyType.DATA, "text/plain; charset=us-ascii") is None
-    assert body_text(b"\xd8", BodyType.DATA, "text/plain; charset=utf-16") is None
+    assert body_text("é".encode(), Marks(content_type="text/plain; charset=us-ascii")) is None
+    assert body_text(b"\xd8", Marks(content_type="text/plain; charset=utf-16")) is None
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity", ""])
 def test_a_body_of_unknown_encoding_stays_as_it_is(encoding: str) -> None:
-    assert body_text(b"plain text", BodyType.DATA, None, encoding) == "plain text"
-    assert body_text(b"\xff\xff", BodyType.DATA, None, encoding) is None
+    assert body_text(b"plain text", Marks(content_encoding=encoding)) == "plain text"
+    assert body_text(b"\xff\xff", Marks(content_encoding=encoding)) is None
 
 
 def test_a_text_is_not_packed_in_an_encoding_that_is_not_known() -> None:
-    assert body_text(zlib.compress(b"text"), BodyType.DATA, None, "br") is None
-    assert body_of_text("text", None, "identity") == b"text"
+    assert body_text(zlib.compress(b"text"), Marks(content_encoding="br")) is None
+    assert body_of_text("text", Marks(content_encoding="identity")) == b"text"
     with pytest.raises(ConfigurationError, match="cannot write a body in the encoding 'br': give its bytes"):
         message_from_row({"body_text": "text", "content_encoding": "br"})
 
@@ -87,7 +88,7 @@ def test_gzip_is_recognised_by_any_mark_and_by_none(fields: dict[str, Any]) -> N
     message = Message(body=gzip.compress(b'{"n": 1}', mtime=0), **fields)
     assert message.body_text == '{"n": 1}'
     assert message.with_changes(json={"n": 2}).body == gzip.compress(b'{"n": 2}', mtime=0)
-    assert body_text(b'{"n": 1}', *message.marks[:3], None, message.application_properties) == '{"n": 1}'
+    assert body_text(b'{"n": 1}', message.marks) == '{"n": 1}'
 
 
 def test_several_members_of_gzip_are_one_text() -> None:
@@ -107,7 +108,7 @@ def test_a_property_of_the_same_name_may_mean_something_else(value: Any) -> None
 
 def test_a_packed_body_that_is_cut_off_is_shown_up_to_there() -> None:
     packed = gzip.compress(b"0123456789" * 100_000, mtime=0)
-    text = body_text(packed[: len(packed) // 2], BodyType.DATA, None, "gzip")
+    text = body_text(packed[: len(packed) // 2], Marks(content_encoding="gzip"))
     assert text is not None
     assert text.startswith("0123456789")
     assert text.endswith(" bytes)")
@@ -115,9 +116,9 @@ def test_a_packed_body_that_is_cut_off_is_shown_up_to_there() -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_a_bomb_is_cut(encoding: str) -> None:
-    bomb = body_of_text("é" * 150_000_000, None, encoding)
+    bomb = body_of_text("é" * 150_000_000, Marks(content_encoding=encoding))
     tracemalloc.start()
-    text = body_text(bomb, BodyType.DATA, None, encoding)
+    text = body_text(bomb, Marks(content_encoding=encoding))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert text is not None
@@ -128,7 +129,7 @@ def test_a_bomb_is_cut(encoding: str) -> None:
 
 def test_a_bomb_in_a_bomb_is_not_unpacked_twice() -> None:
     inner = gzip.compress(b"x" * 1000, mtime=0)
-    assert body_text(gzip.compress(inner, mtime=0), BodyType.DATA, None, "gzip") is None
+    assert body_text(gzip.compress(inner, mtime=0), Marks(content_encoding="gzip")) is None
 
 
 def test_a_row_with_the_text_alone_is_packed_again() -> None:
@@ -142,45 +143,45 @@ def test_a_row_with_the_text_alone_is_packed_again() -> None:
 
 @given(st.binary(max_size=60), st.text(max_size=20), st.sampled_from([None, "gzip", "deflate"]))
 def test_hostile_bodies_have_a_text_or_none(body: bytes, charset: str, encoding: str | None) -> None:
-    text = body_text(body, BodyType.DATA, f"text/plain; charset={charset}", encoding)
+    text = body_text(body, Marks(content_type=f"text/plain; charset={charset}", content_encoding=encoding))
     assert text is None or isinstance(text, str)
 
 
 def test_a_packed_body_is_cut_at_a_megabyte_or_16_times_its_size() -> None:
     megabyte = 1024 * 1024
     whole, longer = gzip.compress(b"x" * megabyte), gzip.compress(b"x" * (megabyte + 1))
-    assert body_text(whole, BodyType.DATA, None, "gzip") == "x" * megabyte
-    assert body_text(longer, BodyType.DATA, None, "gzip") == "x" * megabyte + "… (cut at 1,048,576 bytes)"
+    assert body_text(whole, Marks(content_encoding="gzip")) == "x" * megabyte
+    assert body_text(longer, Marks(content_encoding="gzip")) == "x" * megabyte + "… (cut at 1,048,576 bytes)"
     large = gzip.compress(b"x" * 90_000_000)
     cut = 16 * len(large)
     assert cut > megabyte
-    assert body_text(large, BodyType.DATA, None, "gzip") == "x" * cut + f"… (cut at {cut:,} bytes)"
+    assert body_text(large, Marks(content_encoding="gzip")) == "x" * cut + f"… (cut at {cut:,} bytes)"
 
 
 def test_the_packed_bodies_of_a_table_share_an_allowance() -> None:
     packed, allowance = gzip.compress(b"x" * 10_000), Allowance(500)
     free = 16 * len(packed)
-    assert body_text(gzip.compress(b"x"), BodyType.DATA, None, "gzip", allowance) == "x"
+    assert body_text(gzip.compress(b"x"), Marks(content_encoding="gzip"), allowance) == "x"
     assert allowance.left == 500
     cut = f"x… (cut at {free + 500:,} bytes)"
-    assert str(body_text(packed, BodyType.DATA, None, "gzip", allowance)).lstrip("x") == cut.lstrip("x")
+    assert str(body_text(packed, Marks(content_encoding="gzip"), allowance)).lstrip("x") == cut.lstrip("x")
     assert allowance.left == 0
-    assert body_text(packed, BodyType.DATA, None, "gzip", allowance) == "x" * free + f"… (cut at {free:,} bytes)"
+    assert body_text(packed, Marks(content_encoding="gzip"), allowance) == "x" * free + f"… (cut at {free:,} bytes)"
 
 
 def test_a_cut_end_of_a_character_is_left_out() -> None:
     packed = gzip.compress(b"x" + "é".encode() * 1024 * 1024)
-    text = body_text(packed, BodyType.DATA, None, "gzip")
+    text = body_text(packed, Marks(content_encoding="gzip"))
     assert text == "x" + "é" * (512 * 1024 - 1) + "… (cut at 1,048,576 bytes)"
 
 
 def test_a_content_type_is_read_up_to_200_characters() -> None:
     head = "text/plain; charset=latin-1; x="
-    assert body_text(b"\xe9", BodyType.DATA, head.ljust(200, "y")) == "é"
-    assert body_text(b"\xe9", BodyType.DATA, head.ljust(201, "y")) is None
+    assert body_text(b"\xe9", Marks(content_type=head.ljust(200, "y"))) == "é"
+    assert body_text(b"\xe9", Marks(content_type=head.ljust(201, "y"))) is None
 
 
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff", b"\xef\xbb"])
 def test_a_byte_order_mark_alone_is_no_text(mark: bytes) -> None:
-    assert body_text(mark, BodyType.DATA) is None
-    assert body_text(b"\xff\xfea\x00", BodyType.DATA) == "a"
+    assert body_text(mark) is None
+    assert body_text(b"\xff\xfea\x00") == "a"

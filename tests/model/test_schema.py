@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sbnotebook.amqp import Array, Char, Decimal128, Described, Int, Long, Symbol, Timestamp, ULong, encode
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, MessageState, PeekedMessage
-from sbnotebook.model.body import body_of_text
+from sbnotebook.model.body import Marks, body_of_text
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.message import EXTRAS
 from sbnotebook.model.schema import (
@@ -125,7 +125,7 @@ def test_all_columns_are_as_long_as_the_messages() -> None:
 
 
 def test_packed_bodies_of_a_table_take_from_its_allowance() -> None:
-    packed = body_of_text("x" * 10_000, None, "gzip")
+    packed = body_of_text("x" * 10_000, Marks(content_encoding="gzip"))
     message, allowance = Message(body=packed, content_encoding="gzip"), Allowance(10_000)
     texts = columns_of([message] * 3, allowance)["body_text"]
     assert texts[0] == "x" * 10_000

@@ -137,7 +137,7 @@ class SendForm(Panel):
         form = str(read_form(message.body, message.marks)[1])
         marks = Marks(BodyType.DATA, message.content_type, None, message.application_properties)
         try:
-            is_same = str(read_form(body_of_text(text, *marks[1:]), marks)[1]) == form
+            is_same = str(read_form(body_of_text(text, marks), marks)[1]) == form
         except ValueError:
             is_same = False
         if not is_same:
@@ -228,7 +228,7 @@ def _fault(problem: str, key: str) -> list[Block]:
 
 def _encoded(text: str, content_type: str | None, properties: Mapping[str, AmqpValue]) -> bytes:
     try:
-        return body_of_text(text, content_type, None, properties)
+        return body_of_text(text, Marks(content_type=content_type, properties=properties))
     except UnicodeEncodeError as error:
         raise ConfigurationError(f"The charset of the body has no {text[error.start]!a}.") from None
 

@@ -16,7 +16,7 @@ from sbnotebook.analysis.descriptions import trace_lines
 from sbnotebook.analysis.fault_headers import fault_of
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
-from sbnotebook.model.body import body_text, decode_body
+from sbnotebook.model.body import Marks, body_text, decode_body
 from sbnotebook.model.property_text import texts_and_types, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
 from sbnotebook.widgets.table.body_values import path_name
@@ -209,7 +209,7 @@ def _values(values: Mapping[str, AmqpValue]) -> Iterable[list[str]]:
 
 def _value_text(value: AmqpValue, kind: str) -> str:
     if kind in _NESTED:  # of a type that has no text
-        return body_text(encode(value), BodyType.VALUE) or ""
+        return body_text(encode(value), Marks(BodyType.VALUE)) or ""
     if type(value) is bytes:
         return value[:_MAX_VALUE].hex(" ")
     return to_text(value) or ""
