@@ -95,21 +95,11 @@ def _signed(small: int, wide: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     return write
 
 
-def _variable(small: int, wide: int) -> Callable[[bytes], bytes]:
+def _variable(small: int, wide: int, convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     heads = [bytes((small, size)) for size in range(256)]
 
-    def write(raw: bytes) -> bytes:
-        size = len(raw)
-        return heads[size] + raw if size < 256 else bytes((wide,)) + _UINT32.pack(size) + raw
-
-    return write
-
-
-def _text(small: int, wide: int) -> Callable[[str], bytes]:
-    heads = [bytes((small, size)) for size in range(256)]
-
-    def write(text: str) -> bytes:
-        raw = text.encode()
+    def write(value: Any) -> bytes:
+        raw = convert(value)
         size = len(raw)
         return heads[size] + raw if size < 256 else bytes((wide,)) + _UINT32.pack(size) + raw
 
@@ -170,9 +160,9 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Decimal32: _decimal(0x74, 4),
     Decimal64: _decimal(0x84, 8),
     Decimal128: _decimal(0x94, 16),
-    bytes: _variable(0xA0, 0xB0),
-    str: _text(0xA1, 0xB1),
-    Symbol: _text(0xA3, 0xB3),
+    bytes: _variable(0xA0, 0xB0, bytes),
+    str: _variable(0xA1, 0xB1, str.encode),
+    Symbol: _variable(0xA3, 0xB3, str.encode),
     list: _encode_list,
     dict: _encode_map,
     Array: _encode_array,

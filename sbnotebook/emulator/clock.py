@@ -6,6 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Final
+
+_MS_BEFORE_1970: Final = 62_135_596_800_000  # since the first moment of .NET, in the year 1
+_TICKS_OF_MS: Final = 10_000
+
+
+def ticks_of(milliseconds: int) -> int:
+    """Return a time as .NET counts it: in steps of 100 ns since the year 1."""
+    return (milliseconds + _MS_BEFORE_1970) * _TICKS_OF_MS
 
 
 class SystemClock:
@@ -66,6 +75,10 @@ class ManualClock:
         for key, (when, wake) in list(self._alarms.items()):
             if when <= self._now and self._alarms.pop(key, None) is not None:
                 wake()
+
+
+def no_alarm() -> None:
+    """Cancel nothing: in place of what ``wake_at`` returns, where nothing is waited for."""
 
 
 Clock = SystemClock | ManualClock

@@ -181,12 +181,7 @@ class RunningEmulator:
     def _break(self, act: str, path: str | None = None) -> None:
         from sbnotebook.emulator.service.fault_injection import change_faults
 
-        async def change() -> None:
-            broker = self._server.broker
-            change_faults(broker, {act: True if path is None else path})
-            await broker.committed()
-
-        self._run(change)
+        self._change(lambda _registry, _now: change_faults(self._server.broker, {act: path or True}))
 
     def _receiving(self, path: str) -> ReceivingEntity:
         self._server.broker.advance()

@@ -39,8 +39,7 @@ _HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
 _BACKLOG: Final = 1024  # Connections that may wait to be accepted: a cluster's workers all connect at once
 _SILENCE: Final = 30.0  # Seconds that a client may take to its first byte, or to the end of its first request's head
 _LOOPBACK: Final = "127.0.0.1"
-_EVERYWHERE: Final = {"0.0.0.0": _LOOPBACK}  # noqa: S104 - read, not listened on
-"""Addresses at which this machine reaches a server on all addresses: not every system lets clients connect to those."""
+_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - read, not listened on; not every system lets clients connect to it
 _HANDSHAKE: Final = 10.0  # Seconds for the handshake of TLS
 _KEEP_ALIVE: Final = 75.0  # Seconds that a connection over HTTP stays without a request
 _DEAF: Final = 30.0  # Seconds that a client over HTTP may take to read what fills its connection
@@ -110,7 +109,7 @@ class EmulatorServer:
     @property
     def host(self) -> str:
         """Return the address at which programs of this machine reach it, even if it listens on all addresses."""
-        return _EVERYWHERE.get(self._host, self._host)
+        return _LOOPBACK if self._host == _EVERYWHERE else self._host
 
     @property
     def port(self) -> int:

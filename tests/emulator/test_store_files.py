@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.emulator.entities.changes import Changes
 from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.registry import Changes
 from sbnotebook.emulator.store import FILE_NAME, Store, is_in_use, opening
 from sbnotebook.errors import EmulatorError
 

@@ -231,7 +231,8 @@ def _refuse_some(event: MessageEvent, refused: set[int]) -> Callable[[Service], 
     """Refuse to settle some messages, by their numbers."""
 
     def settle(method: Any, self: Box, token: UUID, settlement: Settlement, now: int) -> None:
-        if settlement.event is event and self.number_of(token, now) in refused:
+        message = self.held(token, now)
+        if settlement.event is event and message is not None and message.sequence_number in refused:
             raise self.lock_lost()
         method(self, token, settlement, now)
 
@@ -264,7 +265,7 @@ def _counts_twice(event: MessageEvent) -> Callable[[Service], None]:
     """Count one delivery more when a message is abandoned or deferred."""
 
     def settle(settle_once: Any, self: Box, token: UUID, settlement: Settlement, now: int) -> None:
-        message = self._find_held(token, now)  # pyright: ignore[reportPrivateUsage]
+        message = self.held(token, now)
         if message is not None and settlement.event is event:
             message.delivery_count += 1
         settle_once(self, token, settlement, now)

@@ -329,7 +329,9 @@ class SendingLink(Link):
 
     def report(self, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
         """Report the state of a delivery that may change again: a transaction may be rolled back."""
-        self.session.report_delivery(self, delivery_tag, state, settled=settled)
+        delivery_id = self.delivery_ids.get(delivery_tag)
+        if delivery_id is not None:
+            self.session.write_disposition(SENDER, delivery_id, state, settled=settled)
 
     def settle(self, delivery_tag: bytes, outcome: DeliveryState) -> None:
         """Confirm the peer's disposition: settled, with this outcome. Then the tag is forgotten.

@@ -74,6 +74,7 @@ class Modified:
 
 
 Outcome = Accepted | Rejected | Released | Modified
+_OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
 
 
 @composite(0x31)
@@ -103,13 +104,13 @@ class TransactionalState:
     """The state of a delivery within a transaction, and the outcome if there is one."""
 
     txn_id: Annotated[bytes, bytes]
-    outcome: Annotated[Accepted | Rejected | Released | Modified | None, Accepted, Rejected, Released, Modified] = None
+    outcome: Annotated[Outcome | None, *_OUTCOMES] = None
 
 
 DeliveryState = Outcome | Declared | TransactionalState
 """The states of a delivery other than how much of it has arrived."""
 _State = Received | DeliveryState | None
-_STATES: Final = (Received, Accepted, Rejected, Released, Modified, Declared, TransactionalState)
+_STATES: Final = (Received, *_OUTCOMES, Declared, TransactionalState)
 
 
 @composite(0x28)
@@ -124,9 +125,7 @@ class Source:
     dynamic_node_properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
     distribution_mode: Annotated[str | None, Symbol] = None
     filter: Annotated[dict[str, AmqpValue] | None, Fields] = None
-    default_outcome: Annotated[
-        Accepted | Rejected | Released | Modified | None, Accepted, Rejected, Released, Modified
-    ] = None
+    default_outcome: Annotated[Outcome | None, *_OUTCOMES] = None
     outcomes: Annotated[tuple[str, ...], Symbols] = ()
     capabilities: Annotated[tuple[str, ...], Symbols] = ()
 

@@ -160,11 +160,6 @@ class AmqpSession:
             self.held.add_answers(len(payload))
             self._flush()
 
-    def report_delivery(self, link: SendingLink, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
-        delivery_id = link.delivery_ids.get(delivery_tag)
-        if delivery_id is not None:
-            self.write_disposition(SENDER, delivery_id, state, settled=settled)
-
     def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
         """Drop an unsettled delivery that we sent, and return its id; None if it is unknown."""
         delivery_id = link.delivery_ids.pop(delivery_tag, None)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
 from uuid import UUID, uuid4
 
 from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
@@ -30,6 +29,8 @@ from sbnotebook.model.address import SubQueue
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
+BOXES_PER_ENTITY: Final = 4
+"""An entity's number times this is its box; the next two are its dead-letter and its transfer dead-letter queue."""
 _LOCK_LOST: Final = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
 _SESSION_LOST: Final = "The session lock has expired on the MessageSession. Accept a new MessageSession."
 _EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
@@ -185,12 +186,10 @@ class Box:
             messages = (message for message in messages if message.session_id == session_id)
         return islice(messages, count)
 
-    def holds(self, token: UUID, now: int) -> bool:
-        return self._find_held(token, now) is not None
-
-    def number_of(self, token: UUID, now: int) -> int | None:
-        message = self._find_held(token, now)
-        return None if message is None else message.sequence_number
+    def held(self, token: UUID, now: int) -> BrokeredMessage | None:
+        """Return the message that a token has locked; None if the lock is lost."""
+        message = None if self.is_deleted else self._locked.get(token)
+        return message if message is not None and message.locked_until > now else None
 
     def lock_lost(self) -> RefusedError:
         if self.sessions is not None:
@@ -198,13 +197,13 @@ class Box:
         return RefusedError(Condition.MESSAGE_LOCK_LOST, _LOCK_LOST)
 
     def check_settlement(self, token: UUID, settlement: Settlement, now: int) -> None:
-        message = self._held(token, settlement, now)
+        message = self._to_settle(token, settlement, now)
         if settlement.properties:
             with_application_properties(self.log.payload(message), settlement.properties)
 
     def settle(self, token: UUID, settlement: Settlement, now: int) -> None:
         """Settle a locked message. To defer it counts as a delivery, so that it cannot be deferred for ever."""
-        message = self._held(token, settlement, now)
+        message = self._to_settle(token, settlement, now)
         if settlement.properties:
             payload = with_application_properties(self.log.payload(message), settlement.properties)
             self.log.replace_payload(message, payload)
@@ -212,7 +211,7 @@ class Box:
         self._apply(message, settlement.event, now, why=settlement.why)
 
     def renew(self, token: UUID, now: int) -> int:
-        message = self._find_held(token, now) if self.sessions is None else None
+        message = self.held(token, now) if self.sessions is None else None
         if message is None:
             raise self.lock_lost()
         message.locked_until = now + self.owner.options.lock_duration
@@ -277,11 +276,11 @@ class Box:
 
     # ------------------------------------------------------------------------------- how messages go
 
-    def _held(self, token: UUID, settlement: Settlement, now: int) -> BrokeredMessage:
+    def _to_settle(self, token: UUID, settlement: Settlement, now: int) -> BrokeredMessage:
         if settlement.event is MessageEvent.DEAD_LETTER and self.is_sub_queue:
             text = "A message of a dead-letter queue cannot be dead-lettered."
             raise RefusedError(Condition.NOT_ALLOWED, text)
-        message = self._find_held(token, now)
+        message = self.held(token, now)
         if message is None:
             raise self.lock_lost()
         return message
@@ -380,13 +379,9 @@ class Box:
     def _unlock(self, message: BrokeredMessage) -> None:
         if message.lock_token is not None:
             if self.sessions is not None:
-                self.sessions.drop(message)
+                self.sessions.find_or_create(message.session_id or "").held.pop(message.lock_token, None)
             del self._locked[message.lock_token]
             message.lock_token, message.locked_until = None, 0
-
-    def _find_held(self, token: UUID, now: int) -> BrokeredMessage | None:
-        message = None if self.is_deleted else self._locked.get(token)
-        return message if message is not None and message.locked_until > now else None
 
     def _dead_letter(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         message.payload = self.log.payload(message)

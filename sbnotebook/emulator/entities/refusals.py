@@ -35,13 +35,9 @@ class Condition(Enum):
     UNAUTHORIZED_ACCESS = ("amqp:unauthorized-access", 401)
     UNKNOWN_TRANSACTION = ("amqp:transaction:unknown-id", 400)
 
-    @property
-    def symbol(self) -> str:
-        return self.value[0]
-
-    @property
-    def status(self) -> int:
-        return self.value[1]
+    def __init__(self, symbol: str, status: int) -> None:
+        self.symbol = symbol
+        self.status = status
 
 
 class RefusedError(EmulatorError):

@@ -132,11 +132,6 @@ class Sessions:
     def expired(self, now: int) -> list[MessageSession]:
         return [session for session in self.held if session.locked_until <= now]
 
-    def drop(self, message: BrokeredMessage) -> None:
-        session = self._sessions.get(message.session_id or "")
-        if session is not None and message.lock_token is not None:
-            session.held.pop(message.lock_token, None)
-
     def added(self, message: BrokeredMessage) -> None:
         self.find_or_create(message.session_id or "").message_count += 1
 

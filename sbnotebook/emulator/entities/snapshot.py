@@ -8,8 +8,7 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any, Final
 
-from sbnotebook.emulator.entities.box import ReceivingEntity
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
+from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY, ReceivingEntity
 from sbnotebook.emulator.entities.json_form import stored_options, stored_rules
 from sbnotebook.emulator.entities.message import BrokeredState
 from sbnotebook.emulator.entities.message_log import ShelfSummary, Storage

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sbnotebook.emulator.entities.box import ReceivingEntity
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY
+from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY, ReceivingEntity
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
     BrokeredState,

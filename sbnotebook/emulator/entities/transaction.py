@@ -78,10 +78,10 @@ class Transaction:
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
         if token in self.tokens:
             raise RefusedError(Condition.NOT_ALLOWED, "The message is settled in this transaction already.")
-        number = entity.number_of(token, now)
-        if number is None:
+        message = entity.held(token, now)
+        if message is None:
             raise entity.lock_lost()
-        self._join(root_of(entity), (number >> PARTITION_SHIFT,))
+        self._join(root_of(entity), (message.sequence_number >> PARTITION_SHIFT,))
         self.tokens.add(token)
         self._add(partial(_check_is_held, entity, token), act)
 
@@ -133,5 +133,5 @@ def _check_can_take(destination: Queue | Topic, messages: Sequence[SentMessage],
 
 
 def _check_is_held(entity: Receivable, token: UUID, now: int) -> None:
-    if not entity.holds(token, now):
+    if entity.held(token, now) is None:
         raise entity.lock_lost()

@@ -18,7 +18,7 @@ from math import inf
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
-from sbnotebook.emulator.clock import Clock
+from sbnotebook.emulator.clock import Clock, no_alarm
 from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -156,7 +156,7 @@ class ConnectionAccess:
         self._on_granted = on_granted
         self._grants: dict[str, Grant] = {}
         self._host = "emulator"
-        self._cancel_alarm: Callable[[], None] | None = None
+        self._cancel_alarm: Callable[[], None] = no_alarm
 
     @property
     def namespace(self) -> str:
@@ -197,9 +197,7 @@ class ConnectionAccess:
         self._set_alarm()
 
     def _set_alarm(self) -> None:
-        if self._cancel_alarm is not None:
-            self._cancel_alarm()
-        self._cancel_alarm = None
+        self._cancel_alarm()
         ends = [round(grant.until) for grant in self._grants.values() if grant.until < inf]
         if ends:
             self._cancel_alarm = self._clock.wake_at(min(ends), self._expire)

@@ -29,14 +29,12 @@ class Entry(NamedTuple):
 
 
 def read_description(body: bytes) -> ET.Element:
+    if b"<!DOCTYPE" in body:
+        raise ConfigurationError("The body must not have a document type (DOCTYPE): leave it out.")
     try:
         text = body.decode("utf-8-sig")
-        if "<!DOCTYPE" in text:
-            raise ConfigurationError("The body must not have a document type (DOCTYPE): leave it out.")
         content = ET.fromstring(text).find(f"{ATOM}content")  # noqa: S314 - no document type, no entities
     except (ET.ParseError, ValueError) as problem:
-        if isinstance(problem, ConfigurationError):
-            raise
         raise ConfigurationError(f"The body is not an ATOM entry: {problem}.") from None
     if content is None or not len(content):
         raise ConfigurationError("The body is not an ATOM entry with a description as its content.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from sbnotebook.emulator.amqp.held import SharedMemory
-from sbnotebook.emulator.clock import Clock, SystemClock
+from sbnotebook.emulator.clock import Clock, SystemClock, no_alarm
 from sbnotebook.emulator.connection_limit import ConnectionLimit
 from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.options import Options
@@ -68,7 +68,7 @@ class Broker:
         self._turn_ended: asyncio.Future[None] | None = None
         self._deadline: int | None = None
         self._alarm_time: int | None = None
-        self._cancel_alarm: Callable[[], None] | None = None
+        self._cancel_alarm: Callable[[], None] = no_alarm
 
     def advance(self) -> int:
         """Do everything that is due, and return the time now (ms)."""
@@ -131,9 +131,8 @@ class Broker:
         entity.owner.accessed_time = self.clock.now()
 
     def use_clock(self, clock: Clock) -> None:
-        if self._cancel_alarm is not None:
-            self._cancel_alarm()
-        self._alarm_time = self._cancel_alarm = None
+        self._cancel_alarm()
+        self._alarm_time = None
         self.clock = clock
         self.schedule_turn()
 
@@ -169,8 +168,7 @@ class Broker:
         """Take the last turn, and close all connections."""
         self._take_turn()
         self._is_stopped = True
-        if self._cancel_alarm is not None:
-            self._cancel_alarm()
+        self._cancel_alarm()
         for peer in list(self.peers):
             peer.close()
 
@@ -232,11 +230,10 @@ class Broker:
         self._deadline = self.registry.next_deadline
         if self._deadline is None or (self._alarm_time is not None and self._alarm_time <= self._deadline):
             return  # An alarm that comes too early sets the next one, which is cheaper than to set it anew each turn.
-        if self._cancel_alarm is not None:
-            self._cancel_alarm()
+        self._cancel_alarm()
         self._alarm_time = self._deadline
         self._cancel_alarm = self.clock.wake_at(self._deadline, self._on_alarm)
 
     def _on_alarm(self) -> None:
-        self._alarm_time = self._cancel_alarm = None
+        self._alarm_time = None
         self.schedule_turn()

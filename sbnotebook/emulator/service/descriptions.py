@@ -74,6 +74,7 @@ _SUBSCRIPTION: Final = [
     "Status", "ForwardTo", "CreatedAt", "UpdatedAt", "AccessedAt", "CountDetails", "UserMetadata",
     "ForwardDeadLetteredMessagesTo", "AutoDeleteOnIdle", "EntityAvailabilityStatus", "IsClientAffine",
 ]  # fmt: skip
+_ORDERS: Final = {"queue": _QUEUE, "topic": _TOPIC, "subscription": _SUBSCRIPTION}
 _NEVER: Final = "0001-01-01T00:00:00"  # The first moment of .NET, for entities that were never used
 _PREPROCESSING: Final = f"{SERVICE_BUS}RequiresPreprocessing"
 _TYPE: Final = f"{SCHEMA_INSTANCE}type"
@@ -99,8 +100,7 @@ def describe_entity(
     sent: ET.Element | None = None,
 ) -> ET.Element:
     """Return the description of an entity; that of a write is with the times that were sent."""
-    kind, order = _kind(entity)
-    root = ET.Element(f"{SERVICE_BUS}{kind}Description")
+    root = ET.Element(f"{SERVICE_BUS}{entity.kind.title()}Description")
     texts = _option_texts(entity.options, namespace) | _state_texts(entity, version, is_write=is_write)
     # The SDK for Python writes the longest time in microseconds, and gets it back so: azure-sdk-for-python, recordings
     # of test_async_mgmt_queue_update_success.
@@ -114,7 +114,7 @@ def describe_entity(
     else:
         texts.pop("MaxMessageSizeInKilobytes", None)
     # Clients depend on the order of the schema.
-    for name in order:
+    for name in _ORDERS[entity.kind]:
         if name == "AuthorizationRules":
             _add_keys(root, entity.options, entity.updated_time)
         elif name == "CountDetails" and not is_write:
@@ -235,12 +235,6 @@ def _message_size_text(tier: Tier) -> str:
 
 def _new_key() -> str:
     return base64.b64encode(secrets.token_bytes(32)).decode()
-
-
-def _kind(entity: AnyEntity) -> tuple[str, list[str]]:
-    if isinstance(entity, Topic):
-        return "Topic", _TOPIC
-    return ("Subscription", _SUBSCRIPTION) if isinstance(entity, Subscription) else ("Queue", _QUEUE)
 
 
 def _option_texts(options: Options, namespace: str) -> dict[str, str]:

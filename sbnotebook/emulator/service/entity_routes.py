@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 
 from aiohttp import web
 
+from sbnotebook.emulator.clock import ticks_of
 from sbnotebook.emulator.entities.options import (
     Options,
     QueueOptions,
@@ -72,8 +73,6 @@ _FORWARDING: Final = {
     "forward_dead_letters_to": "ServiceBusDlqSupplementaryAuthorization",
 }
 """The headers in which a client shows that it may manage the entity that an option names."""
-_YEAR_ONE: Final = 62_135_596_800_000  # Milliseconds from the first moment of .NET to 1970-01-01
-_TICKS: Final = 10_000  # Steps of 100 ns in a millisecond
 _O = TypeVar("_O", bound=Options)
 
 
@@ -128,7 +127,7 @@ class _EntityRoutes:
         async def answer(request: web.Request) -> web.StreamResponse:
             # The tag is that of the queue or topic, as it was before the request.
             owner = self._registry.find(_owner_path(request))
-            tag = (owner.updated_time + _YEAR_ONE) * _TICKS if isinstance(owner, Queue | Topic) else None
+            tag = ticks_of(owner.updated_time) if isinstance(owner, Queue | Topic) else None
             try:
                 response = await handler(request)
             except _NoEntityError:
@@ -183,7 +182,7 @@ class _EntityRoutes:
             if error.condition is Condition.ENTITY_ALREADY_EXISTS:
                 raise web.HTTPConflict(text=_CONFLICT) from None
             raise
-        return await self._created(request, made)
+        return await self._stored(request, made, 201)
 
     async def put_subscription(self, request: web.Request) -> web.Response:
         body = await _body(request, "SubscriptionDescription")
@@ -197,7 +196,7 @@ class _EntityRoutes:
         if topic.find_subscription(name) is not None:
             raise _exists(request, topic, name)
         made = self._registry.create_subscription(topic, name, options, now=now, rules=None if rule is None else [rule])
-        return await self._created(request, made)
+        return await self._stored(request, made, 201)
 
     async def put_rule(self, request: web.Request) -> web.Response:
         body = await _body(request, "RuleDescription")
@@ -212,10 +211,8 @@ class _EntityRoutes:
             rule = replace(rule, name=before.name, created_time=before.created_time)
         elif subscription.find_rule(name) is not None:
             raise _exists(request, subscription.topic, subscription.name, name)
-        # Answer once it is stored.
         self._registry.put_rule(subscription, rule, now=now)
-        await self._broker.committed()
-        return _atom("entry", atom.entry(self._entry(request, rule)), 200 if is_update else 201)
+        return await self._stored(request, rule, 200 if is_update else 201)
 
     async def get(self, find: Callable[[web.Request], AnyEntity | Rule], request: web.Request) -> web.Response:
         self._broker.advance()
@@ -307,14 +304,14 @@ class _EntityRoutes:
         entries = [self._entry(request, item, is_listed=True) for item in items[skip : skip + top]]
         return _atom("feed", atom.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
 
-    async def _created(self, request: web.Request, entity: AnyEntity) -> web.Response:
+    async def _stored(self, request: web.Request, item: AnyEntity | Rule, status: int) -> web.Response:
+        """Answer with what was created or updated, once it is stored."""
         await self._broker.committed()
-        return _atom("entry", atom.entry(self._entry(request, entity)), 201)
+        return _atom("entry", atom.entry(self._entry(request, item)), status)
 
     async def _updated(self, request: web.Request, entity: AnyEntity, options: Options) -> web.Response:
         self._broker.update(entity, options)
-        await self._broker.committed()
-        return _atom("entry", atom.entry(self._entry(request, entity)))
+        return await self._stored(request, entity, 200)
 
 
 def _atom(kind: str, body: bytes, status: int = 200) -> web.Response:
@@ -341,8 +338,7 @@ def _parts(request: web.Request) -> list[str]:
 
 
 def _path(request: web.Request, entity: Queue | Topic, *parts: str) -> str:
-    kind = "Topic" if isinstance(entity, Topic) else "Queue"
-    return f"{_namespace(request)}:{kind}:{'|'.join((entity.path, *parts))}"
+    return f"{_namespace(request)}:{entity.kind.title()}:{'|'.join((entity.path, *parts))}"
 
 
 def _exists(request: web.Request, entity: Topic, *parts: str) -> web.HTTPException:

@@ -27,6 +27,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     TransactionalState,
 )
+from sbnotebook.emulator.clock import no_alarm, ticks_of
 from sbnotebook.emulator.entities.box import RELEASE, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import BrokeredMessage, SentMessage, read_sent
 from sbnotebook.emulator.entities.queue import Queue
@@ -53,8 +54,6 @@ _GRACE: Final = 1000
 some time. Nothing can be received or settled any more."""
 _DEFAULT_TIMEOUT: Final = 60_000
 _MAX_TIMEOUT: Final = 86_400_000
-_TICKS_OF_1970: Final = 621_355_968_000_000_000
-_TICKS_PER_MS: Final = 10_000
 
 # Message format of a batch: one data section for each message, which it holds encoded
 _BATCH_FORMAT: Final = 0x80013700
@@ -267,7 +266,7 @@ class ReceiverLink(LinkHandler):
 
     def _forget_ended(self, now: int) -> None:
         """Forget the deliveries that the client settled over another link, or whose locks were lost."""
-        for tag in [tag for tag, (token, _) in self._given.items() if not self.entity.holds(token, now)]:
+        for tag in [tag for tag, (token, _) in self._given.items() if self.entity.held(token, now) is None]:
             del self._given[tag]
             self._link.forget(tag)
         # Rarely enough to cost next to nothing for each message.
@@ -307,12 +306,11 @@ class SessionReceiverLink(ReceiverLink):
         self._name = (entity, link.name)
         peer.broker.session_links[self._name] = session.session_id
         session.on_lost = self._lose
-        self._cancel_alarm: Callable[[], None] | None = None
+        self._cancel_alarm: Callable[[], None] = no_alarm
 
     def detached(self) -> None:
         super().detached()
-        if self._cancel_alarm is not None:
-            self._cancel_alarm()
+        self._cancel_alarm()
         if self._session.holder == self._token:
             self._session.on_lost = None
         self._peer.broker.session_links.pop(self._name, None)
@@ -349,7 +347,7 @@ class SessionWaiter(LinkHandler):
         self.entity = entity
         self._peer = peer
         self._link = link
-        self._cancel_alarm: Callable[[], None] | None = None
+        self._cancel_alarm: Callable[[], None] = no_alarm
 
     def wait(self, timeout: int) -> None:
         """Wait for a session, at most for ``timeout`` milliseconds."""
@@ -363,22 +361,17 @@ class SessionWaiter(LinkHandler):
         accepted = self.entity.accept_session(None, now)
         if accepted is None:
             return
-        self._stop()
+        self.detached()
         handler = _accepted(self._peer, self._link, self.entity, *accepted)
         self._peer.handlers[self._link] = handler
         handler.credit_changed()
         self._peer.broker.touch(self._peer)
 
     def detached(self) -> None:
-        self._stop()
-
-    def _stop(self) -> None:
         self._peer.broker.dispatcher.session_waiters.pop(self, None)
-        if self._cancel_alarm is not None:
-            self._cancel_alarm()
+        self._cancel_alarm()
 
     def _give_up(self) -> None:
-        self._peer.broker.dispatcher.session_waiters.pop(self, None)
         text = "The operation did not complete within the allotted time: no session became available."
         self._peer.detach(self._link, new_error(Condition.TIMEOUT, text))
 
@@ -408,9 +401,8 @@ def _accepted(
         session_id = Described(asked.descriptor, session_id)  # The SDK for Go writes and reads it like this.
     # azure-servicebus compares the address byte by byte, so it goes back as it came.
     answer = Source(source.address, filter={SESSION_FILTER: session_id})
-    ticks = session.locked_until * _TICKS_PER_MS + _TICKS_OF_1970
-    limit = peer.broker.max_message_size(entity)
-    link.accept(source=answer, properties={_LOCKED_UNTIL: Long(ticks)}, max_message_size=limit)
+    locked_until, limit = Long(ticks_of(session.locked_until)), peer.broker.max_message_size(entity)
+    link.accept(source=answer, properties={_LOCKED_UNTIL: locked_until}, max_message_size=limit)
     return SessionReceiverLink(peer, link, entity, session, token)
 
 
@@ -440,14 +432,11 @@ def _echo(outcome: Outcome) -> Outcome:
 
 def _refused(peer: AmqpPeer, link: Link, error: Error, txn_id: bytes | None) -> DeliveryState:
     """Return the answer to work that is refused; in a transaction, Azure was seen to detach the link in its place."""
-    if txn_id is not None:
-        match peer.broker.faults.transaction_refusal:
-            case "detach":
-                peer.detach(link, error)
-            case "in_state":
-                return TransactionalState(txn_id, Rejected(error))
-            case "rejected":
-                pass
+    refusal = peer.broker.faults.transaction_refusal
+    if txn_id is not None and refusal == "in_state":
+        return TransactionalState(txn_id, Rejected(error))
+    if txn_id is not None and refusal == "detach":
+        peer.detach(link, error)
     return Rejected(error)
 
 

@@ -86,7 +86,7 @@ def renew_lock(call: Call) -> Reply:
     if call.entity.sessions is not None:
         raise RefusedError(Condition.NOT_ALLOWED, "The entity has sessions: renew the lock of the session.")
     tokens = _tokens(call)
-    if not all(call.entity.holds(token, call.now) for token in tokens):
+    if any(call.entity.held(token, call.now) is None for token in tokens):
         raise call.entity.lock_lost()
     return done({"expirations": Array([Timestamp(call.entity.renew(token, call.now)) for token in tokens], Timestamp)})
 
@@ -173,8 +173,8 @@ def list_sessions(call: Call) -> Reply:
 def _tokens(call: Call) -> list[UUID]:
     tokens = cast("list[UUID]", call.body["lock-tokens"])
     if call.faults.mixed_partitions == "refused":
-        numbers = (call.entity.number_of(token, call.now) for token in tokens)
-        if len({number >> PARTITION_SHIFT for number in numbers if number is not None}) > 1:
+        held = (call.entity.held(token, call.now) for token in tokens)
+        if len({message.sequence_number >> PARTITION_SHIFT for message in held if message is not None}) > 1:
             text = "Batching lock tokens for different partitions is not supported."
             raise RefusedError(Condition.NOT_ALLOWED, text)
     return tokens

@@ -45,7 +45,6 @@ class Request:
     message_id: AmqpValue = None
     reply_to: str | None = None
     application_properties: dict[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
-    txn_id: bytes | None = None
     transaction: Transaction | None = None
 
 
@@ -96,12 +95,11 @@ class RequestLink(LinkHandler):
         self._link.grant_credit(_CREDIT)
         try:
             request = _read(event.payload, _MOST_ITEMS if self._node.entity is None else ITEMS)
-            request = request if event.txn_id is None else replace(request, txn_id=event.txn_id)
         except AmqpDecodeError as error:
             self._link.settle(event.delivery_id, Rejected(new_error(Condition.DECODE_ERROR, str(error))))
             return
         self._link.settle(event.delivery_id, Accepted())
-        reply = self._answer(request)
+        reply = self._answer(request, event.txn_id)
         link = self._reply_link(request.reply_to)
         if link is not None:
             link.send(_written(reply, request.message_id))
@@ -113,10 +111,10 @@ class RequestLink(LinkHandler):
         named = (each for each in links if reply_to is not None and reply_to in each.names)
         return next(named, links[0] if links else None)
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: Request, txn_id: bytes | None) -> Reply:
         try:
-            if request.txn_id is not None:
-                request = replace(request, transaction=self._peer.transactions.find(request.txn_id))
+            if txn_id is not None:
+                request = replace(request, transaction=self._peer.transactions.find(txn_id))
             return self._node.answer(request)
         except RefusedError as error:
             return self._node.failure(error.condition, str(error))

@@ -25,6 +25,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Discharge,
     Rejected,
 )
+from sbnotebook.emulator.clock import no_alarm
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.faults import EntityFaults
@@ -52,7 +53,7 @@ class _Open:
     transaction: Transaction
     link: Link
     end: int | None = None
-    cancel_alarm: Callable[[], None] | None = None
+    cancel_alarm: Callable[[], None] = no_alarm
 
 
 class Transactions:
@@ -60,9 +61,6 @@ class Transactions:
         self._broker = broker
         self._open: dict[bytes, _Open] = {}
         self._size = 0
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     @property
     def tokens(self) -> set[UUID]:
@@ -99,14 +97,10 @@ class Transactions:
         others = (each.transaction for each in self._open.values() if each.transaction is not transaction)
         return self._open[transaction.txn_id].link if any(token in each.tokens for each in others) else None
 
-    def commit(self, txn_id: bytes, now: int) -> None:
+    def end(self, txn_id: bytes) -> Transaction:
+        """Return a transaction that its client ends, to be committed or forgotten."""
         self._forget_ended(txn_id)
-        self._end(txn_id).transaction.commit(now)
-
-    def discard(self, txn_id: bytes) -> None:
-        """Roll a transaction back because its client wants that."""
-        self._forget_ended(txn_id)
-        self._end(txn_id)
+        return self._end(txn_id).transaction
 
     def roll_back(self, txn_id: bytes) -> None:
         if txn_id in self._open:
@@ -126,8 +120,7 @@ class Transactions:
         found = self._open.pop(txn_id, None)
         if found is None:
             raise RefusedError(Condition.UNKNOWN_TRANSACTION, _NOT_DECLARED)
-        if found.cancel_alarm is not None:
-            found.cancel_alarm()
+        found.cancel_alarm()
         self._count()
         return found
 
@@ -182,18 +175,17 @@ class CoordinatorLink(LinkHandler):
         broker, transactions = self._peer.broker, self._peer.transactions
         now = broker.advance()
         try:
-            if discharge.fail:
-                transactions.discard(discharge.txn_id)
-                return Accepted()
-            self._expect_no_part_of(discharge.txn_id)
-            transactions.commit(discharge.txn_id, now)
+            if not discharge.fail:
+                self._expect_no_part_of(discharge.txn_id)
+            transaction = transactions.end(discharge.txn_id)
+            if not discharge.fail:
+                transaction.commit(now)
         except RefusedError as error:
             if error.condition is not Condition.UNKNOWN_TRANSACTION:
                 text = f"The transaction was rolled back. {error}"
                 return Rejected(new_error(Condition.TRANSACTION_ROLLBACK, text))
-            if broker.faults.late_discharge == "accepted":
-                return Accepted()
-            raise
+            if broker.faults.late_discharge != "accepted":
+                raise
         return Accepted()
 
     def _expect_no_part_of(self, txn_id: bytes) -> None:

@@ -10,17 +10,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from sbnotebook.emulator.entities.changes import BOXES_PER_ENTITY, COUNTER, Changes
+from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
+from sbnotebook.emulator.entities.partitions import COUNTER
+from sbnotebook.emulator.entities.registry import Changes
 from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox
 from sbnotebook.emulator.store.opening import FILE_NAME, open_database, opening_error
-from sbnotebook.errors import EmulatorError
 
 # Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte
 _MAX_SHELF_PAYLOAD: Final = 16_384
@@ -133,16 +134,19 @@ class Store:
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
         """Read the messages of a shelf in order; those payloads that are large are None."""
-        try:
-            return _read_shelf(self._database, box, shelf)
-        except (sqlite3.Error, ValueError) as error:
-            raise self._failed(error) from error
+        with self._reading():
+            rows = self._database.execute(_SHELF_OF_MESSAGES, (box, shelf * SHELF, (shelf + 1) * SHELF))
+            return [
+                BrokeredMessage(number, first, enqueued, _checked(payload, size), size, BrokeredState(state), *rest)
+                for number, first, enqueued, payload, size, state, *rest in rows
+            ]
 
     def load_payload(self, box: int, sequence_number: int) -> bytes:
-        try:
-            return _read_payload(self._database, box, sequence_number)
-        except (sqlite3.Error, ValueError) as error:
-            raise self._failed(error) from error
+        with self._reading():
+            size, payload = self._database.execute(_PAYLOAD, (box, sequence_number)).fetchone() or (0, None)
+            if payload is None or len(payload) != size:
+                raise ValueError(_LOST)
+            return payload
 
     def apply(self, changes: Changes) -> None:
         """Write these changes, all of them or none."""
@@ -161,9 +165,13 @@ class Store:
     def close(self) -> None:
         self._exit.close()
 
-    def _failed(self, error: Exception) -> EmulatorError:
-        self._failure = failure = opening_error(self.path, error)
-        return failure
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        try:
+            yield
+        except (sqlite3.Error, ValueError) as error:
+            self._failure = opening_error(self.path, error)
+            raise self._failure from error
 
     def _write(self, changes: Changes) -> None:
         """Write these changes, and remove some of the remains of deleted entities."""
@@ -253,23 +261,6 @@ def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
         "SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY entity_id, until", (now,)
     )
     return entities, _read_boxes(database), list(sessions), list(seen)
-
-
-def _read_shelf(database: sqlite3.Connection, box: int, shelf: int) -> list[BrokeredMessage]:
-    return [
-        BrokeredMessage(number, first_number, enqueued, _checked(payload, size), size, BrokeredState(state), *rest)
-        for number, first_number, enqueued, payload, size, state, *rest in database.execute(
-            _SHELF_OF_MESSAGES, (box, shelf * SHELF, (shelf + 1) * SHELF)
-        )
-    ]
-
-
-def _read_payload(database: sqlite3.Connection, box: int, sequence_number: int) -> bytes:
-    row = database.execute(_PAYLOAD, (box, sequence_number)).fetchone()
-    size, payload = row or (0, None)
-    if payload is None or len(payload) != size:
-        raise ValueError(_LOST)
-    return payload
 
 
 def _checked(payload: bytes | None, size: int) -> bytes | None:

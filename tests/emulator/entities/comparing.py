@@ -167,7 +167,7 @@ class Pair:
         )
         assert copy.state == "scheduled" or found.expires_at == copy.expires
         assert found.lock_token == copy.token
-        assert copy.token is None or (box.holds(copy.token, self.now) and found.locked_until == copy.until)
+        assert copy.token is None or (box.held(copy.token, self.now) and found.locked_until == copy.until)
         properties = values(box.rendered(found)).get(APPLICATION_PROPERTIES, {})
         assert properties.get("DeadLetterReason") == copy.reason
 

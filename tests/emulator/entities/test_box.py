@@ -45,7 +45,7 @@ def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Regis
         for act in (queue.settle, queue.check_settlement):
             with pytest.raises(RefusedError, match="the limit is 65536"):
                 act(token, settlement._replace(properties={"a": "x" * 70_000}), 0)
-    assert queue.holds(token, 0)
+    assert queue.held(token, 0)
     assert message.delivery_count == 0
     assert not registry.changes
     queue.settle(token, COMPLETE, 0)
@@ -77,8 +77,8 @@ def test_a_clock_that_is_set_back_loses_nothing(registry: Registry, queue: Queue
     fill(queue, 2)
     lock(queue, 50_000)
     late, token = lock(queue, 10_000)
-    assert queue.holds(token, 19_999)
-    assert not queue.holds(token, 20_000)
+    assert queue.held(token, 19_999)
+    assert queue.held(token, 20_000) is None
     for now in (20_000, 60_000):
         registry.expire(now)
     assert late.delivery_count == 1
@@ -93,7 +93,7 @@ def test_a_deleted_queue_holds_no_lock_and_keeps_nothing(registry: Registry, mor
     _, token = lock(mortal)
     registry.delete(mortal)
     registry.changes.clear()
-    assert not mortal.holds(token, 0)
+    assert mortal.held(token, 0) is None
     for act in (lambda: mortal.settle(token, ABANDON, 6_000), lambda: mortal.renew(token, 0)):
         with pytest.raises(RefusedError, match="lock supplied is invalid"):
             act()

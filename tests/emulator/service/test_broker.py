@@ -10,10 +10,9 @@ import pytest
 
 from sbnotebook.emulator import ManualClock
 from sbnotebook.emulator.entities.box import Receivable
-from sbnotebook.emulator.entities.changes import Changes
 from sbnotebook.emulator.entities.message import SentMessage
 from sbnotebook.emulator.entities.refusals import Condition
-from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.registry import Changes, Registry
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.store import Store
 
