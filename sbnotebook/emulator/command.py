@@ -10,6 +10,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from ipaddress import ip_address
+from math import inf
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -51,7 +52,7 @@ def emulator(  # noqa: PLR0913 - one for each option
     tls_port: Annotated[int, typer.Option(min=0, max=65535, help="Port with TLS; 0 picks a free one.")] = 5671,
     tier: Annotated[Tier, typer.Option(case_sensitive=False, help="Service tier to emulate.")] = Tier.PREMIUM,
     # An emulator that was started on demand ends when it is not used.
-    end_after_unused: Annotated[float | None, typer.Option(hidden=True)] = None,
+    end_after_unused: Annotated[float, typer.Option(hidden=True)] = inf,
 ) -> None:
     """Run the emulator until it is interrupted. It prints its connection string when it is ready."""
     if snapshot is not None:  # the command line reads it, where it comes first
@@ -78,7 +79,7 @@ def emulator(  # noqa: PLR0913 - one for each option
 
 
 async def _serve(
-    server: EmulatorServer, entities: list[Wanted], data_dir: Path | None, end_after_unused: float | None
+    server: EmulatorServer, entities: list[Wanted], data_dir: Path | None, end_after_unused: float
 ) -> None:
     _stop_on_signals(server)
     async with server:

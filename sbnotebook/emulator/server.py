@@ -6,9 +6,11 @@ import asyncio
 import secrets
 import socket
 import ssl
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar, cast
 
@@ -25,7 +27,7 @@ from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.network_delay import DelayedLine
 from sbnotebook.emulator.service.access import ROOT_RULE
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.http_app import ProcessLeases, application
+from sbnotebook.emulator.service.http_app import application
 from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.store import Store
 from sbnotebook.emulator.tls import tls_context
@@ -42,6 +44,7 @@ _LOOPBACK: Final = "127.0.0.1"
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - read, not listened on; not every system lets clients connect to it
 _HANDSHAKE: Final = 10.0  # Seconds for the handshake of TLS
 _KEEP_ALIVE: Final = 75.0  # Seconds that a connection over HTTP stays without a request
+_POLL: Final = 0.5  # Seconds after which a server looks again whether it is used
 _DEAF: Final = 30.0  # Seconds that a client over HTTP may take to read what fills its connection
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _MAX_HEAD: Final = 65_536  # The most bytes of a head to wait for; more than the server for HTTP accepts
@@ -99,7 +102,6 @@ class EmulatorServer:
         self._tls_listener: asyncio.Server | None = None
         self.certificate: Path | None = None  # what clients of the port with TLS have to trust; None without TLS
         self._registry = Registry(tier)
-        self._leases = ProcessLeases()
         self.secret: Final = secrets.token_hex()
         self._exit = AsyncExitStack()
         self._listeners: list[asyncio.Server] = []
@@ -179,15 +181,14 @@ class EmulatorServer:
         """Let ``serve`` return."""
         self._stopping.set()
 
-    async def serve(self, *, end_after_unused: float | None = None) -> None:
-        """Wait until the server has to stop."""
-        tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stopping.wait())]
-        if end_after_unused is not None:
-            unused = self._leases.wait_until_unused(end_after_unused, lambda: bool(self._broker.peers))
-            tasks.append(asyncio.ensure_future(unused))
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
+    async def serve(self, *, end_after_unused: float = inf) -> None:
+        """Wait until the server has to stop, or was not used for some seconds."""
+        last_used = time.monotonic()
+        while not self._stopping.is_set() and time.monotonic() - last_used < end_after_unused:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), min(_POLL, end_after_unused))
+            if self._broker.leases or self._broker.peers:
+                last_used = time.monotonic()
         if self._failure is not None:
             raise EmulatorError(f"The emulator has ended, its data could not be kept: {self._failure}.")
 
@@ -195,7 +196,6 @@ class EmulatorServer:
         # A handler is cancelled when its client is gone: so a lease ends.
         app = application(
             self._broker,
-            self._leases,
             secret=self.secret,
             host_names=(self._host, socket.gethostname(), *self._host_names),
         )

@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from sbnotebook.emulator import store as store_module
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.registry import Changes
-from sbnotebook.emulator.store import FILE_NAME, Store, is_in_use, opening
+from sbnotebook.emulator.store import FILE_NAME, Store, is_in_use
 from sbnotebook.errors import EmulatorError
 
-BUSY_TIMEOUT = "sbnotebook.emulator.store.opening.BUSY_TIMEOUT"
+BUSY_TIMEOUT = "sbnotebook.emulator.store.BUSY_TIMEOUT"
 
 
 def queue(*messages: BrokeredMessage) -> Changes:
@@ -28,8 +29,8 @@ def queue(*messages: BrokeredMessage) -> Changes:
 
 
 OPENED_IN_ANOTHER_PROCESS = (
-    "import sys; from pathlib import Path; from sbnotebook.emulator.store import Store, opening;"
-    "opening.BUSY_TIMEOUT = 0.1; Store(Path(sys.argv[1]))"
+    "import sys; from pathlib import Path; from sbnotebook.emulator import store;"
+    "store.BUSY_TIMEOUT = 0.1; store.Store(Path(sys.argv[1]))"
 )
 
 
@@ -47,14 +48,14 @@ def test_a_second_process_is_kept_out_too(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_of_two_that_find_nothing_one_owns_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BUSY_TIMEOUT, 0.1)
-    create = opening.create
+    create = store_module.create
 
     def create_late(path: Path) -> None:
         with pytest.raises(EmulatorError, match="Another emulator uses"):
             Store(tmp_path)  # a second one, after the first has seen that there is no file
         create(path)
 
-    monkeypatch.setattr(opening, "create", create_late)
+    monkeypatch.setattr(store_module, "create", create_late)
     Store(tmp_path).close()
 
 

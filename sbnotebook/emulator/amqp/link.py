@@ -316,7 +316,7 @@ class SendingLink(Link):
         """Return the number of deliveries that may be sent now; a peer may grant some together with its attach."""
         return self._credit if self.attached and not self.session.is_shut else 0
 
-    def send(self, delivery_tag: bytes, payload: bytes, *, settled: bool = False, message_format: int = 0) -> None:
+    def send(self, delivery_tag: bytes, payload: bytes, *, settled: bool = False) -> None:
         """Send one message, in as many frames as it needs, for one credit.
 
         Frames for which the session's window has no room wait.
@@ -325,7 +325,7 @@ class SendingLink(Link):
             raise ValueError(f"The peer gave no credit on the link {self.name!r}.")
         self._credit -= 1
         self._delivery_count = (self._delivery_count + 1) % _SERIAL
-        self.session.deliver(self, delivery_tag, payload, settled=settled, message_format=message_format)
+        self.session.deliver(self, delivery_tag, payload, settled=settled)
 
     def report(self, delivery_tag: bytes, state: DeliveryState, *, settled: bool) -> None:
         """Report the state of a delivery that may change again: a transaction may be rolled back."""

@@ -56,7 +56,7 @@ _MAX_ENDED: Final = 1000
 _NO_OUTCOMES: Final = (Received, Declared, TransactionalState)  # States that settle nothing
 _SESSION_SIZE: Final = 4096  # Bytes that a session takes in memory
 # Bytes of a transfer without the payload and the delivery tag
-_TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", 0, settled=False, more=False))
+_TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", settled=False, more=False))
 
 
 @dataclass(slots=True)
@@ -65,7 +65,6 @@ class _Delivery:
     delivery_tag: bytes
     payload: bytes
     settled: bool
-    message_format: int
     delivery_id: int | None = None
     sent: int = 0
 
@@ -150,11 +149,9 @@ class AmqpSession:
             return
         self._writer.write(self._channel, encode_settlement(self._writer.max_body_size, role, delivery_id, state))
 
-    def deliver(
-        self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool, message_format: int
-    ) -> None:
+    def deliver(self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool) -> None:
         """Send a message as soon as the peer's window is open."""
-        delivery = _Delivery(link, delivery_tag, payload, settled, message_format)
+        delivery = _Delivery(link, delivery_tag, payload, settled)
         if self._outbox or self._remote_incoming_window == 0 or not self._write_transfer(delivery):
             self._outbox.append(delivery)
             self.held.add_answers(len(payload))
@@ -293,8 +290,7 @@ class AmqpSession:
         # One frame of at most the size that the peer takes.
         end = delivery.sent + self._writer.max_body_size - _TRANSFER_SIZE - len(tag)
         is_last = end >= len(payload)
-        numbers = delivery.link.handle, delivery.delivery_id, tag, delivery.message_format
-        head = encode_transfer(*numbers, settled=settled, more=not is_last)
+        head = encode_transfer(delivery.link.handle, delivery.delivery_id, tag, settled=settled, more=not is_last)
         chunk = payload if is_last and not delivery.sent else payload[delivery.sent : end]
         self._writer.write(self._channel, head, chunk)
         # Each frame takes one place in the window.

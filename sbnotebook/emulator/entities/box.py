@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappush
 from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
@@ -21,7 +22,6 @@ from sbnotebook.emulator.entities.rendering import (
     with_dead_letter_reason,
     with_time_to_live,
 )
-from sbnotebook.emulator.entities.schedule import Schedule
 from sbnotebook.emulator.entities.sessions import MessageSession, Sessions
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, place_of
 from sbnotebook.model.address import SubQueue
@@ -82,7 +82,9 @@ class Box:
         self.is_deleted = False
         self.sessions: Sessions | None = None
         self.log = MessageLog(box, context.residency)
-        self.schedule = Schedule(self.log)
+        # Of scheduled messages the times and numbers: a heap, with some that are cancelled.
+        self._scheduled: list[tuple[int, int]] = []
+        self.scheduled_count: int = 0
         # By lock token, in the order in which the locks end: all of them last equally long. Those of a session end with
         # its own lock. Not a dict: its first item is slow to find when many before it were removed.
         self._locked: OrderedDict[UUID, BrokeredMessage] = OrderedDict()
@@ -118,10 +120,6 @@ class Box:
     def boxes(self) -> tuple[Box, ...]:
         """Return the boxes of an entity: itself and its sub-queues."""
         return (self,)
-
-    @property
-    def scheduled_count(self) -> int:
-        return len(self.schedule)
 
     @property
     def total_size(self) -> int:
@@ -261,14 +259,16 @@ class Box:
         if message.state is BrokeredState.ACTIVE:
             self._offer(message, now)
         elif message.state is BrokeredState.SCHEDULED:
-            self.schedule.add(message)
-            self.context.wake(self, message.scheduled_time or 0)
+            time = message.scheduled_time or 0
+            heappush(self._scheduled, (time, message.sequence_number))
+            self.scheduled_count += 1
+            self.context.wake(self, time)
 
     def restore(self, shelves: list[ShelfSummary], deferred: int, scheduled: list[tuple[int, int]]) -> None:
         """Restore the messages from summaries; they stay in the store."""
         self.log.restore(shelves)
         self.deferred_count = deferred
-        self.schedule.restore(scheduled)
+        self._scheduled, self.scheduled_count = [*scheduled], len(scheduled)  # In order, which makes a heap.
 
     def close(self) -> None:
         self.is_deleted = True

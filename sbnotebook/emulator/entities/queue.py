@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from heapq import heapify, heappop
 from itertools import count
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
 _MEGABYTE: Final = 1_048_576
+_SPARE: Final = 64  # Cancelled messages that the schedule may hold however few there are besides
 _DISTINCT_KEYS: Final = (
     "Batching brokered messages with distinct SessionId or PartitionKey is not supported for an entity with "
     "partitioning enabled."
@@ -167,21 +169,40 @@ class Destination(Box):
     def transfer_failed(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         """Keep a message that could not be sent on; a topic, which has no place for it, drops it."""
 
-    def cancel_scheduled(self, sequence_numbers: Sequence[int]) -> bool:
-        return self.schedule.cancel(sequence_numbers, self._remove)
+    def find_scheduled(self, sequence_number: int) -> BrokeredMessage | None:
+        message = self.log.get(sequence_number)
+        return message if message is not None and message.state is BrokeredState.SCHEDULED else None
+
+    def cancel_scheduled(self, sequence_numbers: Iterable[int]) -> bool:
+        """Remove scheduled messages; return False, without any effect, if one of them is not scheduled."""
+        messages = [self.find_scheduled(number) for number in dict.fromkeys(sequence_numbers)]
+        if None in messages:
+            return False
+        for message in filter(None, messages):
+            self._remove_scheduled(message)
+        return True
+
+    def _remove_scheduled(self, message: BrokeredMessage) -> None:
+        self._remove(message)
+        self.scheduled_count -= 1
+        # Seldom enough that cancelling a message costs no more for many scheduled ones than for few.
+        if len(self._scheduled) > 2 * self.scheduled_count + _SPARE:
+            self._scheduled = [entry for entry in self._scheduled if self.find_scheduled(entry[1]) is not None]
+            heapify(self._scheduled)
 
     def expire(self, now: int) -> None:
-        for message in self.schedule.due(now):
-            self.accessed_time = now
-            message.payload = self.log.payload(message)
-            self._remove(message)
-            self.schedule.removed()
-            self.put(self._activated(message, now), now)
+        while self._scheduled and self._scheduled[0][0] <= now:
+            message = self.find_scheduled(heappop(self._scheduled)[1])
+            if message is not None:
+                self.accessed_time = now
+                message.payload = self.log.payload(message)
+                self._remove_scheduled(message)
+                self.put(self._activated(message, now), now)
         super().expire(now)
 
     @property
     def next_deadline(self) -> int | None:
-        return earliest(super().next_deadline, self.schedule.next_time)
+        return earliest(super().next_deadline, self._scheduled[0][0] if self._scheduled else None)
 
     def keyed_partition(self, sent: SentMessage) -> int | None:
         """Return the partition that a message's key chooses; None if it has no key."""

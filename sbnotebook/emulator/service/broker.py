@@ -58,6 +58,7 @@ class Broker:
         self.dispatcher = Dispatcher()
         self.memory = SharedMemory()  # the memory that the clients of all connections hold
         self.peers: set[AmqpPeer] = set()
+        self.leases = 0  # processes that use the emulator; each holds a connection open, which ends with it
         self.connections = ConnectionLimit()  # the connections of all clients, over HTTP, too
         self._second = self._operations = 0
         self._store = store

@@ -19,9 +19,7 @@ import asyncio
 import hmac
 import os
 import re
-import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -46,34 +44,10 @@ from sbnotebook.errors import ConfigurationError
 
 _MAX_BODY: Final = 262_144  # Bytes of a request's body: many times the longest description of an entity
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
-_POLL: Final = 0.5  # Seconds between two looks
 
 
-class ProcessLeases:
-    """Counts the processes that use the emulator. Each holds a connection open, which ends with it."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    @contextmanager
-    def held(self) -> Generator[None]:
-        self.count += 1
-        try:
-            yield
-        finally:
-            self.count -= 1
-
-    async def wait_until_unused(self, seconds: float, is_in_use: Callable[[], bool]) -> None:
-        """Wait until no lease was held, and ``is_in_use`` was false, for this many seconds."""
-        unused_since = time.monotonic()
-        while time.monotonic() - unused_since < seconds:
-            await asyncio.sleep(min(_POLL, seconds))
-            if self.count or is_in_use():
-                unused_since = time.monotonic()
-
-
-def application(broker: Broker, leases: ProcessLeases, *, secret: str, host_names: Iterable[str]) -> web.Application:
-    admin = _Admin(broker, leases, secret)
+def application(broker: Broker, *, secret: str, host_names: Iterable[str]) -> web.Application:
+    admin = _Admin(broker, secret)
     middlewares = [answer_errors, refuse_other_names(host_names), authorize(broker.access), expect_body]
     app = web.Application(middlewares=middlewares, client_max_size=_MAX_BODY)
     app.router.add_get("/", admin.page)
@@ -87,9 +61,8 @@ def application(broker: Broker, leases: ProcessLeases, *, secret: str, host_name
 
 
 class _Admin:
-    def __init__(self, broker: Broker, leases: ProcessLeases, secret: str) -> None:
+    def __init__(self, broker: Broker, secret: str) -> None:
         self._broker = broker
-        self._leases = leases
         self._secret = secret
 
     async def page(self, request: web.Request) -> web.Response:
@@ -143,12 +116,15 @@ class _Admin:
         proof = request.headers.get(PROOF, "").encode()
         if request.transport is not None and hmac.compare_digest(proof, prove_lease(self._secret).encode()):
             self._broker.connections.settle(request.transport)
-        with self._leases.held():
+        self._broker.leases += 1
+        try:
             response = web.StreamResponse()
             await response.prepare(request)
             # A first chunk, because the headers alone would wait for it.
             await response.write(b"held\n")
             await asyncio.Event().wait()  # Cancelled when the client's connection ends.
+        finally:
+            self._broker.leases -= 1
         return response
 
 

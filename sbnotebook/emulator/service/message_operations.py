@@ -45,7 +45,7 @@ def cancel_scheduled(call: Call) -> Reply:
 
     def check(now: int) -> None:
         del now
-        if not destination.schedule.holds(numbers):
+        if any(destination.find_scheduled(number) is None for number in numbers):
             text = "One or more of the messages are not scheduled: they are active already, cancelled, or unknown."
             raise RefusedError(Condition.MESSAGE_NOT_FOUND, text)
 
