@@ -279,9 +279,7 @@ class ReceivingLink(Link):
             self._give_back_credit()
             return None
         txn_id = None if first.state is None else _txn_id(first)  # nearly no message has a state
-        return TransferReceived(
-            self, delivery_id, first.delivery_tag or b"", first.message_format or 0, payload, settled, txn_id
-        )
+        return TransferReceived(self, delivery_id, first.message_format or 0, payload, settled, txn_id)
 
     def _give_back_credit(self) -> None:
         """Grant the credit of a delivery of which our side never hears, and so cannot renew it."""
@@ -385,7 +383,6 @@ class TransferReceived:
 
     link: ReceivingLink
     delivery_id: int  # names the delivery when it is settled
-    delivery_tag: bytes  # the peer's own name for it
     message_format: int  # 0 for one message, 0x80013700 for a Service Bus batch
     payload: bytes  # the encoded message, its frames joined
     settled: bool
@@ -433,7 +430,6 @@ class LinkDetached:
     """
 
     link: Link
-    error: Error | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class AmqpSession:
             link.end(LinkState.DETACHED)
             link.leave()
             if not ours:
-                self._events.append(LinkDetached(link, None))
+                self._events.append(LinkDetached(link))
 
     def write(self, performative: Performative) -> None:
         self._writer.write(self._channel, encode_within(self._writer.max_body_size, performative))
@@ -200,9 +200,8 @@ class AmqpSession:
         # A name is that of one link (section 2.6.1): a peer that attaches it again takes it over.
         former = self.held.links.get((link.role, link.name))
         if former is not None:
-            error = Error("amqp:link:stolen", f"The link {link.name[:260]!r} was attached again.")
-            former.detach(error)
-            self._events.append(LinkDetached(former, error))
+            former.detach(Error("amqp:link:stolen", f"The link {link.name[:260]!r} was attached again."))
+            self._events.append(LinkDetached(former))
         self.held.links[link.role, link.name] = link
 
     def _receive_detach(self, detach: Detach) -> None:
@@ -213,7 +212,7 @@ class AmqpSession:
             link.receive_detach(detach)
             link.leave()
             if not ours:
-                self._events.append(LinkDetached(link, detach.error))
+                self._events.append(LinkDetached(link))
 
     def _receive_transfer(self, transfer: Transfer, payload: bytes) -> None:
         self._next_incoming_id = (self._next_incoming_id + 1) % _SERIAL

@@ -305,7 +305,7 @@ class _EntityRoutes:
         return _atom("feed", atom.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
 
     async def _stored(self, request: web.Request, item: AnyEntity | Rule, status: int) -> web.Response:
-        """Answer with what was created or updated, once it is stored."""
+        """Answer with an entity or a rule, once it is stored."""
         await self._broker.committed()
         return _atom("entry", atom.entry(self._entry(request, item)), status)
 

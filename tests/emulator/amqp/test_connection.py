@@ -125,7 +125,7 @@ def test_no_heartbeat_before_open_or_after_close() -> None:
 def test_a_close_is_answered(peer: Peer) -> None:
     link = peer.sender()
     error = Error("amqp:connection:forced", "going home")
-    assert peer.write(Close(error=error), channel=0) == [LinkDetached(link, None), ConnectionClosed(error)]
+    assert peer.write(Close(error=error), channel=0) == [LinkDetached(link), ConnectionClosed(error)]
     assert peer.answer(Close) == Close()
     assert peer.connection.is_closed
 
@@ -135,7 +135,7 @@ def test_we_close(peer: Peer) -> None:
     error = Error("amqp:connection:forced", "The emulator stops.")
     peer.connection.close(error)
     peer.connection.close()
-    assert peer.connection.events_received() == [LinkDetached(link, None), ConnectionClosed(error)]
+    assert peer.connection.events_received() == [LinkDetached(link), ConnectionClosed(error)]
     assert peer.answer(Close) == Close(error=error)
 
 
@@ -152,7 +152,7 @@ def test_the_end_of_the_socket_closes(peer: Peer) -> None:
     link = peer.receiver()
     peer.connection.receive_eof()
     peer.connection.receive_eof()
-    assert peer.connection.events_received() == [LinkDetached(link, None), ConnectionClosed(None)]
+    assert peer.connection.events_received() == [LinkDetached(link), ConnectionClosed(None)]
     assert peer.connection.is_closed
     assert peer.answers() == []
 
@@ -185,14 +185,14 @@ def test_a_violation_closes_the_connection_with_the_reason(peer: Peer, data: byt
     error = _error(peer)
     assert error.condition == condition
     assert error.description
-    assert events == [LinkDetached(link, None), ConnectionClosed(error)]
+    assert events == [LinkDetached(link), ConnectionClosed(error)]
 
 
 def test_events_before_a_violation_still_come(peer: Peer) -> None:
     link = peer.sender()
     good = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t"), b"payload")
     events = peer.write_bytes(good + b"\xff" * 8 + good)
-    assert events[:2] == [TransferReceived(link, 0, b"t", 0, b"payload", settled=False), LinkDetached(link, None)]
+    assert events[:2] == [TransferReceived(link, 0, 0, b"payload", settled=False), LinkDetached(link)]
     assert len(events) == 3
 
 

@@ -48,7 +48,7 @@ def test_an_end_is_answered_and_takes_the_links_with_it(peer: Peer) -> None:
     refused = peer.attaching(replace(SENDING_ATTACH, handle=3))
     refused.detach()
     peer.read()
-    assert peer.write(End()) == [LinkDetached(sender, None), LinkDetached(receiver, None)]
+    assert peer.write(End()) == [LinkDetached(sender), LinkDetached(receiver)]
     assert peer.answer(End) == End()
     receiver.detach()
     assert peer.answers() == []
