@@ -433,6 +433,12 @@ Options = QueueOptions | TopicOptions | SubscriptionOptions
 _O = TypeVar("_O", bound=Options)
 
 
+def forwarding_of(options: Options) -> dict[str, str]:
+    """Return where an entity forwards its messages and its dead letters to, by the names of the attributes."""
+    targets = {name: getattr(options, name, None) for name in ("forward_to", "forward_dead_letters_to")}
+    return {name: target for name, target in targets.items() if target}
+
+
 @cache
 def options_of(kind: type[Options]) -> dict[str, Option[Any, Any]]:
     """Return the options that have a text in Service Bus, by their names there, in the order of the class."""

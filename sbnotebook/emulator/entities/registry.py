@@ -20,6 +20,7 @@ from sbnotebook.emulator.entities.options import (
     QueueOptions,
     SubscriptionOptions,
     TopicOptions,
+    forwarding_of,
     forwarding_target,
     options_of,
 )
@@ -32,7 +33,6 @@ from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress, SubQueue
 
-_TARGETS: Final = ("forward_to", "forward_dead_letters_to")
 _MAX_COPIES: Final = 10_000  # Copies of forwarded messages in one turn, which then takes about half a second
 
 AnyEntity = Queue | Topic | Subscription
@@ -205,7 +205,7 @@ class Registry:
         if rules is None:
             rules = [Rule(DEFAULT_RULE, TRUE_FILTER, created_time=now)]
         subscription = Subscription(self._next_id, topic, name, options, rules, now)
-        topic.add_subscription(subscription)
+        topic.subscriptions_by_name[name.casefold()] = subscription
         self._add(subscription)
         return subscription
 
@@ -238,10 +238,10 @@ class Registry:
         emulator does.
         """
         for each in options:
-            for option in _TARGETS:
-                target = forwarding_target(getattr(each, option, None) or "")
+            for option, address in forwarding_of(each).items():
+                target = forwarding_target(address)
                 destination = self._entities.get(target.casefold())
-                if target and destination is None:
+                if destination is None:
                     text = f"SubCode=40400. The auto forwarding destination entity does not exist: '{target}'."
                     raise RefusedError(Condition.NOT_ALLOWED, text)
                 has_sessions = getattr(each, "requires_session", False)
@@ -250,12 +250,12 @@ class Registry:
                     raise RefusedError(Condition.NOT_ALLOWED, text)
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
-        subscription.put_rule(rule)
+        subscription.rules_by_name[rule.name.casefold()] = rule
         subscription.updated_time = now
         self._save(subscription)
 
     def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
-        subscription.remove_rule(name)
+        del subscription.rules_by_name[name.casefold()]
         subscription.updated_time = now
         self._save(subscription)
 
@@ -333,7 +333,7 @@ class Registry:
     def restore(self, entity: AnyEntity) -> None:
         """Restore an entity from a snapshot."""
         if isinstance(entity, Subscription):
-            entity.topic.add_subscription(entity)
+            entity.topic.subscriptions_by_name[entity.name.casefold()] = entity
         else:
             self._entities[entity.path.casefold()] = entity
         self._next_id = max(self._next_id, entity.entity_id + 1)
@@ -341,7 +341,7 @@ class Registry:
 
     def _delete(self, entity: AnyEntity) -> None:
         if isinstance(entity, Subscription):
-            entity.topic.remove_subscription(entity)
+            del entity.topic.subscriptions_by_name[entity.name.casefold()]
         else:
             del self._entities[entity.path.casefold()]
         if isinstance(entity, Topic):
@@ -424,7 +424,7 @@ def _idle_time(entity: AnyEntity) -> int | None:
     An entity that forwards is never idle: Service Bus documentation, "Chaining Service Bus entities with
     autoforwarding"; azure-service-bus issue 5.
     """
-    return None if _forwards(entity.options) else entity.options.auto_delete_on_idle
+    return None if forwarding_of(entity.options) else entity.options.auto_delete_on_idle
 
 
 def _lasting(options: SubscriptionOptions) -> SubscriptionOptions:
@@ -433,8 +433,4 @@ def _lasting(options: SubscriptionOptions) -> SubscriptionOptions:
     Source: azure-sdk-for-python, recordings of test_async_mgmt_subscription_update_success and
     test_async_mgmt_queue_update_success.
     """
-    return replace(options, auto_delete_on_idle=None) if _forwards(options) else options
-
-
-def _forwards(options: Options) -> bool:
-    return any(getattr(options, name, None) for name in _TARGETS)
+    return replace(options, auto_delete_on_idle=None) if forwarding_of(options) else options

@@ -45,7 +45,7 @@ class Subscription(ReceivingEntity):
         super().__init__(topic.context, entity_id, f"{topic.path}/Subscriptions/{name}", options, now)
         self.topic = topic
         self.name = name
-        self._rules = {rule.name.casefold(): rule for rule in rules}
+        self.rules_by_name = {rule.name.casefold(): rule for rule in rules}  # in lower case
 
     @property
     def is_partitioned(self) -> bool:
@@ -53,16 +53,10 @@ class Subscription(ReceivingEntity):
 
     @property
     def rules(self) -> list[Rule]:
-        return [rule for _, rule in sorted(self._rules.items())]
+        return [rule for _, rule in sorted(self.rules_by_name.items())]
 
     def find_rule(self, name: str) -> Rule | None:
-        return self._rules.get(name.casefold())
-
-    def put_rule(self, rule: Rule) -> None:
-        self._rules[rule.name.casefold()] = rule
-
-    def remove_rule(self, name: str) -> None:
-        del self._rules[name.casefold()]
+        return self.rules_by_name.get(name.casefold())
 
     def take_in(self, message: BrokeredMessage, now: int) -> None:
         """Keep the copies of a message that the rules ask for.
@@ -90,7 +84,7 @@ class Subscription(ReceivingEntity):
                 self.put(copy, now)
 
     def _copies(self, subject: RuleSubject) -> Iterator[bytes]:
-        matching = [rule for rule in self._rules.values() if rule.filter.matches(subject)]
+        matching = [rule for rule in self.rules_by_name.values() if rule.filter.matches(subject)]
         if any(rule.action is None for rule in matching):
             yield subject.payload
         for rule in matching:
@@ -123,24 +117,18 @@ class Topic(Destination):
     def __init__(self, context: Registry, entity_id: int, name: str, options: TopicOptions, now: int) -> None:
         super().__init__(context, entity_id * BOXES_PER_ENTITY, name, now=now)
         self.options = options
-        self._subscriptions: dict[str, Subscription] = {}
+        self.subscriptions_by_name: dict[str, Subscription] = {}  # in lower case
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        return [subscription for _, subscription in sorted(self._subscriptions.items())]
+        return [subscription for _, subscription in sorted(self.subscriptions_by_name.items())]
 
     def find_subscription(self, name: str) -> Subscription | None:
-        return self._subscriptions.get(name.casefold())
-
-    def add_subscription(self, subscription: Subscription) -> None:
-        self._subscriptions[subscription.name.casefold()] = subscription
-
-    def remove_subscription(self, subscription: Subscription) -> None:
-        del self._subscriptions[subscription.name.casefold()]
+        return self.subscriptions_by_name.get(name.casefold())
 
     @property
     def total_size(self) -> int:
-        return super().total_size + sum(subscription.total_size for subscription in self._subscriptions.values())
+        return super().total_size + sum(subscription.total_size for subscription in self.subscriptions_by_name.values())
 
     def put(self, message: BrokeredMessage, now: int) -> None:
         """Hand on a message that is active; keep one that is scheduled."""
@@ -148,7 +136,7 @@ class Topic(Destination):
             super().put(message, now)
             return
         self.pass_on(message)
-        for subscription in self._subscriptions.values():
+        for subscription in self.subscriptions_by_name.values():
             subscription.take_in(message, now)
 
 

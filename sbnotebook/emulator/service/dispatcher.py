@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from sbnotebook.emulator.entities.box import Receivable
-
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.box import Receivable
     from sbnotebook.emulator.service.links import ReceiverLink, SessionReceiverLink, SessionWaiter

@@ -23,6 +23,7 @@ from sbnotebook.emulator.entities.options import (
     QueueOptions,
     SubscriptionOptions,
     TopicOptions,
+    forwarding_of,
     forwarding_target,
 )
 from sbnotebook.emulator.entities.queue import Queue
@@ -261,10 +262,8 @@ class _EntityRoutes:
         if body is None:
             return known or kind()
         options = read_entity(kind, body, known, self._registry.tier, _version(request), self._broker.clock.now())
-        for name, header in _FORWARDING.items():
-            target = getattr(options, name, None)
-            if target is not None:
-                self._check_forwarding(request, header, forwarding_target(target))
+        for name, target in forwarding_of(options).items():
+            self._check_forwarding(request, _FORWARDING[name], forwarding_target(target))
         self._registry.check_targets(options)
         return options
 

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 from sbnotebook.amqp.sections import VALUE, split
 from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.amqp.link import ReceivingLink, TransferReceived
+from sbnotebook.emulator.amqp.link import Link, ReceivingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
     Coordinator,
@@ -28,7 +28,9 @@ from sbnotebook.emulator.amqp.performatives import (
 from sbnotebook.emulator.clock import no_alarm
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
+from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.conditions import error_of, new_error
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
@@ -36,11 +38,9 @@ from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
-
-from sbnotebook.emulator.amqp.link import Link
-from sbnotebook.emulator.entities.transaction import Transaction
-from sbnotebook.emulator.service.broker import Broker
-
+COORDINATOR: Final = "$coordinator"
+"""The path of control links, for the faults that end a connection."""
+_CREDIT: Final = 100
 _MAX_OPEN: Final = 1000  # Open transactions of a connection, each of which may have been forgotten by its client
 _MAX_BYTES: Final = 134_217_728  # Bytes of messages in all open transactions of all connections
 _NUMBERS: Final = count(1)
@@ -127,12 +127,6 @@ class Transactions:
     def _count(self) -> None:
         before, self._size = self._size, sum(each.transaction.size for each in self._open.values())
         self._broker.memory.transactions += self._size - before
-
-
-COORDINATOR: Final = "$coordinator"
-"""The path of control links, for the faults that end a connection."""
-
-_CREDIT: Final = 100
 
 
 class CoordinatorLink(LinkHandler):
