@@ -241,21 +241,21 @@ class _EntityRoutes:
     def _topic(self, request: web.Request) -> Topic:
         entity = self.find_entity(request)
         if not isinstance(entity, Topic):
-            raise _unfound(request, entity, *_parts(request))
+            raise _unfound(request, entity)
         return entity
 
     def find_subscription(self, request: web.Request) -> Subscription:
         topic, name = self._topic(request), request.match_info["subscription"]
         subscription = topic.find_subscription(name)
         if subscription is None:
-            raise _unfound(request, topic, *_parts(request))
+            raise _unfound(request, topic)
         return subscription
 
     def find_rule(self, request: web.Request) -> Rule:
         subscription = self.find_subscription(request)
         rule = subscription.find_rule(request.match_info["rule"])
         if rule is None:
-            raise _unfound(request, subscription.topic, *_parts(request))
+            raise _unfound(request, subscription.topic)
         return rule
 
     def _read(self, request: web.Request, kind: type[_O], body: ET.Element | None, known: _O | None) -> _O:
@@ -332,10 +332,6 @@ def _owner_path(request: web.Request) -> str:
         return path
 
 
-def _parts(request: web.Request) -> list[str]:
-    return [request.match_info[name] for name in ("subscription", "rule") if name in request.match_info]
-
-
 def _path(request: web.Request, entity: Queue | Topic, *parts: str) -> str:
     return f"{_namespace(request)}:{entity.kind.title()}:{'|'.join((entity.path, *parts))}"
 
@@ -344,7 +340,8 @@ def _exists(request: web.Request, entity: Topic, *parts: str) -> web.HTTPExcepti
     return web.HTTPConflict(text=f"The messaging entity '{_path(request, entity, *parts)}' already exists. {KNOW_MORE}")
 
 
-def _unfound(request: web.Request, entity: Queue | Topic, *parts: str) -> web.HTTPException:
+def _unfound(request: web.Request, entity: Queue | Topic) -> web.HTTPException:
+    parts = [request.match_info[name] for name in ("subscription", "rule") if name in request.match_info]
     text = f"Entity '{_path(request, entity, *parts)[:_MAX_PATH]}' was not found. {KNOW_MORE}"
     return web.HTTPNotFound(text=text)
 

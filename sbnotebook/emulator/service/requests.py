@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from sbnotebook.amqp import AmqpValue, Int, encode
+from sbnotebook.amqp import AmqpValue, Int
 from sbnotebook.amqp.limits import ITEMS
-from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, section_value, split
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, encode_section, section_value, split
 from sbnotebook.emulator.amqp.link import ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import Accepted, Rejected
 from sbnotebook.emulator.entities.box import Receivable
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
+_MAX_PAGE: Final = 1000  # Rules or sessions in one answer
 _MOST_ITEMS: Final = 2000  # Items of a section of a request to ``$cbs``, which anyone can send
-_PROPERTIES: Final = b"\x00\x53\x73"
-_APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
-_VALUE: Final = b"\x00\x53\x77"
 _MESSAGE_ID, _REPLY_TO = 0, 4  # places among the properties (AMQP 1.0 part 3, section 3.2.4)
 
 
@@ -65,6 +63,14 @@ class Call:
     @property
     def faults(self) -> EntityFaults:
         return self.broker.faults.at(self.entity.path)
+
+    @property
+    def page(self) -> slice:
+        """Return the place of the page of a list that a request asks for."""
+        skip, top = int(self.body["skip"]), int(self.body["top"])
+        if skip < 0 or top < 0:
+            raise RefusedError(Condition.ARGUMENT_ERROR, "skip and top must not be negative.")
+        return slice(skip, skip + min(top, _MAX_PAGE))
 
 
 def done(body: AmqpValue) -> Reply:
@@ -182,13 +188,9 @@ def _read(payload: bytes, items: int) -> Request:
 
 
 def _written(reply: Reply, correlation_id: AmqpValue) -> bytes:
-    return b"".join(
-        (
-            _PROPERTIES,
-            encode([None, None, None, None, None, correlation_id]),
-            _APPLICATION_PROPERTIES,
-            encode(reply.application_properties),
-            _VALUE,
-            encode(reply.body),
-        )
+    properties: list[AmqpValue] = [None, None, None, None, None, correlation_id]
+    return (
+        encode_section(PROPERTIES, properties)
+        + encode_section(APPLICATION_PROPERTIES, reply.application_properties)
+        + encode_section(VALUE, reply.body)
     )

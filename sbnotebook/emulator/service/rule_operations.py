@@ -33,7 +33,6 @@ _FILTERS: Final = {
 }
 
 _COMPATIBILITY_LEVEL: Final = Int(20)
-_MAX_RULES: Final = 1000  # Rules in one answer
 _MAX_NAME: Final = 50  # Characters of a rule's name (Service Bus documentation, "Service Bus quotas")
 _KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
 # The names in a request, such as ``reply-to``, by the properties of a filter
@@ -63,11 +62,7 @@ def remove(call: Call) -> Reply:
 
 
 def enumerate_rules(call: Call) -> Reply:
-    skip, top = int(call.body["skip"]), int(call.body["top"])
-    if skip < 0 or top < 0:
-        raise RefusedError(Condition.ARGUMENT_ERROR, "skip and top must not be negative.")
-    page = call.entity.rules[skip : skip + min(top, _MAX_RULES)]
-    rules: list[AmqpValue] = [{"rule-description": _written(rule)} for rule in page]
+    rules: list[AmqpValue] = [{"rule-description": _written(rule)} for rule in call.entity.rules[call.page]]
     return done({"rules": rules}) if rules else nothing()
 
 
