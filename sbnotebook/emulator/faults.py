@@ -12,7 +12,7 @@ them as JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -196,9 +196,6 @@ class EntityFaults:
 
     def detaches_link(self, unsettled: int) -> bool:
         return 0 < self.max_unsettled < unsettled and self.over_max_unsettled == "detach"
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(slots=True)

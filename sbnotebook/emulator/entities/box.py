@@ -584,9 +584,9 @@ class ReceivingEntity(Box):
         failure = self.context.forward(message, target, now, message.dead_letter_source)
         self._remove(message)
         if failure is not None:
-            self._put_transfer_dead(message, failure, now)
+            self.put_transfer_dead(message, failure, now)
 
-    def _put_transfer_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+    def put_transfer_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
         payload = with_dead_letter_reason(message.payload or b"", *why)
         message.payload, message.size, message.expires_at = payload, len(payload), None
         self.transfer_dead_letter.put(message, now)

@@ -163,11 +163,9 @@ class Destination(Box):
         message = BrokeredMessage(number, number, now, with_message_id(sent))
         self.pass_on(message)
         failure = self.context.forward(message, target, now, None)
-        if failure is not None:
-            self.transfer_failed(message, failure, now)
-
-    def transfer_failed(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        """Keep a message that could not be sent on; a topic, which has no place for it, drops it."""
+        # A topic has no place for a message that could not be sent on.
+        if failure is not None and isinstance(self, Queue):
+            self.put_transfer_dead(message, failure, now)
 
     def find_scheduled(self, sequence_number: int) -> BrokeredMessage | None:
         message = self.log.get(sequence_number)
@@ -301,9 +299,6 @@ class Queue(ReceivingEntity, Destination):
 
     kind = "queue"
     options: QueueOptions  # pyright: ignore[reportIncompatibleVariableOverride]
-
-    def transfer_failed(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        self._put_transfer_dead(message, why, now)
 
 
 def _due(when: int, now: int, forwarded: Forwarded | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from sbnotebook.emulator.entities.box import Receivable
@@ -27,7 +28,7 @@ def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]
         _thaw(broker, None)
     for name in sorted(asked, key=[*_ACTS].index):
         _ACTS[name](broker, asked[name])
-    return faults.to_json()
+    return asdict(faults)
 
 
 def _lose_locks(broker: Broker, path: str | None) -> None:

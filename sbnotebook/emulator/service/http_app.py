@@ -20,6 +20,7 @@ import hmac
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -104,7 +105,7 @@ class _Admin:
         return web.json_response({"messages": shown_messages(box, int(start), now)})
 
     async def faults(self, _request: web.Request) -> web.Response:
-        return web.json_response(self._broker.faults.to_json())
+        return web.json_response(asdict(self._broker.faults))
 
     async def set_faults(self, request: web.Request) -> web.Response:
         faults = change_faults(self._broker, await _json_object(request))
