@@ -51,9 +51,9 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
     try:
         return await handler(request)
     except web.HTTPException as error:
-        return _refusal(request, error.status, error.text or error.reason)
+        return _refusal(request, _status(error), error.text or error.reason)
     except SbNotebookError as error:
-        return _refusal(request, error.condition.status if isinstance(error, RefusedError) else 400, str(error))
+        return _refusal(request, _status(error), str(error))
     except Exception:
         _LOGGER.exception("The request %s %s failed.", request.method, request.path)
         return _refusal(request, 500, "The emulator failed to handle the request; its log says why.")
@@ -105,6 +105,12 @@ async def expect_body(request: web.Request, handler: Handler) -> web.StreamRespo
         response.force_close()
         return response
     return await handler(request)
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, web.HTTPException):
+        return error.status
+    return error.condition.status if isinstance(error, RefusedError) else 400
 
 
 def _refusal(request: web.Request, status: int, detail: str) -> web.Response:
