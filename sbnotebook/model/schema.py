@@ -198,7 +198,7 @@ def _each(
     values = columns.get(name)
     if values is None:
         return repeat(nothing)
-    return (nothing if _is_missing(value) else read(value, name) for value in values)
+    return (nothing if value is None or _is_missing(value) else read(value, name) for value in values)
 
 
 def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[bytes], Iterable[BodyType]]:
@@ -279,7 +279,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def _text_or_none(value: Any) -> str | None:
-    if type(value) is str:
+    if value is None or type(value) is str:  # nearly always
         return value
     return None if _is_missing(value) else str(value)
 
