@@ -23,8 +23,6 @@ from sbnotebook.errors import ConfigurationError, MissingExtraError, SbNotebookE
 if TYPE_CHECKING:
     from sbnotebook.client import Namespace
 
-__all__ = ["app", "main"]
-
 app: Final = typer.Typer(
     help="The notebook kit for Azure Service Bus.",
     no_args_is_help=True,
@@ -168,8 +166,7 @@ def triage(
     target: _Target = None,
     *,
     write: Annotated[
-        bool | None,
-        typer.Option("--write/--read-only", help="Allow writes, or not (the default on Azure)."),
+        bool | None, typer.Option("--write/--read-only", help="Allow writes, or not (the default on Azure).")
     ] = None,
     max_messages: Annotated[
         int | None, typer.Option("-n", min=1, help="Maximum number of messages to peek at (default: all).")
@@ -244,9 +241,7 @@ def mcp(
 
 
 @app.command()
-def config(
-    target: _Target = None,
-) -> None:
+def config(target: _Target = None) -> None:
     """Print the entities and rules of a namespace as a Config.json, which the emulators read; it has no keys."""
     import json
     import warnings

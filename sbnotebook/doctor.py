@@ -19,8 +19,6 @@ from urllib.parse import urlsplit
 
 from sbnotebook.errors import how_to_install
 
-__all__ = ["Finding", "State", "examine", "java_version"]
-
 _OLDEST_PYTHON: Final = (3, 11)
 _OLDEST_JAVA: Final = 17
 _OLDEST_PYSPARK: Final = (4, 2)

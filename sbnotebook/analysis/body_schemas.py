@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,9 +79,7 @@ class Schemas(Shown, Mapping[str | None, dict[str, Any]]):
 
 
 def forms_of(
-    bodies: Iterable[str | None],
-    seconds: float = CAUSE_SECONDS_OF_TABLE,
-    clock: Callable[[], float] = thread_time,
+    bodies: Iterable[str | None], seconds: float = CAUSE_SECONDS_OF_TABLE, clock: Callable[[], float] = thread_time
 ) -> Iterator[Form | str]:
     """Yield the form of each body, or why it has none, until the budget of time is spent."""
     until = clock() + seconds
@@ -105,34 +104,28 @@ def schemas_of(table: pa.Table) -> Schemas:
     """Infer the JSON Schema of the bodies of each subject."""
     untyped: Any = table
     subjects, bodies = (untyped.column(name).to_pylist() for name in ("subject", "body_text"))
-    forms: dict[str | None, Counter[Form]] = {}
-    for subject, form in zip(subjects, forms_of(bodies), strict=True):
-        if not isinstance(form, str):
-            counted = forms.setdefault(subject, Counter())
-            if form in counted or len(counted) < _MOST_FORMS:
-                counted[form] += 1
-    return Schemas(forms)
+    return Schemas(_by_subject(subjects, forms_of(bodies)))
 
 
 def drifts_of(subjects: Sequence[str | None], bodies: Iterable[str | None]) -> list[str]:
     """Return for each body how its form differs from the most frequent one of its subject."""
-    forms = [*forms_of(bodies)]
-    counts: dict[str | None, Counter[Form]] = {}
+    forms, difference = [*forms_of(bodies)], cache(_difference)
+    usual = {subject: counted.most_common(1)[0][0] for subject, counted in _by_subject(subjects, forms).items()}
+    return [
+        form if isinstance(form, str) else difference(form, usual[subject])
+        for subject, form in zip(subjects, forms, strict=True)
+    ]
+
+
+def _by_subject(subjects: Iterable[str | None], forms: Iterable[Form | str]) -> dict[str | None, Counter[Form]]:
+    """Return how many bodies of each subject have each form."""
+    found: dict[str | None, Counter[Form]] = {}
     for subject, form in zip(subjects, forms, strict=True):
         if not isinstance(form, str):
-            counts.setdefault(subject, Counter())[form] += 1
-    usual = {subject: counted.most_common(1)[0][0] for subject, counted in counts.items()}
-    known: dict[tuple[str | None, Form], str] = {}
-    said: list[str] = []
-    for subject, form in zip(subjects, forms, strict=True):
-        if isinstance(form, str):
-            said.append(form)
-            continue
-        key = subject, form
-        if key not in known:
-            known[key] = _difference(form, usual[subject])
-        said.append(known[key])
-    return said
+            counted = found.setdefault(subject, Counter())
+            if form in counted or len(counted) < _MOST_FORMS:
+                counted[form] += 1
+    return found
 
 
 def _difference(form: Form, usual: Form) -> str:

@@ -9,8 +9,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-__all__ = ["demo"]
-
 
 def demo(
     messages: Annotated[int, typer.Option(min=1, help="How many flights, in time order; 336776 are all.")] = 2_000,

@@ -20,17 +20,6 @@ from sbnotebook.settlement import Edit, RejectMessage
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "check_flight",
-    "flight_messages",
-    "is_repairable",
-    "load_airports",
-    "load_flights",
-    "load_planes",
-    "repair_air_time",
-    "route_minutes",
-]
-
 NO_TAIL_NUMBER: Final = "NoTailNumber"
 NOT_DEPARTED: Final = "NotDeparted"
 NO_AIR_TIME: Final = "NoAirTime"

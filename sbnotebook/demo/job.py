@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.console import Console
 
-__all__ = ["DemoJob", "Reconciliation"]
-
 FLIGHTS: Final = "flights"
 DEAD_LETTERS: Final = "flights/$dlq"
 SUMMARY: Final = "summary"

@@ -87,11 +87,7 @@ def words_of(error: BaseException | None) -> str:
 
 def probe(name: str, expectation: str, *, operations: int, seconds: int = 5) -> Callable[[_Look], Probe]:
     """Make a function a probe."""
-
-    def make(look: _Look) -> Probe:
-        return Probe(name, expectation, look, operations, seconds)
-
-    return make
+    return lambda look: Probe(name, expectation, look, operations, seconds)
 
 
 def without_names(text: str, host: str) -> str:
