@@ -114,10 +114,7 @@ class Decoding:
     """The decoding of the bodies of one table, or of its pages, within its limits."""
 
     def __init__(
-        self,
-        decoder: Decoder,
-        seconds: float = DECODING_SECONDS_OF_TABLE,
-        clock: Callable[[], float] = thread_time,
+        self, decoder: Decoder, seconds: float = DECODING_SECONDS_OF_TABLE, clock: Callable[[], float] = thread_time
     ) -> None:
         self._decoder = decoder
         self._left = seconds

@@ -74,10 +74,7 @@ def to_arrow(messages: Iterable[Message], unpacking: Allowance | None = None) ->
 
 
 async def tables_of_pages(
-    pages: AsyncIterator[Page],
-    cursor: PeekCursor,
-    progress: Progress | None = None,
-    unpacking: Allowance | None = None,
+    pages: AsyncIterator[Page], cursor: PeekCursor, progress: Progress | None = None, unpacking: Allowance | None = None
 ) -> AsyncGenerator[pa.Table]:
     """Yield a table with all message columns for each page that has a requested message."""
     reader = PageColumns(COLUMNS, arrow_schema())

@@ -367,10 +367,7 @@ def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) ->
 
 
 def _group(
-    traits: tuple[str | None, ...],
-    placed: Sequence[tuple[int, _Row]],
-    take: Take | None,
-    traces: Sequence[str | None],
+    traits: tuple[str | None, ...], placed: Sequence[tuple[int, _Row]], take: Take | None, traces: Sequence[str | None]
 ) -> Group:
     rows = [row for _, row in placed]
     places = array("q", [place for place, _ in placed])

@@ -72,14 +72,7 @@ _GROUP_COLUMNS: Final = (
 # A notebook would set a text between two dollar signs as a formula, links included.
 _NO_FORMULAS: Final = 'class="mathjax_ignore tex2jax_ignore"'
 _LINES_AND_TABS: Final = "\n\t"
-_OUTCOME_COLUMNS: Final = (
-    "sequence_number",
-    "message_id",
-    "status",
-    "condition",
-    "description",
-    "tracking_id",
-)
+_OUTCOME_COLUMNS: Final = ("sequence_number", "message_id", "status", "condition", "description", "tracking_id")
 
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:

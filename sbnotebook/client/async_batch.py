@@ -217,11 +217,7 @@ class AsyncLockedBatch(Shown, SdkNames):
         return await self._settle(Complete(), messages, where)
 
     async def abandon(
-        self,
-        messages: Choice | None = None,
-        *,
-        where: str | None = None,
-        delay: str | timedelta | None = None,
+        self, messages: Choice | None = None, *, where: str | None = None, delay: str | timedelta | None = None
     ) -> Report:
         """Abandon messages: they are delivered again, with a delivery count one higher.
 

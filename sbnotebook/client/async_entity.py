@@ -265,12 +265,7 @@ class AsyncEntity(SdkNames):
         return AsyncPlan(await blocking(self.place.plan_by_token, decision, several))
 
     async def receive_and_delete(
-        self,
-        count: int,
-        *,
-        max_wait: float | str | timedelta = 5.0,
-        archived: bool = True,
-        show_progress: bool = True,
+        self, count: int, *, max_wait: float | str | timedelta = 5.0, archived: bool = True, show_progress: bool = True
     ) -> Messages:
         """Receive messages that the service removes as it sends them; a message lost on the way is lost permanently.
 

@@ -20,15 +20,7 @@ from sbnotebook.analysis.shown import ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError, JournalError, SbNotebookError, near_match
 from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement import (
-    AsyncNamespace,
-    EntityCounts,
-    Look,
-    Peeker,
-    SequenceNumbers,
-    explained,
-    in_parallel,
-)
+from sbnotebook.settlement import AsyncNamespace, EntityCounts, Look, Peeker, SequenceNumbers, explained, in_parallel
 
 if TYPE_CHECKING:
     import pandas as pd

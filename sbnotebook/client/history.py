@@ -147,11 +147,7 @@ class History(ShownRows[HistoryEntry]):
 
 
 async def history_of(
-    namespace: Resources,
-    source: EntityAddress | None,
-    most: int = MOST_RESUBMITS,
-    *,
-    others: Iterable[Resources] = (),
+    namespace: Resources, source: EntityAddress | None, most: int = MOST_RESUBMITS, *, others: Iterable[Resources] = ()
 ) -> History:
     """Look up the fates of the last resubmits of the journal. It peeks, so it locks nothing."""
     identity = await anyio.to_thread.run_sync(namespace.identity)

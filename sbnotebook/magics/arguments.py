@@ -221,10 +221,7 @@ DECODE: Final = argument(
     help="decode bodies: a name of sbnotebook.decoder, avro:FILE or protobuf:FILE#MESSAGE",
 )
 WHERE: Final = argument(
-    "-w",
-    "--where",
-    metavar="EXPRESSION",
-    help="only messages that match: SQL over the message columns and body_json",
+    "-w", "--where", metavar="EXPRESSION", help="only messages that match: SQL over the message columns and body_json"
 )
 COUNT: Final = argument("-n", "--count", metavar="N", type=count, help="maximum number of matching messages")
 PEEK_COUNT: Final = argument(
@@ -235,21 +232,9 @@ PEEK_COUNT: Final = argument(
     help="maximum number of messages, or all (default 1000; with --where all that match)",
 )
 FROM: Final = argument(
-    "-f",
-    "--from",
-    dest="from_sequence_number",
-    metavar="N",
-    type=count,
-    default=1,
-    help="first sequence number",
+    "-f", "--from", dest="from_sequence_number", metavar="N", type=count, default=1, help="first sequence number"
 )
-UP_TO: Final = argument(
-    "-t",
-    "--to-sequence-number",
-    metavar="N",
-    type=count,
-    help="last sequence number",
-)
+UP_TO: Final = argument("-t", "--to-sequence-number", metavar="N", type=count, help="last sequence number")
 STATE: Final = argument(
     "-s", "--state", choices=[state.value for state in MessageState], help="only messages in this state"
 )

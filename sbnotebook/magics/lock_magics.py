@@ -120,8 +120,7 @@ class LockMagics(PlanMagics):
         return self._plan(Complete(), args)
 
     @command(
-        argument("--delay", metavar="DURATION", help="time to hold them first, such as 2m; the cell waits"),
-        *_SETTLING,
+        argument("--delay", metavar="DURATION", help="time to hold them first, such as 2m; the cell waits"), *_SETTLING
     )
     def sb_abandon(self, args: MagicArguments) -> Plan:
         """Abandon locked messages: they are delivered again, with a delivery count one higher.

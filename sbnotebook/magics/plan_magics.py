@@ -16,12 +16,7 @@ from IPython.display import display
 
 from sbnotebook.client import Plan
 from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError, near_match
-from sbnotebook.magics.arguments import (
-    LAST_REPORT,
-    MagicArguments,
-    in_one_line,
-    refuse_connection_string,
-)
+from sbnotebook.magics.arguments import LAST_REPORT, MagicArguments, in_one_line, refuse_connection_string
 from sbnotebook.magics.display import say
 from sbnotebook.magics.parsing import parsed
 from sbnotebook.model import Release, Report, Resubmit

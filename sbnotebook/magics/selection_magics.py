@@ -133,17 +133,7 @@ class SelectionMagics(PlanMagics):
             return self.current.namespace.rehearse(plan, consumer)
         return plan
 
-    @command(
-        ENTITY,
-        *CHOOSING,
-        _COMPLETE,
-        _ABANDON,
-        _DEADLETTER,
-        _DEFER,
-        REASON,
-        DESCRIPTION,
-        *ACTING,
-    )
+    @command(ENTITY, *CHOOSING, _COMPLETE, _ABANDON, _DEADLETTER, _DEFER, REASON, DESCRIPTION, *ACTING)
     def sb_pick(self, args: MagicArguments) -> Plan:
         """Settle or defer chosen messages anywhere in an entity, and no others; %sb_resubmit resubmits them.
 
@@ -163,17 +153,7 @@ class SelectionMagics(PlanMagics):
         entity = self.current.namespace.entity(args.entity)
         return entity.pick(selected(entity, args), decision)
 
-    @command(
-        ENTITY,
-        WHERE,
-        MESSAGES,
-        _COMPLETE,
-        _ABANDON,
-        _DEADLETTER,
-        REASON,
-        DESCRIPTION,
-        *ACTING,
-    )
+    @command(ENTITY, WHERE, MESSAGES, _COMPLETE, _ABANDON, _DEADLETTER, REASON, DESCRIPTION, *ACTING)
     def sb_deferred(self, args: MagicArguments) -> Messages | Plan:
         """Show the messages that are deferred in an entity; with a decision, settle them.
 

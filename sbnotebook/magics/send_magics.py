@@ -11,12 +11,7 @@ from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Plan
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import (
-    ACTING,
-    DESTINATION,
-    MagicArguments,
-    Quoted,
-)
+from sbnotebook.magics.arguments import ACTING, DESTINATION, MagicArguments, Quoted
 from sbnotebook.magics.plan_magics import PlanMagics, command, variable
 from sbnotebook.model import Message
 from sbnotebook.model.schema import message_from_row

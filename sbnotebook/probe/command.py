@@ -31,8 +31,7 @@ _INTERRUPTED: Final = 130
 
 def probe(
     namespace: Annotated[
-        str | None,
-        typer.Argument(help="NAMESPACE.servicebus.windows.net, env:VARIABLE or emulator; as %sb_connect."),
+        str | None, typer.Argument(help="NAMESPACE.servicebus.windows.net, env:VARIABLE or emulator; as %sb_connect.")
     ] = None,
     *,
     report: Annotated[

@@ -157,10 +157,7 @@ async def _released_in_turn(site: Site, receiver: ServiceBusReceiver) -> Saw:
 
 
 @probe(
-    "partition-token-batch",
-    "To renew locks of two partitions in one request is refused.",
-    operations=20,
-    seconds=10,
+    "partition-token-batch", "To renew locks of two partitions in one request is refused.", operations=20, seconds=10
 )
 async def _token_batch(site: Site) -> Saw:
     async with site.partitioned(12) as receiver:
@@ -192,12 +189,7 @@ async def _refused_tokens(site: Site) -> Saw:
     return Saw(error is not None and left == len(tokens) - 1, f"{words_of(error)}; {left} of 2 others are left")
 
 
-@probe(
-    "held-on-one-link",
-    f"One link holds {_HELD:,} messages.",
-    operations=2 * _HELD + 50,
-    seconds=60,
-)
+@probe("held-on-one-link", f"One link holds {_HELD:,} messages.", operations=2 * _HELD + 50, seconds=60)
 async def _held(site: Site) -> Saw:
     async with site.filled(blank(_HELD), lock=300) as receiver:
         held: list[ServiceBusReceivedMessage] = []

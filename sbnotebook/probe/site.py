@@ -66,12 +66,7 @@ class Site:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        name: str,
-        *,
-        wait: Callable[[float], Awaitable[None]],
-        made: set[str],
+        self, connection: Connection, name: str, *, wait: Callable[[float], Awaitable[None]], made: set[str]
     ) -> None:
         self.connection = connection
         self.wait = wait
