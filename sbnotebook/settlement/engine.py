@@ -45,7 +45,7 @@ GROUP: Final = 200
 """Messages that take their steps together, at most."""
 BESIDE: Final = 4
 """The most groups of a run in progress at once. While one waits for the network, another is recorded."""
-_ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
+ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
 """The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
 _UNDER_WAY: Final = "It was in progress when it was interrupted, and may be done or not."
 _VERBS_OF_STEPS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.verb})
@@ -260,7 +260,7 @@ class Run:
                         await look(self)
                     finally:
                         await self.finish()
-                except _ENDS_A_RUN as error:
+                except ENDS_A_RUN as error:
                     self.stopped = f"Not attempted: {explained(error)}"
                     if not self._outcomes:
                         raise

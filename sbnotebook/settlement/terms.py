@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Final, cast
 
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -52,6 +53,13 @@ def check_decision(decision: Decision, entity: EntityAddress, *, deferred: bool 
             f"A wake-up message cannot be sent to {entity} itself, and in {entity.sends_to} others would get it: "
             "name a queue for it, wake_to=…"
         )
+
+
+def moment_of(given: datetime | timedelta | None) -> datetime | None:
+    """Return a time, or that of a duration back from now."""
+    if isinstance(given, timedelta):
+        return datetime.now(UTC) - given
+    return given.astimezone() if given is not None else None
 
 
 def check_wait(seconds: float) -> None:

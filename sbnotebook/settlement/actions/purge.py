@@ -20,14 +20,13 @@ import anyio.lowlevel
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import MessageState, Outcome, OutcomeStatus, PeekedMessage, Purge, Report, SubQueue
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.actions.reach import LOCKED
 from sbnotebook.settlement.actions.selection import Chosen, Selection
 from sbnotebook.settlement.actions.sweep import plan_sweep, sweep
 from sbnotebook.settlement.connecting.failures import Failure, explained
-from sbnotebook.settlement.engine import PickReport
+from sbnotebook.settlement.engine import ENDS_A_RUN, PickReport
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.parallel import in_parallel
@@ -43,7 +42,6 @@ _SHOWN: Final = 10
 """The first messages that a plan can show."""
 _FINISH_WITHIN: Final = 10.0
 """Seconds that requests in progress get when the purge is interrupted."""
-_ENDS: Final = (SbNotebookError, AzureError, OSError)
 _AGAIN: Final = "Purge again to continue."
 _INTERRUPTED: Final = "Not attempted: the purge was interrupted before."
 _UNANSWERED: Final = (
@@ -220,7 +218,7 @@ class _Deletion:
         """Make a request, again while Service Bus is away."""
         try:
             await self._request(partial(patiently, self._ask, self._peeker.delete, address=self._place.address))
-        except _ENDS as error:
+        except ENDS_A_RUN as error:
             self._error = error
             self._stopped = f"Not attempted: {explained(error)} {_AGAIN}"
 

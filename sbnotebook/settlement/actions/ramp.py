@@ -12,13 +12,13 @@ from typing import Final
 import anyio.to_thread
 from azure.core.exceptions import AzureError
 
-from sbnotebook.errors import DecisionError, SbNotebookError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import Fate, FateStatus, MessageState, Outcome, OutcomeStatus, ReceivedMessage, Report, Resubmit
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.actions.clone import clone_id_of
 from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.engine import PickReport
+from sbnotebook.settlement.engine import ENDS_A_RUN, PickReport
 from sbnotebook.settlement.memory.journal import original_key
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Ramp, RampStep, StepListener
@@ -28,7 +28,6 @@ from sbnotebook.settlement.watch import Watch, reporting
 
 _SHOWN_REASONS: Final = 3
 _SHOWN_TEXT: Final = 80
-_REFUSED: Final = (SbNotebookError, AzureError, OSError)
 _AGAIN: Final = "Resubmit again to continue."
 _HARMLESS: Final = (OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND)
 
@@ -158,7 +157,7 @@ class _Trial:
     async def _follow(self, messages: tuple[ReceivedMessage, ...]) -> Report | None:
         try:
             return await self._carry_out(messages)
-        except _REFUSED as error:  # the outcomes of earlier batches must not be hidden
+        except ENDS_A_RUN as error:  # the outcomes of earlier batches must not be hidden
             self._stopped = f"Not attempted: {explained(error)} {_AGAIN}"
             return None
 

@@ -113,11 +113,8 @@ async def resubmit(
         ready=None if only_begun else steps.open,
     )
     try:
-        in_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}
-        for message in messages:
-            in_state[message.state].append(message)
         # Scheduled messages never come, and to look for them would lock all others.
-        await reach.active(in_state[MessageState.ACTIVE])
+        await reach.active([message for message in messages if message.state is MessageState.ACTIVE])
         await reach.find_missing([message for message in messages if run.outcome_of(message) is None])
     finally:
         await steps.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -146,9 +147,7 @@ async def _is_missing(place: Place) -> bool:
 
 
 def _preview(entity: str, findings: Sequence[_Finding]) -> Preview:
-    counts: dict[str, int] = {}
-    for finding in findings:
-        counts[finding.what] = counts.get(finding.what, 0) + 1
+    counts = Counter(finding.what for finding in findings)
     details = "; ".join(f"{what} ({count:,})" for what, count in counts.items())
     count = f"{len(findings):,} resubmit{'' if len(findings) == 1 else 's'}"
     sentence = f"finish {count} of {entity} that {'was' if len(findings) == 1 else 'were'} interrupted: {details}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
@@ -18,7 +18,7 @@ from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.records import room_of
 from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.terms import Progress, moment_of
 
 MessageFilter = Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]]
 """Gives those of some messages that are meant."""
@@ -48,10 +48,7 @@ class Chosen:
     @property
     def end(self) -> datetime | None:
         """Return the moment that ``before`` means."""
-        before = self.before
-        if isinstance(before, timedelta):
-            return datetime.now(UTC) - before
-        return before.astimezone() if before is not None else None
+        return moment_of(self.before)
 
 
 @dataclass(slots=True)

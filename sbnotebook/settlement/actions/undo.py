@@ -41,7 +41,7 @@ from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.terms import outcome_for
+from sbnotebook.settlement.terms import moment_of, outcome_for
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 
 _GROUP: Final = 500
@@ -108,7 +108,7 @@ async def plan_undo(
             "This namespace has no archive, so nothing that was removed can be sent back: "
             "it was turned off with archive=False or SBNOTEBOOK_ARCHIVE=off."
         )
-    choice = report, EntityAddress.parse(entity) if entity is not None else None, _begin(since)
+    choice = report, EntityAddress.parse(entity) if entity is not None else None, moment_of(since)
     found = await anyio.to_thread.run_sync(_find, archive, namespace.identity, decision, *choice)
     if not found.rows:
         raise DecisionError(" ".join(["There is nothing to send back.", *found.left_out]))
@@ -122,12 +122,6 @@ async def plan_undo(
 
 
 # ------------------------------------------------------------------ messages to send
-
-
-def _begin(since: datetime | timedelta | None) -> datetime | None:
-    if isinstance(since, timedelta):
-        return datetime.now(UTC) - since
-    return since.astimezone() if since is not None else None
 
 
 def _find(
