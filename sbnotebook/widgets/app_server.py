@@ -9,7 +9,6 @@ host.
 from __future__ import annotations
 
 import html
-import json
 import logging
 import os
 import secrets
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from nbformat import v4
 from tornado.web import HTTPError
 from traitlets import default
 from traitlets.config import Config
@@ -164,7 +164,7 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
     with _home() as home:
         notebook = Path(home, "pages", "triage.ipynb")
         notebook.parent.mkdir()
-        notebook.write_text(json.dumps(_notebook(f"Triage of {wanted.entity}")))
+        notebook.write_text(_notebook(f"Triage of {wanted.entity}"))
         app = _App(
             config=Config(_CONFIG),
             config_file_paths=[],
@@ -186,22 +186,9 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
         app.start()
 
 
-def _notebook(title: str) -> dict[str, Any]:
-    cell = {
-        "cell_type": "code",
-        "execution_count": None,
-        "id": "triage",
-        "metadata": {},
-        "outputs": [],
-        "source": _CELL,
-    }
+def _notebook(title: str) -> str:
     kernel = {"name": _KERNEL, "display_name": "Python 3", "language": "python"}
-    return {
-        "cells": [cell],
-        "metadata": {"kernelspec": kernel, "title": title},
-        "nbformat": 4,
-        "nbformat_minor": 5,
-    }
+    return v4.writes(v4.new_notebook(cells=[v4.new_code_cell(_CELL)], metadata={"kernelspec": kernel, "title": title}))
 
 
 def _home() -> tempfile.TemporaryDirectory[str]:
