@@ -160,7 +160,7 @@ class Triage(Panel):
         deadline = monotonic() + timeout
         if self._thread is not None:
             self._thread.join(timeout)
-        return not self._is_looking and self.table.wait_for_causes(max(0.0, deadline - monotonic()))
+        return not self._is_looking and self.table.finder.wait(max(0.0, deadline - monotonic()))
 
     @property
     def _is_looking(self) -> bool:

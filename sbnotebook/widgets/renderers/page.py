@@ -9,16 +9,8 @@ from typing import Any, Final
 from sbnotebook.analysis import tables
 from sbnotebook.settlement import scrub
 from sbnotebook.widgets.blocks import Block, Node, is_change, nodes_of
-from sbnotebook.widgets.renderers.terminal import chart_words, field_text
+from sbnotebook.widgets.renderers.terminal import words_of
 
-_SAID: Final = {
-    "title": ("h4", "text"),
-    "text": ("p", "text"),
-    "code": ("pre", "text"),
-    "form": ("h5", "title"),
-    "column": ("h5", "name"),
-}
-"""The tag of a block that is a text, and the name of this text."""
 _TAGS: Final = {"-": "del", "+": "ins"}
 
 
@@ -29,21 +21,13 @@ def html_of(blocks: Sequence[Block]) -> str:
 
 def node_html(node: Node) -> str:
     """Return what one block says, without the blocks in it."""
-    kind = node["kind"]
-    if kind in _SAID:
-        tag, name = _SAID[kind]
-        return _said(tag, node[name])
-    match kind:
+    match node["kind"]:
         case "table":
             return _table(node)
-        case "chart":
-            return _said("p", f"{node['title']}: {'; '.join(chart_words(node))}")
         case "progress":
             return f'<progress value="{node["done"]:g}"></progress>'
-        case "field":
-            return _said("p", f"{node['name']}: {field_text(node)}") + _said("p", node["problem"])
         case _:
-            return ""
+            return "".join(_said(tag, text) for tag, text in words_of(node))
 
 
 def _said(tag: str, text: str) -> str:

@@ -15,25 +15,37 @@ def text_of(blocks: Sequence[Block]) -> str:
     return "\n".join(line for _, node in nodes_of(blocks, is_plain=True).values() for line in _lines(node))
 
 
-def _lines(node: Node) -> Iterable[str]:
+def _lines(node: Node) -> list[str]:
     match node["kind"]:
-        case "title" | "text" | "code":
-            yield from filter(None, [node["text"]])
         case "table":
-            yield _table(node)
-        case "chart":
-            yield f"{node['title']}: {'; '.join(chart_words(node))}"
+            return [_table(node)]
         case "progress":
-            yield f"{node['done']:.0%} done"
-        case "field":
-            yield f"{node['name']}: {field_text(node)}"
-            yield from filter(None, [node["problem"]])
+            return [f"{node['done']:.0%} done"]
+        case _:
+            return [text for _, text in words_of(node)]
+
+
+def words_of(node: Node) -> list[tuple[str, str]]:
+    """Return what a block says, without the blocks in it, each text with its tag in HTML; tables say it otherwise."""
+    words: list[tuple[str, str]] = []
+    match node["kind"]:
+        case "title":
+            words = [("h4", node["text"])]
+        case "text":
+            words = [("p", node["text"])]
+        case "code":
+            words = [("pre", node["text"])]
         case "form":
-            yield node["title"]
-        case "column" if node["name"]:
-            yield node["name"]
+            words = [("h5", node["title"])]
+        case "column":
+            words = [("h5", node["name"])]
+        case "chart":
+            words = [("p", f"{node['title']}: {'; '.join(_chart_words(node))}")]
+        case "field":
+            words = [("p", f"{node['name']}: {_field_text(node)}"), ("p", node["problem"])]
         case _:
             pass
+    return [each for each in words if each[1]]
 
 
 def _table(node: Node) -> str:
@@ -49,14 +61,14 @@ def _change_lines(row: Sequence[Any]) -> Iterable[str]:
         yield from (f"  {mark} {text}" for mark, text in lines)
 
 
-def field_text(node: Node) -> str:
+def _field_text(node: Node) -> str:
     value = node["value"]
     if node["type"] in CHOICES:
         return node["options"][value] if value >= 0 else ""
     return ("yes" if value else "no") if isinstance(value, bool) else cell(value)
 
 
-def chart_words(node: Node) -> Iterable[str]:
+def _chart_words(node: Node) -> Iterable[str]:
     for number, name in enumerate(node["names"]):
         known = [value for value in node[f"line{number}"] if value is not None]
         yield f"{name}: {known[-1]:,g} now, {min(known):,g} to {max(known):,g}" if known else f"{name}: not known yet"

@@ -72,10 +72,6 @@ export function drawField(view, place, node) {
     if (node.type === "number") Object.assign(input, { min: now.limits?.[0] ?? "", max: now.limits?.[1] ?? "", step: now.is_whole ? 1 : "any" });
     // A half-typed text stays; the kernel hears of it when it is done.
     const isTyped = input === focusedElement() && value !== undefined && read(input, told) !== value;
-    if (now.value === value && value !== undefined) {
-      if (!isTyped) show();
-      return;
-    }
     value = now.value;
     if (!isTyped) show();
   };

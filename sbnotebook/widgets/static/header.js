@@ -3,7 +3,7 @@
  */
 
 import { cellValue, filterHelp, filterTest } from "./columns.js";
-import { arrange, later, made } from "./drawing.js";
+import { arrange, later, made, oneStop, roving } from "./drawing.js";
 import { filterBy } from "./filters.js";
 
 const FILTER_DELAY = 150; // milliseconds from the last key to the filter
@@ -16,6 +16,7 @@ const MOST_FIT = 0.8; // of the cells; the others are shown in full where the po
 const WIDEST = 300;
 const COUNTDOWN = "time left";
 const OF_CAUSES = ["dead_letter_reason", "dead_letter_error_description", "subject"];
+const NAMES = "[data-column]";
 const constants = new WeakMap(); // names of columns with one value, by the rows that are shown
 
 /** The columns that are shown, with the widths of those that have none yet; `element` has the font. */
@@ -70,6 +71,7 @@ export class Header {
     this.cells = new Map(); // the name and the filter of each column that is shown
     this.element = made("div", { class: "sbn-head", role: "rowgroup" }, this.names, this.filters);
     this.names.addEventListener("keydown", (event) => this.key(event));
+    roving(this.names, NAMES, ["ArrowLeft", "ArrowRight"]);
   }
 
   draw(columns) {
@@ -80,11 +82,11 @@ export class Header {
       arrange(row, [this.corners[place], ...[...this.cells.values()].map((pair) => pair[place])]);
     });
     const { sort } = this.store;
-    for (const cell of this.names.querySelectorAll("[data-column]")) {
+    for (const cell of this.names.querySelectorAll(NAMES)) {
       const sorted = sort?.name === cell.dataset.column;
       cell.setAttribute("aria-sort", sorted ? (sort.descending ? "descending" : "ascending") : "none");
     }
-    this.names.querySelector("[data-column]:not([tabindex='-1'])") ?? this.stop(this.names.children[1]);
+    oneStop(this.names, NAMES);
   }
 
   corner(role, label) {
@@ -121,26 +123,16 @@ export class Header {
     else this.store.sortBy(name, true);
   }
 
-  stop(cell) {
-    if (!cell?.dataset.column) return;
-    for (const other of this.names.children) if (other.dataset.column) other.tabIndex = -1;
-    cell.tabIndex = 0;
-  }
-
   key(event) {
-    const cell = event.target.closest("[data-column]");
+    const cell = event.target.closest(NAMES);
     const column = this.store.columns.find(({ name }) => name === cell?.dataset.column);
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     if (!column) return;
     if (event.key === "Enter" || event.key === " ") this.sort(column.name);
     else if (step && event.shiftKey) this.resize(column, column.width + step * WIDTH_STEP);
-    else if (step) {
-      const next = step < 0 ? cell.previousElementSibling : cell.nextElementSibling;
-      this.stop(next);
-      if (next?.dataset.column) next.focus();
-    } else return;
+    else return;
     event.preventDefault();
-    event.stopPropagation();
+    event.stopImmediatePropagation(); // the focus stays
   }
 
   drag(event, column) {

@@ -2,7 +2,7 @@
  * Entities as a tree with their counts. Names come from the service: they are shown as text and never as markup.
  */
 
-import { made } from "./drawing.js";
+import { made, roving } from "./drawing.js";
 import { focusedElement } from "./focused.js";
 
 const TREE_COLUMNS = [
@@ -11,6 +11,7 @@ const TREE_COLUMNS = [
   ["dead", "Dead", "messages in the dead-letter queue"],
 ];
 
+const ITEMS = "[role=treeitem]";
 const NOT_FOUND = "No entity has this in its name.";
 
 /** A number in at most five characters. */
@@ -76,6 +77,11 @@ class EntityTree {
     const name = made("span", { class: "sbn-tree-name" }, "Entity");
     const head = made("div", { class: "sbn-tree-row sbn-tree-head", "aria-hidden": "true" }, name, ...titles);
     this.list = made("div", { class: "sbn-tree-list", role: "tree", "aria-label": "Queues, topics and subscriptions" });
+    roving(this.list, ITEMS);
+    this.list.addEventListener("focusin", ({ target }) => {
+      const place = this.items.indexOf(target);
+      if (place >= 0) this.focused = this.nodes[place].row.path;
+    });
     this.list.addEventListener("keydown", (event) => this.key(event));
     this.list.addEventListener("click", (event) => this.click(event));
     this.foot = made("div", { class: "sbn-column sbn-tree-foot" });
@@ -139,12 +145,7 @@ class EntityTree {
   }
 
   focus(place, options) {
-    const item = this.items[place];
-    if (!item) return;
-    for (const other of this.items) other.tabIndex = -1;
-    this.focused = this.nodes[place].row.path;
-    item.tabIndex = 0;
-    item.focus(options);
+    this.items[place]?.focus(options);
   }
 
   choose({ row }) {
@@ -165,7 +166,7 @@ class EntityTree {
   }
 
   click(event) {
-    const place = this.items.indexOf(event.target.closest?.("[role=treeitem]"));
+    const place = this.items.indexOf(event.target.closest(ITEMS));
     if (place < 0) return;
     const node = this.nodes[place];
     if (event.target.classList.contains("sbn-tree-twist") && node.parent) this.setOpen(node, !node.open);
@@ -179,10 +180,6 @@ class EntityTree {
     if (!node || event.ctrlKey || event.metaKey || event.altKey) return;
     const parent = () => this.nodes.findLastIndex((each, at) => at < place && each.level < node.level);
     const acts = {
-      ArrowDown: () => this.focus(place + 1),
-      ArrowUp: () => this.focus(place - 1),
-      Home: () => this.focus(0),
-      End: () => this.focus(this.nodes.length - 1),
       ArrowRight: () => (node.parent && !node.open ? this.setOpen(node, true) : node.open && this.focus(place + 1)),
       ArrowLeft: () => (node.parent && node.open ? this.setOpen(node, false) : this.focus(parent())),
       Enter: () => this.choose(node),

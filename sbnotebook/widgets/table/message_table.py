@@ -97,7 +97,7 @@ class MessageTable(anywidget.AnyWidget):
         self.on_change, self.on_causes, self.on_act, self.on_note, self._on_selection = (
             Callbacks(self.say_problem) for _ in range(5)
         )
-        self._finder = CauseFinder(self._take_causes, self.say_problem)
+        self.finder = CauseFinder(self._take_causes, self.say_problem)
         self._is_finding = False
         self._columns: list[TableColumn] = []
         self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
@@ -235,9 +235,6 @@ class MessageTable(anywidget.AnyWidget):
         self._is_finding = self.with_causes
         self._find_causes()
 
-    def wait_for_causes(self, timeout: float) -> bool:
-        return self._finder.wait(timeout)
-
     def count_causes(self, keys: Iterable[MessageKey]) -> Counter[str]:
         """Count messages by the fingerprint of their cause, without those whose cause is not known."""
         with self.lock:
@@ -252,7 +249,7 @@ class MessageTable(anywidget.AnyWidget):
 
     def _find_causes(self) -> None:
         if self._is_finding and len(self.rows):
-            self._finder.find(self.load, self.rows.table)
+            self.finder.find(self.load, self.rows.table)
 
     def _take_causes(self, load: int, causes: Causes) -> None:
         with self.lock:
