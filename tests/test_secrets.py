@@ -88,7 +88,7 @@ def test_no_key_is_said_or_written(connections: dict[str, str], tmp_path: Path) 
     errors = [message for message in said if '"msg_type": "error"' in message]
     assert errors == []
     text = "\n".join(said)
-    for sign in ("5 messages", "2 settled", "orders/$dlq", "Traceback", "planted"):
+    for sign in ("5 messages", "2 messages", "orders/$dlq", "Traceback", "planted"):
         assert sign in text, sign
     written = {file.relative_to(tmp_path): _content(file) for file in tmp_path.rglob("*") if file.is_file()}
     assert {".jsonl", ".csv", ".parquet", ".sqlite", ".log"} <= {file.suffix for file in written}

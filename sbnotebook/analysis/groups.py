@@ -43,6 +43,7 @@ from sbnotebook.analysis.telemetry import kql_of, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, MATCHED_CHARACTERS
+from sbnotebook.model.outcome import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,8 +143,7 @@ class Group:
     def __repr__(self) -> str:
         traits = {"reason": self.reason, "cause": self.cause, "frame": self.frame, "subject": self.subject}
         said = ", ".join(f"{name} {value[:_SHOWN_IN_REPR]!r}" for name, value in traits.items() if value)
-        counted = f"{self.count:,} message{'s' if self.count != 1 else ''}"
-        return f"<Group {self.fingerprint} of {counted}{f': {said}' if said else ''}>"
+        return f"<Group {self.fingerprint} of {counted(self.count)}{f': {said}' if said else ''}>"
 
     def _repr_html_(self) -> str:
         return Groups((self,)).as_html()
@@ -422,11 +422,11 @@ def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figu
     colours = {value: colour for colour, value in enumerate(own)}
     # Count the messages of each colour in bars of the same width; the last colour is that of the others.
     width = width_of_bars(min(time for time, _ in rows), max(time for time, _ in rows)) if rows else 1
-    counted: list[Counter[int]] = [Counter() for _ in range(len(own) + 1)]
+    in_bars: list[Counter[int]] = [Counter() for _ in range(len(own) + 1)]
     for time, value in rows:
-        counted[colours.get(value, len(own))][int((time - _EPOCH).total_seconds()) // width] += 1
-    figure = _figure(f"{_counted(len(rows))} over time, by {by}", "enqueued (UTC)", "messages")
-    for name, bars in zip([*map(label, own), _OTHERS], counted, strict=True):
+        in_bars[colours.get(value, len(own))][int((time - _EPOCH).total_seconds()) // width] += 1
+    figure = _figure(f"{counted(len(rows))} over time, by {by}", "enqueued (UTC)", "messages")
+    for name, bars in zip([*map(label, own), _OTHERS], in_bars, strict=True):
         if bars:
             figure.add_bar(
                 name=name,
@@ -441,7 +441,7 @@ def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
     """Draw how many messages each cause has, the largest on top."""
     shown = groups[:top]
     rest = f", the {top} largest" if len(groups) > top else ""
-    figure = _figure(f"{_counted(sum(group.count for group in groups))} by cause{rest}", "messages", "")
+    figure = _figure(f"{counted(sum(group.count for group in groups))} by cause{rest}", "messages", "")
     names = [_words(group) for group in shown]
     places = list(range(len(shown)))
     figure.add_bar(
@@ -460,7 +460,7 @@ def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
 
 def timeline_figure(rows: Sequence[tuple[str, datetime, str]]) -> Figure:
     """Draw messages over time, a line for each place."""
-    figure = _figure(f"{_counted(len(rows))} over time", "enqueued (UTC)", "")
+    figure = _figure(f"{counted(len(rows))} over time", "enqueued (UTC)", "")
     places = list(dict.fromkeys(place for place, _, _ in rows))
     figure.add_scatter(
         x=[time for _, time, _ in rows],
@@ -518,12 +518,8 @@ def _words(group: Group) -> str:
 def _hover(group: Group) -> str:
     said = {"reason": group.reason, "cause": group.cause, "frame": group.frame, "subject": group.subject}
     seen = [f"{time:%Y-%m-%d %H:%M:%S}" for time in (group.first_seen, group.last_seen) if time is not None]
-    lines = [f"{_counted(group.count)}", *(f"{name}: {label(text)}" for name, text in said.items() if text)]
+    lines = [f"{counted(group.count)}", *(f"{name}: {label(text)}" for name, text in said.items() if text)]
     return "<br>".join([*lines, f"seen {' to '.join(seen)} UTC" if seen else ""])
-
-
-def _counted(count: int) -> str:
-    return f"{count:,} message{'s' if count != 1 else ''}"
 
 
 def _figure(title: str, across: str, up: str) -> Any:

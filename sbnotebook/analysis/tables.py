@@ -179,7 +179,7 @@ def report_text(report: Report) -> str:
 
 
 def _summary(report: Report) -> str:
-    return str(report) if report.speed is None else f"{report} {report.speed}"
+    return str(report) if report.speed is None else f"{report} ({report.speed})"
 
 
 def _failures(report: Report) -> tuple[list[Outcome], list[str]]:

@@ -441,7 +441,7 @@ class AsyncEntity(SdkNames):
         Example:
             >>> plan = await letters.defer_all(where="dead_letter_reason = 'Invalid'")  # doctest: +SKIP
             >>> await plan.apply()  # doctest: +SKIP
-            <Report defer: 1,200 settled>
+            <Report Deferred 1,200 messages>
         """
         look = partial(
             self.place.defer_all,

@@ -216,7 +216,7 @@ class AsyncPlan(ShownAsPreview):
         Example:
             >>> plan = await letters.resubmit(where="subject = 'late'")  # doctest: +SKIP
             >>> await plan.apply(ramp="1,20", stop_at=0.02)  # doctest: +SKIP
-            <Report resubmit: 200 settled; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
+            <Report Resubmitted 200 messages; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
         """
         limits, first = Limits(max_in_flight, rate), self._first(ramp, watch, stop_at)
         if not len(self) and show_progress and self._receivers is not None:
@@ -243,7 +243,7 @@ class AsyncPlan(ShownAsPreview):
             >>> await running.pause()  # doctest: +SKIP
             >>> await running.resume()  # doctest: +SKIP
             >>> await running.result()  # doctest: +SKIP
-            <Report purge: 200 settled>
+            <Report Purged 200 messages>
         """
         first = self._first(ramp, watch, stop_at)
         self._plan.once.check()

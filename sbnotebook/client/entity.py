@@ -372,7 +372,7 @@ class Entity(Twin):
         Example:
             >>> plan = letters.defer_all(where="dead_letter_reason = 'Invalid'")  # doctest: +SKIP
             >>> plan.apply()  # doctest: +SKIP
-            <Report defer: 1,200 settled>
+            <Report Deferred 1,200 messages>
         """
         return Plan(
             run(

@@ -177,7 +177,7 @@ class Plan(ShownAsPreview, Twin):
         Example:
             >>> plan = letters.resubmit(where="subject = 'late'")  # doctest: +SKIP
             >>> plan.apply(ramp="1,20", stop_at=0.02)  # doctest: +SKIP
-            <Report resubmit: 200 settled; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
+            <Report Resubmitted 200 messages; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
         """
         return run(
             self._plan.apply,
@@ -205,7 +205,7 @@ class Plan(ShownAsPreview, Twin):
             >>> running.pause()  # doctest: +SKIP
             >>> running.resume()  # doctest: +SKIP
             >>> running.result()  # doctest: +SKIP
-            <Report purge: 200 settled>
+            <Report Purged 200 messages>
         """
         return Running(
             run(self._plan.start, max_in_flight=max_in_flight, rate=rate, ramp=ramp, watch=watch, stop_at=stop_at)

@@ -316,7 +316,7 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
             if "report" not in interrupt.__dict__:  # a call of this thread has its own
                 interrupt.__dict__["report"] = report
                 if report:
-                    interrupt.add_note(f"Until the interrupt - {report}. {_HOW_TO_READ}")
+                    interrupt.add_note(f"Until then: {report}. {_HOW_TO_READ}")
         raise
     except Exception as error:
         if report := on_loop(lambda: work.report):

@@ -46,7 +46,7 @@ def warn_of_unread(_result: object = None) -> None:
     """Warn of the reports that were not looked at until now, once."""
     left, _unread[:] = [said for look, said in _unread if not look.is_done], []
     for said in left:
-        warnings.warn(f"Not every message was settled: {said}. report.failures has the others.", stacklevel=2)
+        warnings.warn(f"{said}. report.failures has the others.", stacklevel=2)
 
 
 atexit.register(warn_of_unread)

@@ -126,7 +126,7 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
 def warn_of_failures(report: Report) -> None:
     """Print a line when some messages were not settled: the report may be bound to a name and not shown."""
     if not report.ok:
-        say(f"Not every message was settled: {report}.", file=sys.stderr)
+        say(f"{report}.", file=sys.stderr)
 
 
 def _with_ramp(plan: Plan, args: MagicArguments) -> Plan:

@@ -85,6 +85,11 @@ class Outcome:
         return f"<Outcome {self.verb} {which} of {self.entity}: {self.status}{f' ({said})' if said else ''}>"
 
 
+def counted(count: int | None) -> str:
+    """Return a number of messages in words, also one that is unknown."""
+    return "messages" if count is None else f"{count:,} message{'' if count == 1 else 's'}"
+
+
 def frame_of_outcomes(outcomes: Iterable[Outcome]) -> Any:
     # By name: the model needs the standard library only, and this function alone needs pandas.
     pd: Any = import_module("pandas")

@@ -6,7 +6,7 @@ import pickle
 import zlib
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import accumulate, islice, starmap
 from operator import attrgetter
@@ -14,8 +14,22 @@ from typing import Any, Final, Self, overload
 
 from sbnotebook.errors import SettlementFailedError
 from sbnotebook.model.durations import duration_text
-from sbnotebook.model.outcome import Outcome, OutcomeStatus, frame_of_outcomes
+from sbnotebook.model.outcome import Outcome, OutcomeStatus, counted, frame_of_outcomes
 
+PAST: Final = {
+    "abandon": "abandoned",
+    "cancel": "cancelled",
+    "complete": "completed",
+    "dead-letter": "dead-lettered",
+    "defer": "deferred",
+    "purge": "purged",
+    "release": "released",
+    "resubmit": "resubmitted",
+    "schedule": "scheduled",
+    "send": "sent",
+    "undo": "sent back",
+}
+"""Past participles, by verb."""
 _CHUNK: Final = 1024
 _TIMED: Final = 100  # Outcomes from which on the speed of a run says something
 _FIELDS: Final = attrgetter(*(each.name for each in fields(Outcome)))
@@ -27,8 +41,8 @@ class _Chunk:
     """Up to 1,024 outcomes in their order, with the figures that are read often."""
 
     size: int
-    counts: Counter[OutcomeStatus]
-    verbs: tuple[str, ...]
+    counts: Counter[tuple[str, OutcomeStatus]]
+    """Messages, by verb and status."""
     failures: tuple[Outcome, ...]
     content: tuple[Outcome, ...] | bytes
 
@@ -36,8 +50,7 @@ class _Chunk:
     def of(cls, outcomes: Sequence[Outcome]) -> Self:
         return cls(
             len(outcomes),
-            Counter(outcome.status for outcome in outcomes),
-            tuple(dict.fromkeys(outcome.verb for outcome in outcomes)),
+            Counter((outcome.verb, outcome.status) for outcome in outcomes),
             tuple(outcome for outcome in outcomes if not outcome.ok),
             # Most reports are short, and are looked at at once.
             _packed(outcomes) if len(outcomes) == _CHUNK else tuple(outcomes),
@@ -122,8 +135,7 @@ class Report(Sequence[Outcome]):
             in_flight: the most messages that waited for an answer of Service Bus at once.
         """
         if len(self) >= _TIMED:
-            settled = sum(chunk.counts[OutcomeStatus.SETTLED] for chunk in self._chunks)
-            self.speed = RunSpeed(settled, seconds, in_flight)
+            self.speed = RunSpeed(_by_status(self._chunks)[OutcomeStatus.SETTLED], seconds, in_flight)
         return self
 
     def watch(self) -> Look:
@@ -145,7 +157,7 @@ class Report(Sequence[Outcome]):
     @property
     def settled(self) -> int:
         """Return the number of confirmed messages."""
-        return sum(chunk.counts[OutcomeStatus.SETTLED] for chunk in self._look())
+        return _by_status(self._look())[OutcomeStatus.SETTLED]
 
     @property
     def failures(self) -> tuple[Outcome, ...]:
@@ -155,8 +167,8 @@ class Report(Sequence[Outcome]):
     @property
     def counts(self) -> dict[OutcomeStatus, int]:
         """Return the number of messages by status, for the statuses that occurred."""
-        found = {status: sum(chunk.counts[status] for chunk in self._look()) for status in OutcomeStatus}
-        return {status: count for status, count in found.items() if count}
+        found = _by_status(self._look())
+        return {status: found[status] for status in OutcomeStatus if found[status]}
 
     def to_pandas(self) -> Any:
         """Return a pandas frame with a row for each outcome, and the fields of :class:`Outcome` as columns.
@@ -177,7 +189,7 @@ class Report(Sequence[Outcome]):
         """
         failures = self.failures
         if failures:
-            raise SettlementFailedError(f"{len(failures)} of {len(self)} messages: {self}.", failures)
+            raise SettlementFailedError(f"{self}.", failures)
 
     def __add__(self, other: Report) -> Report:
         both = Report(_Chunked((*self._chunks, *other._chunks)))
@@ -216,11 +228,32 @@ class Report(Sequence[Outcome]):
     def __str__(self) -> str:
         if not self:
             return "no messages"
-        verbs = "/".join(dict.fromkeys(verb for chunk in self._chunks for verb in chunk.verbs))
-        return f"{verbs}: " + ", ".join(f"{count:,} {status}" for status, count in self.counts.items())
+        chunks = self._look()
+        verbs = dict.fromkeys(verb for chunk in chunks for verb, _ in chunk.counts)
+        said = "; ".join(_said(verb, _by_status(chunks, verb)) for verb in verbs)
+        return said[0].upper() + said[1:]
 
     def __repr__(self) -> str:
         return f"<Report {self}>"
+
+
+def _by_status(chunks: Iterable[_Chunk], only: str | None = None) -> Counter[OutcomeStatus]:
+    """Count the messages of all verbs, or of one."""
+    found = Counter[OutcomeStatus]()
+    for chunk in chunks:
+        for (verb, status), count in chunk.counts.items():
+            if only in (None, verb):
+                found[status] += count
+    return found
+
+
+def _said(verb: str, counts: Mapping[OutcomeStatus, int]) -> str:
+    done, total = counts[OutcomeStatus.SETTLED], sum(counts.values())
+    past = PAST.get(verb, "settled")
+    if done == total:
+        return f"{past} {counted(total)}"
+    others = [status for status in OutcomeStatus if counts[status] and status is not OutcomeStatus.SETTLED]
+    return f"{past} {done:,} of {counted(total)}: {', '.join(f'{counts[status]:,} {status}' for status in others)}"
 
 
 def _chunks_of(outcomes: Iterable[Outcome]) -> Iterator[_Chunk]:
@@ -241,7 +274,7 @@ class Tally:
         >>> tally = Tally()
         >>> tally.note(7, sent)
         >>> tally.report()
-        <Report send: 1 settled>
+        <Report Sent 1 message>
     """
 
     _open: dict[int, list[Outcome | None]] = field(default_factory=dict[int, "list[Outcome | None]"])

@@ -36,6 +36,7 @@ from sbnotebook.model.body import fault_of_bytes, read_form
 from sbnotebook.model.decision import AUTO, MAX_TEXT
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.json_text import json_document, write_json
+from sbnotebook.model.outcome import counted
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.costs import Cost, Speeds
 from sbnotebook.settlement.pace import InFlight, Pace, Pause, check_in_flight
@@ -388,10 +389,6 @@ def _each_once(messages: Iterable[ReceivedMessage]) -> tuple[ReceivedMessage, ..
     return tuple(
         {(m.entity, m.sequence_number, m.enqueued_time, getattr(m, "lock_token", None)): m for m in messages}.values()
     )
-
-
-def counted(count: int | None) -> str:
-    return "messages" if count is None else f"{count:,} message{'' if count == 1 else 's'}"
 
 
 def _destination(decision: Decision, entity: EntityAddress) -> str:

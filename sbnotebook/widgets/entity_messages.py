@@ -16,6 +16,7 @@ from sbnotebook.client.batch import DeferredMessages
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress
+from sbnotebook.model.outcome import counted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Field, Grid, Row, Text
@@ -24,7 +25,7 @@ from sbnotebook.widgets.forms.message_actions import Actions, deferred_actions, 
 from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
-from sbnotebook.widgets.pretty import counted, visible
+from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable

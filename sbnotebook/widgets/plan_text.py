@@ -16,10 +16,12 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
+from sbnotebook.model.outcome import counted
 from sbnotebook.model.property_text import text_and_type
+from sbnotebook.model.report import PAST
 from sbnotebook.settlement import EditChange, Preview
 from sbnotebook.widgets.blocks import Block, Button, Code, Row, Table, Text, Title
-from sbnotebook.widgets.pretty import cell, counted, json_layout, weight
+from sbnotebook.widgets.pretty import cell, json_layout, weight
 from sbnotebook.widgets.table.row_packing import title_of
 
 REMOVING: Final = frozenset({"cancel", "complete", "dead-letter", "purge", "resubmit"})
@@ -62,18 +64,6 @@ _READ_ONLY: Final = (
     "It cannot be carried out: writing is off on the connection to {}. Turn it on with %sb_connect --write, or "
     "connect(…, write=True)."
 )
-_PAST: Final = {
-    "abandon": "Abandoned",
-    "cancel": "Cancelled",
-    "complete": "Completed",
-    "dead-letter": "Dead-lettered",
-    "defer": "Deferred",
-    "purge": "Purged",
-    "release": "Released",
-    "resubmit": "Resubmitted",
-    "send": "Sent",
-    "undo": "Sent back",
-}
 _MEANING: Final = {
     OutcomeStatus.SETTLED: "The service confirmed it.",
     OutcomeStatus.LOCK_LOST: "The lock had ended: nothing was done, and the message is delivered again.",
@@ -232,7 +222,7 @@ def _done(plan: Plan, report: Report) -> str:
         place = f" to {plan.entity}"
     elif plan.verb == Undo.verb:
         place = ""
-    return f"{_PAST.get(plan.verb, 'Settled')} {count}{place}."
+    return f"{PAST.get(plan.verb, 'settled').capitalize()} {count}{place}."
 
 
 def _advice(report: Report, verb: str) -> Iterable[str]:

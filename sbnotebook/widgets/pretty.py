@@ -66,10 +66,6 @@ def cell(value: object, most: int = _MAX_CELL) -> str:
     return visible(text) if len(text) <= most else f"{visible(text[:most])}… ({len(text):,} characters)"
 
 
-def counted(count: int) -> str:
-    return f"{count:,} message{'' if count == 1 else 's'}"
-
-
 def weight(text: str) -> int:
     """Return the bytes that a text takes in a message to the browser."""
     return len(json.dumps(text, ensure_ascii=False).encode())

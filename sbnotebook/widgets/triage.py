@@ -14,6 +14,7 @@ import pyarrow as pa
 from sbnotebook.client import Namespace
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import Report, Resubmit, SubQueue
+from sbnotebook.model.outcome import counted
 from sbnotebook.settlement import ResubmitEntry, Resubmitted
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Grid, Progress, Row, Text, Title
@@ -22,7 +23,6 @@ from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.plan_run import key_of, removed_by
-from sbnotebook.widgets.pretty import counted
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable

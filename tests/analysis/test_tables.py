@@ -223,20 +223,20 @@ def test_report_names_unsettled_messages() -> None:
     assert set(page.tags) == TABLE | {("p", ("class",))}
     assert page.cells[0] == "Not settled: 1 of 2"
     assert page.cells[5:] == ["2", "<m>", "lock lost", "<script>·[0m"]
-    assert report_html(report).partition("</p>")[0].endswith(">complete: 1 settled, 1 lock lost")
-    assert report_text(report).startswith("complete: 1 settled, 1 lock lost\n")
+    assert report_html(report).partition("</p>")[0].endswith(">Completed 1 of 2 messages: 1 lock lost")
+    assert report_text(report).startswith("Completed 1 of 2 messages: 1 lock lost\n")
     assert report_text(report).replace("\n", "").isprintable()
 
 
 def test_report_of_successes_is_one_line() -> None:
     report = Report([outcome(OutcomeStatus.SETTLED, 1)])
-    assert report_text(report) == "complete: 1 settled"
-    assert report_html(report) == '<p class="mathjax_ignore tex2jax_ignore">complete: 1 settled</p>'
+    assert report_text(report) == "Completed 1 message"
+    assert report_html(report) == '<p class="mathjax_ignore tex2jax_ignore">Completed 1 message</p>'
 
 
 def test_report_of_a_long_run_shows_its_speed() -> None:
     report = Report(outcome(OutcomeStatus.SETTLED, number) for number in range(500)).timed(4.0, 40)
-    shown = "complete: 500 settled in 4s, 125 messages a second, at most 40 in flight"
+    shown = "Completed 500 messages (in 4s, 125 messages a second, at most 40 in flight)"
     assert report_text(report) == shown
     assert shown in report_html(report)
 

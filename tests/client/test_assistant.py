@@ -171,7 +171,7 @@ def test_a_plan_does_nothing_until_a_person_confirms_it_once(namespace: Namespac
     assert asked(planner, "report", digest=digest)["state"] == "waits for a person"
     assert planner.question(digest) == f"An assistant asks: Resubmit 2 messages of planned/$dlq? (plan {digest})"
     planner.confirm(digest)
-    assert asked(planner, "apply", digest=digest)["data"]["report"].startswith("resubmit: 2 settled")
+    assert asked(planner, "apply", digest=digest)["data"]["report"].startswith("Resubmitted 2 messages")
     assert [message.sequence_number for message in namespace.entity("planned/$dlq").peek()] == [2]
     assert "applied already" in refused(planner, "apply", digest=digest)
     assert asked(planner, "report", digest=digest)["state"] == "applied"

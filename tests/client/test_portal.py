@@ -84,7 +84,7 @@ def test_interrupt_carries_the_report() -> None:
     with pytest.raises(KeyboardInterrupt) as caught:
         run(work)
     assert caught.value.__dict__["report"] == Report(outcomes)
-    assert "send: 1 settled, 1 unconfirmed" in caught.value.__notes__[0]
+    assert "Sent 1 of 2 messages: 1 unconfirmed" in caught.value.__notes__[0]
 
 
 def test_interrupt_without_outcomes_has_an_empty_report() -> None:

@@ -60,7 +60,7 @@ def test_unsettled_messages_are_reported(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 1 --into batch\nplan = %sb_complete --dry-run")
     shell.run("%sb_release")
     ran = shell.run("plan.apply()")
-    assert "complete: 1 already settled" in ran.out
+    assert "Completed 0 of 1 message: 1 already settled" in ran.out
     assert "Not settled: 1 of 1" in ran.out
 
 

@@ -37,7 +37,7 @@ def test_the_plan_is_shown_before_the_report(connected: Kernel) -> None:
     plan, report = [output["data"]["text/html"] for output in ran.outputs if "data" in output]
     assert "Plan: send 1 message to plans." in plan
     assert "&lt;b&gt;text&lt;/b&gt;" in plan
-    assert report == '<p class="mathjax_ignore tex2jax_ignore">send: 1 settled</p>'
+    assert report == '<p class="mathjax_ignore tex2jax_ignore">Sent 1 message</p>'
     assert ran.prompts == []
     assert re.search(r"Not asked, because [\w.:]+ is an emulator\.\n", ran.text)
 
@@ -71,10 +71,10 @@ def test_python_warns_of_failures_when_the_cell_ends(kernel: Kernel, emulator: R
     kernel.run(f"from sbnotebook import Complete, connect\nns = connect({emulator.connection_string!r})")
     kernel.run("ns.create_queue('unseen'); queue = ns.entity('unseen')")
     unseen = kernel.run("report = queue.pick([4711], Complete()).apply()\nprint('the end')")
-    assert "Not every message was settled: complete: 1 not found" in unseen.text.partition("the end")[2]
+    assert "Completed 0 of 1 message: 1 not found" in unseen.text.partition("the end")[2]
     assert "Not every message" not in kernel.run("queue.pick([4711], Complete()).apply()").text
     assert "Not every message" not in kernel.run("1 + 1").text
     by_magic = kernel.run(
         f"%sb_connect {emulator.connection_string}\n%sb_pick unseen --messages 4711 --complete --into r"
     )
-    assert by_magic.text.count("Not every message was settled") == 1
+    assert by_magic.text.count("Completed 0 of 1 message") == 1

@@ -19,8 +19,8 @@ def cut_off(shell: Shell, emulator: RunningEmulator, request: pytest.FixtureRequ
     shell.run(f"%sb_lock {name}\n%sb_dead_letter --reason Bad")
     emulator.faults.entity(name).drop_after_nth = 1
     ran = shell.run(f"%sb_resubmit {name}/$dlq")
-    assert str(ran.value) == "resubmit: 1 unconfirmed"
-    assert "Not every message was settled: resubmit: 1 unconfirmed." in ran.err
+    assert str(ran.value) == "Resubmitted 0 of 1 message: 1 unconfirmed"
+    assert "Resubmitted 0 of 1 message: 1 unconfirmed." in ran.err
     return name
 
 
@@ -59,13 +59,16 @@ def test_resume_and_history_look_into_another_namespace(shell: Shell) -> None:
     with running(queues=["arrives"]) as there, connect(there.connection_string) as other:
         shell.variables.update(other=other, there=other.entity("arrives"))
         there.faults.entity("arrives").drop_after_nth = 1
-        assert str(shell.run("%sb_resubmit moved-away/$dlq --to-entity there --yes").value) == "resubmit: 1 unconfirmed"
+        assert (
+            str(shell.run("%sb_resubmit moved-away/$dlq --to-entity there --yes").value)
+            == "Resubmitted 0 of 1 message: 1 unconfirmed"
+        )
         wrong = "--other names a variable with a namespace, such as other = connect(…)."
         assert shell.error("%sb_resume --other there") == wrong
         assert shell.error("%sb_journal --other there") == wrong
         assert "no variable 'nowhere'" in shell.error("%sb_resume --other nowhere")
         alone = shell.run("%sb_resume moved-away/$dlq")
-        assert str(alone.value) == "resubmit: 1 unconfirmed"
+        assert str(alone.value) == "Resubmitted 0 of 1 message: 1 unconfirmed"
         assert [entry.fate for entry in shell.run("%sb_journal moved-away/$dlq").value] == ["unknown"]
         dry = shell.run("%sb_resume moved-away/$dlq --other other --dry-run").value
         assert "complete the original, whose clone was sent (1)" in repr(dry)

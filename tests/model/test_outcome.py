@@ -23,9 +23,11 @@ def test_only_settled_is_a_success(status: OutcomeStatus) -> None:
 
 def test_a_report_says_what_happened() -> None:
     settled, lost = OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST
-    assert str(report_of([lost, settled, settled])) == "complete: 2 settled, 1 lock lost"
-    assert str(Report([outcome(settled), outcome(settled, verb="release")])) == "complete/release: 2 settled"
-    assert str(report_of([settled] * 1234)) == "complete: 1,234 settled"
+    assert str(report_of([lost, settled, settled])) == "Completed 2 of 3 messages: 1 lock lost"
+    assert (
+        str(Report([outcome(settled), outcome(settled, verb="release")])) == "Completed 1 message; released 1 message"
+    )
+    assert str(report_of([settled] * 1234)) == "Completed 1,234 messages"
     assert (str(Report()), repr(Report())) == ("no messages", "<Report no messages>")
 
 
@@ -36,8 +38,6 @@ def test_a_report_without_failures_raises_nothing() -> None:
 
 def test_failures_are_raised_on_demand_with_their_outcomes() -> None:
     report = report_of([OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.NOT_FOUND])
-    with pytest.raises(
-        SettlementFailedError, match=r"2 of 3 messages: complete: 1 settled, 1 not found, 1 unconf"
-    ) as e:
+    with pytest.raises(SettlementFailedError, match=r"Completed 1 of 3 messages: 1 not found, 1 unconf") as e:
         report.raise_for_failures()
     assert e.value.outcomes == (report[1], report[2]) == report.failures

@@ -164,7 +164,7 @@ def test_outcomes_that_are_alike_are_noted_together() -> None:
 def test_a_report_has_no_hash_and_a_repr() -> None:
     with pytest.raises(TypeError):
         hash(Report())
-    assert repr(Report([sent(1)])) == "<Report send: 1 settled>"
+    assert repr(Report([sent(1)])) == "<Report Sent 1 message>"
 
 
 def test_a_short_report_takes_no_time_to_compress() -> None:

@@ -76,7 +76,7 @@ def test_databricks_notebook_resubmits_and_keeps_its_journal(
     dead_letters(namespace, queue)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "first"))
     first = run(**given, send_back="yes")
-    assert "resubmit: 2 settled" in first, first
+    assert "Resubmitted 2 messages" in first, first
     assert not namespace.entity(f"{queue}/$dlq").peek(show_progress=False)
     assert len(namespace.entity(queue).peek(show_progress=False)) == 3
 

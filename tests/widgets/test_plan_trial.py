@@ -145,7 +145,7 @@ def test_a_first_message_goes_first_and_the_others_follow(namespace: Namespace) 
         until(lambda: panel.report is not None)
     finally:
         consumer.stop()
-    assert str(panel.report) == "resubmit: 6 settled; ramp: 2 consumed"
+    assert str(panel.report) == "Resubmitted 6 messages; ramp: 2 consumed"
     assert sentence in str(panel.record), "the record of a saved notebook has it"
     assert "The fate of the first messages" in repr(panel)
     assert len(letters.peek()) == 0

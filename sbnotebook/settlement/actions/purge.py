@@ -22,6 +22,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model import MessageState, Outcome, OutcomeStatus, PeekedMessage, Purge, Report, SubQueue
 from sbnotebook.model.decision import AUTO
+from sbnotebook.model.outcome import counted
 from sbnotebook.settlement.actions.reach import LOCKED
 from sbnotebook.settlement.actions.selection import Chosen, Selection
 from sbnotebook.settlement.actions.sweep import plan_sweep, sweep
@@ -32,7 +33,7 @@ from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
+from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.watch import OutcomeListener, ignore_outcomes, reporting
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from sbnotebook.model import Message, Report, Send, Tally
 from sbnotebook.model.durations import duration_text
+from sbnotebook.model.outcome import counted
 from sbnotebook.settlement.actions.schedule import SCHEDULE, timed
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
+from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.sending.delivery import SEND, send_many
 from sbnotebook.settlement.terms import Progress
 

@@ -32,12 +32,13 @@ from sbnotebook.model import (
     Undo,
 )
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
+from sbnotebook.model.outcome import counted
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan, Preview, counted
+from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool

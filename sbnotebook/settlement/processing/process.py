@@ -142,7 +142,7 @@ class Processing:
         error = self._run.error
         if error is None:
             return
-        note = f"The messages until then: {self.report}."
+        note = f"Until then: {self.report}."
         if not isinstance(error, Exception):  # it would end the loop, and not only this run
             error_of_run = RuntimeError(f"{type(error).__name__} ended the run.")
             error_of_run.add_note(note)

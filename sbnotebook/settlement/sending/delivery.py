@@ -122,7 +122,7 @@ async def send_many(
         report = delivery.tally.report().timed(anyio.current_time() - start, in_flight().most)
     if packer.failure is not None:
         if report:
-            packer.failure.add_note(f"The messages before it: {report}.")
+            packer.failure.add_note(f"Until then: {report}.")
         raise packer.failure
     return report
 

@@ -95,7 +95,7 @@ async def test_others_follow_when_all_canaries_are_consumed(namespace: AsyncName
     assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in letters]
     assert isinstance(report, RampReport)
     assert report.stopped is None
-    assert str(report) == "resubmit: 8 settled; ramp: 3 consumed"
+    assert str(report) == "Resubmitted 8 messages; ramp: 3 consumed"
     assert (sum(done), seen[-1]) == (8, (RampStep(3, 3),))
 
 
@@ -251,7 +251,7 @@ async def test_a_first_message_goes_to_another_queue(
     if forwards:
         assert f"{near} stores it first, and forwards it later" in (report.stopped or "")
     else:
-        assert str(report) == "resubmit: 3 settled; 2 others released unchanged; ramp: 2 consumed"
+        assert str(report) == "Resubmitted 3 messages; 2 others released unchanged; ramp: 2 consumed"
 
 
 async def test_a_destination_that_goes_before_the_others_is_told(

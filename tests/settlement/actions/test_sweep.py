@@ -197,7 +197,7 @@ async def test_all_that_is_active_is_deferred_and_what_came_later_stays(own: Asy
     assert sentence.startswith("defer 7 messages of orders: 7 active; 7 bytes of bodies, enqueued from ")
     assert sentence.endswith("written to the journal of this machine before.")
     report = await plan.apply()
-    assert str(report) == "defer: 7 settled"
+    assert str(report) == "Deferred 7 messages"
     assert [outcome.message_id for outcome in report] == [f"m{n}" for n in range(7)]
     found = await deferrals_of(queue)
     assert (len(found.messages), found.orphans, found.gone) == (7, (), ())

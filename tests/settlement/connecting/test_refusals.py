@@ -184,7 +184,7 @@ REFUSED: dict[tuple[str, Act, str], tuple[type[Exception], str]] = {
     },
     ("right", send, "events/subscriptions/audit"): (ConfigurationError, "name a queue or a topic"),
     ("right", send, "orders/$dlq"): (ConfigurationError, "name a queue or a topic"),
-    ("right", send, "sessions"): (SbNotebookError, "1 of 1 messages: send: 1 failed"),
+    ("right", send, "sessions"): (SbNotebookError, "Sent 0 of 1 message: 1 failed"),
     **{("right", act, "events"): (ServiceBusError, "name one of these, events/subs") for act in (peek, lock)},
     ("right", sessions, "orders"): (ServiceBusError, "The queue or topic 'orders' has no sessions: look at its"),
     ("right", session, "orders"): (ServiceBusError, "The queue or topic 'orders' has no sessions: use it without"),

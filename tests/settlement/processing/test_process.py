@@ -102,7 +102,7 @@ async def test_error_of_the_function_is_raised_after_settling(namespace: AsyncNa
     queue = await filled_queue(namespace, "raised", [b"good", b"broken", b"good", b"good"])
     with pytest.raises(ZeroDivisionError) as raised:
         await queue.process(consumer, max_wait=0.5)
-    assert raised.value.__notes__ == ["The messages until then: complete/abandon: 2 settled."]
+    assert raised.value.__notes__ == ["Until then: Completed 1 message; abandoned 1 message."]
     left = {message.message_id: message.delivery_count for message in await queue.peek()}
     assert left == {"m1": 1, "m2": 0, "m3": 0}, "what was not begun is released"
 
@@ -392,7 +392,7 @@ async def test_errors_that_are_no_exceptions_are_failures(
     processing = queue.processing(function, by_session=by_session, max_wait=0.5)
     with pytest.raises(RuntimeError, match=f"{kind} ended the run") as raised:
         await processing.run()
-    assert raised.value.__notes__ == ["The messages until then: abandon: 1 settled."]
+    assert raised.value.__notes__ == ["Until then: Abandoned 1 message."]
     assert [outcome.description for outcome in processing.report] == [f"The function failed: {kind}"]
     assert [(m.message_id, m.delivery_count) for m in await queue.peek()] == [("m0", 1), ("m1", 0), ("m2", 0)]
 

@@ -109,7 +109,7 @@ async def test_failing_iterable_raises_after_the_rest_is_settled(namespace: Asyn
 
     with pytest.raises(KeyError, match="the 31st") as caught:
         await queue.send(messages(), batch_size=7)
-    assert caught.value.__notes__ == ["The messages before it: send: 30 settled."]
+    assert caught.value.__notes__ == ["Until then: Sent 30 messages."]
     assert len(await queue.peek()) == 30
 
 
