@@ -63,7 +63,7 @@ async def resubmit(connection_string: str, folder: Path, name: str, batches: tup
             started = time.perf_counter()
             if batches:
                 ramp = Ramp(batches, timedelta(minutes=1))
-                report = await plan.apply_ramp(ramp, progress=waits.progress, seen=waits.seen)
+                report = await plan.apply(ramp=ramp, progress=waits.progress, seen=waits.seen)
             else:
                 report = await plan.apply(progress=waits.progress)
             elapsed = time.perf_counter() - started

@@ -153,6 +153,7 @@ class PanelWidget(ipywidgets.VBox):
         super().__init__(_dom_classes=("sbn-shown",), layout={"min_width": "0"})
         self.panel = panel
         self._drawing = threading.Lock()
+        self._switching = threading.RLock()
         self._is_due = False
         self._plain: PlainView | None = None
         self.view = BrowserView(panel.shown_blocks, panel.act, panel.seen)
@@ -173,13 +174,13 @@ class PanelWidget(ipywidgets.VBox):
         return self._plain is not None
 
     def use_plain(self, plain: bool) -> None:
-        if plain and self._plain is None:
-            self._plain = PlainView(self.panel.act)
-        elif not plain and self._plain is not None:
-            self._plain.close()
-            self._plain = None
-        self.draw()
-        self.children = (self._plain or self.view,)
+        # The page answers on a thread of its own, perhaps while a cell shows the plain view for the first time.
+        with self._switching:
+            before, self._plain = self._plain, (self._plain or PlainView(self.panel.act)) if plain else None
+            self.draw()
+            self.children = (self._plain or self.view,)
+            if before is not None and before is not self._plain:
+                before.close()
 
     def draw(self) -> None:
         """Draw the changes. While another thread draws, it does so once more."""
