@@ -15,7 +15,7 @@ from sbnotebook.amqp import encode, list_of_encoded
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, section_head
 from sbnotebook.model import BodyType
 from sbnotebook.model.amqp_layout import PROPERTY_FIELDS, usual
-from sbnotebook.model.body import body_of_text
+from sbnotebook.model.body import Marks, body_of_text
 from sbnotebook.model.packing import mark_names
 
 _NULL: Final = encode(None)
@@ -84,7 +84,8 @@ def _are_texts(values: Sequence[Any]) -> bool:
 def _bodies(given: Sequence[Any], texts: Mapping[str, Sequence[str | None]]) -> Iterable[bytes]:
     if type(given[0]) is bytes:
         return given
-    return map(body_of_text, given, *(texts.get(name, repeat(None)) for name in _SAY_HOW))
+    said = (texts.get(name, repeat(None)) for name in _SAY_HOW)
+    return map(body_of_text, given, map(Marks, repeat(BodyType.DATA), *said))
 
 
 def _properties(texts: Mapping[str, Sequence[str | None]], count: int) -> Iterable[bytes]:

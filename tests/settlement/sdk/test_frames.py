@@ -95,7 +95,7 @@ def test_frames_are_decoded_as_by_the_sdk(
         else replace(frame, first=number, last=last)
     )
     quick = (
-        encode_transfer(3, number, tag, 0, settled=False, more=False)
+        encode_transfer(3, number, tag, settled=False, more=False)
         if isinstance(frame, Transfer)
         else encode_settlement(1_000, frame.role, number, Accepted())
     )
