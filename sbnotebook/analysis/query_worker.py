@@ -177,6 +177,7 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
             messages.read_rest()
         except (duckdb.OutOfMemoryException, MemoryError):
             answer = {"exhausted": True}
+            others = messages = None  # the answer needs memory, too
         faulthandler.cancel_dump_traceback_later()
         sink.write(json.dumps(answer).encode() + b"\n" + result)
         sink.flush()
