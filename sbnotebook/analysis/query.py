@@ -74,7 +74,7 @@ _OLD_NAMES: Final = {
     "properties": "application_properties",
     "user_properties": "application_properties",
 }
-"""What earlier SDKs call the columns."""
+"""The names of columns in earlier SDKs, and their names here."""
 _UNCAST: Final = re.compile(r"Could not convert|Unable to cast|Failed to cast|invalid \w+ field format")
 
 _MOST_BYTES: Final = 4 * PARSED_CHARACTERS

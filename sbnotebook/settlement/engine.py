@@ -95,7 +95,7 @@ class Run:
         self.stopped: str | None = None
         """The reason why the run begins no more messages, in a sentence; None while it continues."""
         self.rest = Report()
-        """How messages were given back that had to be locked to reach others."""
+        """The outcomes of giving back the messages that were locked only to reach others."""
         self.decision = decision
         self._decisions = decisions or {}
         """Those of messages that have one of their own, by sequence number."""

@@ -24,8 +24,8 @@ Value = str | int | float | bool
 Node = dict[str, Any]
 """A block as a renderer sees it: its type as ``kind``, its values, and its ``children`` by their places."""
 Look = Literal["", "card", "notice", "left", "actions", "words", "selection", "held"]
-"""How a column looks: framed with its name; marked, as it must not be overlooked; narrow, at the left of others; the
-place of plans, whose words take the focus; the bar of a selection, which ``held`` keeps at the bottom of the screen."""
+"""The looks of a column. A card has a frame and its name. A notice is marked. A left column is narrow, beside others.
+Actions hold a plan, and its words take the focus. A selection is a bar; a held one stays at the foot of the screen."""
 
 _MAX_TEXT: Final = 4_000
 """Characters of a sentence."""

@@ -599,7 +599,7 @@ class ReceivingEntity(Box):
 
 
 Receivable = ReceivingEntity | SubQueueBox
-"""What a client receives from."""
+"""A queue, a subscription or a sub-queue: clients can receive from it."""
 
 
 def earliest(*moments: int | None) -> int | None:

@@ -72,7 +72,7 @@ class Renewing:
         self.until = until
         """When renewing stops; may be put off."""
         self.told = LockEvent(LockEventKind.RENEWING, clock.now())
-        """How renewing went last: the newest event that is not of lost locks."""
+        """The newest event, lost locks aside."""
         self._events: deque[LockEvent] = deque(maxlen=_KEPT)
         self._watchers: list[LockWatcher] = []
         self._looked = clock.now()

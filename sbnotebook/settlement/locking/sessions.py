@@ -202,7 +202,7 @@ class _SessionRenewal(Renewing):
     ) -> None:
         super().__init__(held, clock=clock, until=until)
         self.lost: LockEvent | None = None
-        """How the lock was lost, None as long as it is held."""
+        """The event of the lost lock; None as long as the lock is held."""
         self.locked_until: datetime | None = None
         self.ends: datetime | None = None
         """When it ends by the clock of this machine."""

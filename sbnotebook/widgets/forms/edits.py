@@ -150,7 +150,7 @@ def _change_text(change: Callable[[str], str], message: Message) -> Message:
 
 
 class Step(NamedTuple):
-    """What to write as the name and the value of a change, "" where it has none, and what makes its edit of them."""
+    """The hints for the name and the value of a change, "" where it has none, and the function that makes its edit."""
 
     name_of: str
     value_of: str

@@ -61,7 +61,7 @@ _ABSENT: Final = "(absent)"
 
 
 Proposal = tuple[Callable[[Messages], Plan], Limits]
-"""What makes the plan that a form asks for, and how fast to carry it out."""
+"""The function that makes the plan of a form, and the limits for carrying it out."""
 
 
 @dataclass(frozen=True, slots=True)
