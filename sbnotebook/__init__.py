@@ -13,7 +13,7 @@ In a notebook, ``%load_ext sbnotebook`` adds the magics.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sbnotebook.lazy import lazy_names
 
@@ -130,36 +130,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
-    "analysis.avro_bodies": ("avro_decoder",),
-    "analysis.decoding": ("decoder",),
-    "analysis.fault_headers": ("add_fault_headers",),
-    "analysis.protobuf_bodies": ("protobuf_decoder",),
-    "client": ("AsyncNamespace", "Entity", "Namespace", "NamespaceCopy", "connect", "read_copy", "read_messages"),
-    "settlement": (
-        "Archive",
-        "Policy",
-        "PolicyRow",
-        "RejectMessage",
-        "SkipMessage",
-        "StopProcessing",
-        "Then",
-        "edit_json",
-    ),
-    "widgets.entity_browser": ("Browser",),
-    "widgets.lock_board": ("LockBoard",),
-    "widgets.monitor": ("Monitor",),
-    "widgets.table.message_table": ("MessageTable",),
-    "widgets.triage": ("Triage",),
-}
-# Errors live in errors, other values in model.
-_OTHERS: Final = set(__all__) - {name for names in _ELSEWHERE.values() for name in names}
-_ERRORS: Final = {name for name in _OTHERS if name.endswith("Error")}
-__getattr__ = lazy_names(__name__, {**_ELSEWHERE, "errors": _ERRORS, "model": _OTHERS - _ERRORS})
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, _ = lazy_names(__name__)
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

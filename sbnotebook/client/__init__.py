@@ -3,11 +3,10 @@
 Each name is loaded when it is first used: Spark's processes need the targets of this package, and none of its verbs.
 """
 
-# The imports are what a type checker sees of the names in the table below, which is read at run time.
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sbnotebook.lazy import lazy_names
 
@@ -23,17 +22,4 @@ if TYPE_CHECKING:
     from sbnotebook.client.namespace import Namespace, NamespaceCopy, connect, read_copy
     from sbnotebook.client.plan import Plan, Processing, Running
 
-_NAMES: Final = {
-    "async_batch": ("AsyncDeferredMessages", "AsyncLockedBatch", "AsyncLockedSession"),
-    "async_entity": ("AsyncEntity",),
-    "async_namespace": ("AsyncNamespace",),
-    "async_namespace_copy": ("AsyncNamespaceCopy",),
-    "async_plan": ("AsyncPlan", "AsyncProcessing", "AsyncRunning"),
-    "batch": ("DeferredMessages", "LockedBatch", "LockedSession"),
-    "entity": ("Entity",),
-    "messages": ("Messages", "read_messages"),
-    "namespace": ("Namespace", "NamespaceCopy", "connect", "read_copy"),
-    "plan": ("Plan", "Processing", "Running"),
-}
-__all__ = [name for names in _NAMES.values() for name in names]  # pyright: ignore[reportUnsupportedDunderAll]
-__getattr__ = lazy_names(__name__, _NAMES)
+__getattr__, __dir__, __all__ = lazy_names(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -4,13 +4,12 @@ The only part of sbnotebook that imports ``azure``. All messages are settled and
 and Spark. Other packages import from here only. Each name is loaded when it is first used.
 """
 
-# The imports are for type checkers; the table of the names below is read at run time.
 # ruff: noqa: F401
 # pyright: reportUnusedImport=false
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sbnotebook.lazy import lazy_names
 
@@ -102,72 +101,4 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.wire.encoding import payload_of
     from sbnotebook.settlement.wire.service_part import read_service_part
 
-_NAMES: Final = {
-    "actions.by_token": ("LockReference",),
-    "actions.clone": ("clone_id_of", "clone_of"),
-    "actions.clone_search": ("CloneSearch", "SentClone", "lineage_of"),
-    "actions.deferred": ("Deferrals", "compare_deferrals"),
-    "actions.ramp": ("RampReport",),
-    "actions.reach": ("is_gone", "is_locked_elsewhere"),
-    "actions.selection": ("MessageFilter", "names_sentence"),
-    "administration": ("EntityCounts", "namespace_tier", "replicate_entities"),
-    "config": ("namespace_config",),
-    "connecting.administration_clients": (
-        "ServiceBusAdministrationClient",
-        "ServiceBusClient",
-        "administration_client",
-        "async_administration_client",
-    ),
-    "connecting.connection": ("Connection", "scrub"),
-    "connecting.connection_strings": ("Hidden", "canonical_host", "hidden", "read_connection_string"),
-    "connecting.failures": ("Failure", "explained"),
-    "connecting.sign_in": ("sign_in",),
-    "costs": ("Cost",),
-    "entity": ("AsyncEntity",),
-    "locking.ahead": ("DEFAULT_MAX_HELD",),
-    "locking.by_number": ("DeferredDeleter",),
-    "locking.lock": ("DEFAULT_RENEW_FOR", "LockedBatch"),
-    "locking.lock_events": ("LockEvent", "LockEventKind", "number_list"),
-    "locking.sessions": ("SessionBatch", "SessionState"),
-    "locking.wake_up": ("receive_deferred_of",),
-    "memory.archive": ("Archive", "ArchiveState", "ArchivedCount", "archive_of"),
-    "memory.deferral_ledger": ("DeferralEntry",),
-    "memory.journal": ("Journal", "ResubmitEntry", "ResubmitState"),
-    "memory.notes": ("AssistantCalls", "Look", "Resubmitted"),
-    "namespace": ("AsyncNamespace",),
-    "pace": ("InFlight", "Pause", "transfers_in_flight"),
-    "parallel": ("in_parallel",),
-    "patience": ("OUTAGE_PATIENCE", "patiently"),
-    "peek": ("Page", "PeekCursor", "Peeker"),
-    "plan": (
-        "ApplyOnce",
-        "Edit",
-        "EditChange",
-        "Limits",
-        "Plan",
-        "Preview",
-        "Ramp",
-        "RampStep",
-        "edit_changes",
-        "edit_json",
-        "edited_by",
-        "refuse_coroutine_function",
-    ),
-    "processing.calls": ("MessageFunction",),
-    "processing.policy": ("Policy", "PolicyRow", "RejectMessage", "SkipMessage", "StopProcessing", "Then"),
-    "processing.process": ("Processing",),
-    "processing.status": ("ProcessStatus",),
-    "resources": ("Resources",),
-    "sequence_numbers": ("SequenceNumbers",),
-    "subscription_rules": ("MissingEntity", "PlacedRules", "Route", "RuleDescription", "route_or_reason"),
-    "telemetry": ("query_logs",),
-    "terms": ("Progress", "check_decision"),
-    "watch": ("Watch", "in_flight", "reporting"),
-    "wire.conversion": ("peeked_from_payload",),
-    "wire.encoded_rows": ("EncodedRows", "encoded_rows"),
-    "wire.encoding": ("payload_of",),
-    "wire.service_part": ("read_service_part",),
-}
-"""The names by the modules that they live in."""
-__all__ = [name for names in _NAMES.values() for name in names]  # pyright: ignore[reportUnsupportedDunderAll]
-__getattr__ = lazy_names(__name__, _NAMES)
+__getattr__, __dir__, __all__ = lazy_names(__name__)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -16,8 +16,4 @@ if TYPE_CHECKING:
 __all__ = ["administration_client", "async_administration_client"]
 
 # Loaded when it is first used: pytest loads this package in every run.
-__getattr__ = lazy_names(__name__, {".settlement": __all__})
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, _ = lazy_names(__name__)
