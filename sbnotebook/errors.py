@@ -57,7 +57,7 @@ __all__ = [
 
 _NEVER_SUGGESTED: Final = frozenset(
     {
-        *("sb_purge", "sb_complete", "sb_confirm"),
+        *("purge", "complete", "confirm"),
         *("--complete", "--cancel", "--no-archive", "--include-resubmitted", "--overwrite", "--write", "--yes"),
         *("--may-plan", "--show-bodies"),
     }
@@ -190,7 +190,7 @@ def near_match(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str |
         '--read-only'
         >>> near_match("SubjectId", ["message_id", "session_id", "subject"])
         'subject'
-        >>> near_match("sb_purg", ["sb_purge"])
+        >>> near_match("purg", ["purge"])
     """
     spelled = {_SEPARATORS.sub("", each).lower(): each for each in reversed(list(known))}
     written = _SEPARATORS.sub("", name[:_LONGEST]).lower()

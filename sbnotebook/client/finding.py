@@ -123,7 +123,8 @@ class FoundMessages(Messages):
         """Return how much was searched and found, and what could not be searched, in a few sentences."""
         found = f"{len(self):,} message{'s' if len(self) != 1 else ''}" if len(self) else "No message"
         more = "; there are more" if self.has_more else ""
-        said = [f"{found} with {self.where_from} in {self.places:,} places, {self.looked:,} looked at{more}."]
+        chosen = self.where_from if self.where_from.startswith("where ") else f"with {self.where_from}"
+        said = [f"{found} {chosen} in {self.places:,} places, {self.looked:,} messages checked{more}."]
         said += [f"{place}: {why}" for place, why in list(self.problems.items())[:_FEW_PROBLEMS]]
         rest = len(self.problems) - _FEW_PROBLEMS
         return " ".join([*said, *([f"{rest:,} more places could not be searched."] if rest > 0 else []), self.note])

@@ -28,26 +28,47 @@ OTHER_NAMES: Final = {
     "azure": "%sb",
     "count": "%sb_entities",
     "counts": "%sb_entities",
+    "describe": "%sb_entities",
+    "info": "%sb_entities",
     "list": "%sb_entities",
     "queues": "%sb_entities",
     "topics": "%sb_entities",
+    "queue": "%sb_entities",
+    "topic": "%sb_entities",
+    "subscription": "%sb_entities",
+    "rules": "%sb_entities",
     "sessions": "%sb_entities ENTITY --sessions",
+    "session": "%sb_lock ENTITY --session ID",
     "read": "%sb_peek",
     "show": "%sb_peek",
+    "get": "%sb_peek",
+    "fetch": "%sb_peek",
+    "messages": "%sb_peek",
     "export": "%sb_peek ENTITY --to FILE",
     "download": "%sb_peek ENTITY --to FILE",
+    "save": "%sb_peek ENTITY --to FILE",
     "causes": "%sb_groups",
     "mcp": "%sb_assistant",
     "chat": "%sb_assistant",
     "search": "%sb_find",
+    "trace": "%sb_find --message-id ID",
     "query": "%sb_sql",
     "report": "%sb_dlq --to FILE",
     "watch": "%sb_monitor",
+    "stats": "%sb_monitor",
+    "status": "%sb_monitor",
+    "metrics": "%sb_monitor",
+    "dashboard": "%sb_monitor",
     "receive": "%sb_lock",
     "locks": "%sb_lock",
+    "consume": "%sb_lock",
+    "unlock": "%sb_release",
     "deadletter": "%sb_dead_letter",
     "settle": "%sb_complete",
+    "nack": "%sb_abandon",
+    "reject": "%sb_dead_letter",
     "move": "%sb_resubmit",
+    "forward": "%sb_resubmit",
     "redrive": "%sb_resubmit",
     "replay": "%sb_resubmit",
     "requeue": "%sb_resubmit",
@@ -63,6 +84,8 @@ OTHER_NAMES: Final = {
     "copy": "%sb_sample",
     "import": "%sb_send",
     "df": "%sb_spark",
+    "load": "%sb_spark",
+    "stream": "%sb_spark",
 }
 """Names that sbnotebook had, that other tools have, or that new users try. None leads to a removal."""
 
@@ -83,5 +106,5 @@ def about_name(name: str) -> str:
 def _near(verb: str) -> str | None:
     if verb.startswith(REMOVALS):
         return None
-    near = near_match(f"sb_{verb}", [f"sb_{each}" for each in VERBS])
-    return f"%{near}" if near else None
+    near = near_match(verb, VERBS)
+    return f"%sb_{near}" if near else None

@@ -36,6 +36,11 @@ _WORDS_OF_OTHERS: Final = {
     "--file": "--to",
     "--label": "--subject",
     "--properties": "--property",
+    "--dead-letter": "--dlq",
+    "--dead-letters": "--dlq",
+    "--deadletter": "--dlq",
+    "--deadletters": "--dlq",
+    "--dead-letter-queue": "--dlq",
 }
 """Options of other tools. None leads to a removal, or past a question."""
 _OTHER_MAGICS: Final = {"--resubmit": "%sb_resubmit", "--move": "%sb_resubmit"}
@@ -102,21 +107,27 @@ def _about_value(parser: argparse.ArgumentParser, error: argparse.ArgumentError)
         choices = [str(choice) for choice in action.choices]
         near = near_match(given, choices)
         hint = f"did you mean {near}? There are" if near else "there are"
-        return f"{name} has no value {given!r}; {hint} {', '.join(choices)}."
+        example = (
+            "" if action.option_strings or near else f" Write {choices[0]} first: %{parser.prog} {choices[0]} {given}."
+        )
+        return f"{name} has no value {given!r}; {hint} {', '.join(choices)}.{example}"
     return f"{name}: {error.message.rstrip('.')}."
 
 
 def _about_missing(parser: argparse.ArgumentParser, message: str) -> str:
     if not message.startswith(_REQUIRED):
         return message
-    missing = message.removeprefix(_REQUIRED)
-    return f"{missing} is missing: write %{parser.prog} {missing}; %{parser.prog} --help shows an example."
+    missing = message.removeprefix(_REQUIRED).split(", ")
+    text, verb = " and ".join(missing), "are" if len(missing) > 1 else "is"
+    required = (str(each.metavar) for each in parser._actions if each.required and not each.option_strings)  # noqa: SLF001
+    usage = " ".join([f"%{parser.prog}", *required])
+    return f"{text} {verb} missing: write {usage}; %{parser.prog} --help shows an example."
 
 
 def _about_rest(parser: argparse.ArgumentParser, line: str, args: MagicArguments, rest: list[str]) -> str:
     option = next((word for word in rest if word.startswith("-") and not isinstance(word, Quoted)), None)
     if option is not None and option.lstrip("-")[:1].isalpha():
-        return _about_option(parser, option.partition("=")[0])
+        return _about_option(parser, option.partition("=")[0], takes_dlq=bool(getattr(args, "entity", None)))
     if getattr(args, "where", None) is not None:
         expression = line.partition("--where" if "--where" in line else "-w")[2].partition(" -")[0].strip(" =")
         quote = "'" if '"' in expression else '"'
@@ -139,9 +150,9 @@ def _about_holding(prog: str, word: str) -> str:
     return f"%{prog} takes no entity: it settles messages that you hold. Run %sb_lock {word[:_SHOWN]} first{other}."
 
 
-def _about_option(parser: argparse.ArgumentParser, option: str) -> str:
+def _about_option(parser: argparse.ArgumentParser, option: str, *, takes_dlq: bool) -> str:
     spellings = [[each for each in action.option_strings if each.startswith("--")] for action in parser._actions]  # noqa: SLF001
-    options = [each for action in spellings for each in action]
+    options = [*(each for action in spellings for each in action), *([_DLQ] if takes_dlq else [])]
     if option.lower() in _OTHER_MAGICS:
         return f"%{parser.prog} has no option {option[:_SHOWN]}: use {_OTHER_MAGICS[option.lower()]}."
     meant = _WORDS_OF_OTHERS.get(option.lower())

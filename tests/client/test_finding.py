@@ -41,7 +41,7 @@ def test_a_correlation_id_is_followed_across_entities_in_time(namespace: Namespa
     assert found.places == 5  # with the one sub-queue that has messages
     assert found.looked == 302
     text = repr(found)
-    assert text.startswith("3 messages with correlation_id 'order-7' in 5 places, 302 looked at.")
+    assert text.startswith("3 messages with correlation_id 'order-7' in 5 places, 302 messages checked.")
     assert "clone 1 of m7" in text
     figure: Any = found.timeline()
     assert len(figure.data[0].x) == 3
