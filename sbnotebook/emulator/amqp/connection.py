@@ -1,7 +1,7 @@
 """One connection from a client, without I/O.
 
-The owner of a socket gives what it read to ``receive_data`` (or ``receive_eof``). Then it handles
-``events_received()``, again as long as the connection ``has_paused``, and writes ``data_to_send()``. It writes that
+The owner of a socket gives its bytes to ``receive_data`` (or calls ``receive_eof``), and then calls ``read`` as long as
+there may be more. After each call it handles the ``events``, and takes them out. Then it writes ``data_to_send()``, and
 again whenever it called a method of a link. Once ``is_closed``, it writes the remaining bytes and closes the socket.
 
 Source: AMQP 1.0 part 2, transport, sections 2.2 and 2.4.
@@ -24,7 +24,7 @@ from sbnotebook.emulator.amqp.frames import (
     FrameWriter,
 )
 from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
-from sbnotebook.emulator.amqp.link import ConnectionClosed, Event, LinkAttaching
+from sbnotebook.emulator.amqp.link import Event, Link, LinkState
 from sbnotebook.emulator.amqp.performatives import (
     Attach,
     Begin,
@@ -48,7 +48,8 @@ _SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 _CHANNEL_MAX: Final = 4095
 _MAX_FRAME_SIZE: Final = 65_536  # Bytes, as in every trace of Azure
 _OF_A_SESSION: Final = (Transfer, Disposition, Flow, Attach, Detach)
-_FRAMES_AT_ONCE: Final = 64  # Frames that are read before their events are handled
+# Frames of one call of ``read``: to read some and then to handle them takes a fifth less CPU time than to take turns
+_FRAMES_AT_ONCE: Final = 64
 
 
 class _State(Enum):
@@ -65,7 +66,7 @@ class AmqpConnection:
     """The server's end of one AMQP 1.0 connection.
 
     No I/O, no clock, no thread. No method raises because of the bytes that come in: a peer that
-    breaks the protocol gets a close frame with the reason, and the event ``ConnectionClosed`` reports it.
+    breaks the protocol gets a close frame with the reason, which ``error`` keeps.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class AmqpConnection:
         log_in: LogIn = lambda _name, _password: False,
         held: HeldMemory | None = None,
     ) -> None:
+        self.events: list[Event] = []
         self._max_frame_size = max_frame_size
         self._idle_timeout_ms = idle_timeout_ms
         self._log_in = log_in
@@ -83,15 +85,14 @@ class AmqpConnection:
         self.peer_idle_timeout_ms: int | None = None
         self._reader = FrameReader(max_frame_size)
         self._writer = FrameWriter()
-        self._events: list[Event] = []
         self._sessions: dict[int, AmqpSession] = {}
         self._begun: set[int] = set()
         self._held = held or HeldMemory(SharedMemory(), lambda _reason: None)
         self._unread = 0
         self._state = _State.HEADER
         self._authenticated = False
-        self.has_paused = False  # more was received than was read: the next call of ``events_received`` reads on
         self.is_closed = False  # nothing more is read: write ``data_to_send()`` and close the socket
+        self.error: Error | None = None  # the reason for the end, if the peer or we have given one
         self.data_to_send = self._writer.take  # the bytes since the last call
 
     @property
@@ -100,46 +101,33 @@ class AmqpConnection:
 
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket, cut anywhere. After the end they are dropped."""
-        if self._state is _State.NOTHING:
-            return
-        self._reader.receive(data)
-        if not self.has_paused:
-            self._read()
+        if self._state is not _State.NOTHING:
+            self._reader.receive(data)
 
-    def _read(self) -> None:
-        self.has_paused = False
+    def read(self) -> bool:
+        """Read some frames, add what they say to ``events``, and return whether there may be more."""
         try:
             for _ in range(_FRAMES_AT_ONCE):
                 if not self._receive_next():
-                    return
+                    self._count_unread()
+                    return False
                 # Not beyond an attach: what follows on the link makes sense only once its owner has answered it.
-                if self._events and type(self._events[-1]) is LinkAttaching:
-                    break
-            self.has_paused = True
+                last = self.events[-1] if self.events else None
+                if isinstance(last, Link) and last.state is LinkState.ATTACHING:
+                    return True
         except ProtocolViolationError as error:
             self._fail(Error(error.condition, str(error)))
         except AmqpDecodeError as error:
             self._fail(Error("amqp:decode-error", str(error)))
+        return True
 
     def _count_unread(self) -> None:
         before, self._unread = self._unread, self._reader.unread
-        try:
+        if self._unread != before:
             self._held.add_messages(self._unread - before)
-        except ProtocolViolationError as error:
-            self._fail(Error(error.condition, str(error)))
 
     def receive_eof(self) -> None:
         self._end(None)
-
-    def events_received(self) -> list[Event]:
-        """Return the events since the last call, in order. Call it again as long as ``has_paused``."""
-        if self.has_paused and not self._events:
-            self._read()
-        if not self.has_paused and self._reader.unread != self._unread:
-            self._count_unread()
-        events = self._events[:]
-        self._events.clear()
-        return events
 
     @property
     def unsent_bytes(self) -> int:
@@ -240,7 +228,7 @@ class AmqpConnection:
         if begin.remote_channel is not None or channel in self._sessions or channel > _CHANNEL_MAX:
             raise ProtocolViolationError(f"No session can begin on channel {channel}.", "amqp:not-allowed")
         self._begun.add(channel)
-        self._sessions[channel] = AmqpSession(channel, begin, self._writer, self._events, self._held)
+        self._sessions[channel] = AmqpSession(channel, begin, self._writer, self.events.append, self._held)
 
     def _receive_end(self, channel: int) -> None:
         session = self._sessions.pop(channel, None)
@@ -271,10 +259,9 @@ class AmqpConnection:
     def _end(self, error: Error | None) -> None:
         if self._state is _State.NOTHING:
             return
-        self._state, self.is_closed = _State.NOTHING, True
+        self._state, self.is_closed, self.error = _State.NOTHING, True, error
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.end()
         self._reader.clear()
         self._held.leave()
-        self._events.append(ConnectionClosed(error))

@@ -22,7 +22,6 @@ MIN_MAX_FRAME_SIZE: Final = 512
 EMPTY_FRAME: Final = bytes.fromhex("0000000802000000")
 
 _HEADER: Final = struct.Struct(">IBBH")
-_MAX_PIECES: Final = 1024  # Pieces of a frame that wait to be joined: each one costs more than a few bytes
 
 
 Frame = tuple[int, int, bytes]
@@ -34,69 +33,42 @@ class FrameReader:
 
     def __init__(self, max_frame_size: int) -> None:
         self._max_frame_size = max_frame_size
-        self._buffer = b""
+        self._buffer = bytearray()
         self._offset = 0
-        # Pieces that are joined to the buffer only when they complete a frame, so that a large frame
-        # that comes in small pieces is not copied again and again.
-        self._pieces: list[bytes] = []
-        self._pieces_size = 0
 
     def receive(self, data: bytes) -> None:
-        if len(self._pieces) >= _MAX_PIECES:
-            self._pieces = [b"".join(self._pieces)]
-        self._pieces.append(data)
-        self._pieces_size += len(data)
+        del self._buffer[: self._offset]
+        self._offset = 0
+        self._buffer += data
 
     @property
     def unread(self) -> int:
-        return len(self._buffer) - self._offset + self._pieces_size
+        return len(self._buffer) - self._offset
 
     def clear(self) -> None:
-        self._buffer, self._offset, self._pieces, self._pieces_size = b"", 0, [], 0
+        self._buffer, self._offset = bytearray(), 0
 
     def next_header(self) -> bytes | None:
         """Return the next 8 bytes, where a protocol header is due; None until all have arrived."""
-        if not self._has(HEADER_SIZE):
+        if self.unread < HEADER_SIZE:
             return None
-        start = self._offset
-        self._offset = start + HEADER_SIZE
-        return self._buffer[start : self._offset]
+        start, self._offset = self._offset, self._offset + HEADER_SIZE
+        return bytes(self._buffer[start : self._offset])
 
     def next_frame(self) -> Frame | None:
-        # The header, which says how long the frame is.
-        start = self._offset
-        if start == len(self._buffer) and not self._pieces:
-            self._buffer, self._offset = b"", 0
+        start, left = self._offset, len(self._buffer) - self._offset
+        if left < HEADER_SIZE:
             return None
-        if len(self._buffer) - start < HEADER_SIZE:
-            if not self._has(HEADER_SIZE):
-                return None
-            start = self._offset
+        # The header says how long the frame is.
         size, words, kind, channel = _HEADER.unpack_from(self._buffer, start)
         if size > self._max_frame_size:
             raise ProtocolViolationError(f"A frame of {size} bytes is larger than {self._max_frame_size} bytes.")
         if not HEADER_SIZE <= 4 * words <= size:
             raise ProtocolViolationError("The header of a frame makes no sense.")
-        # The whole frame.
-        if len(self._buffer) - start < size:
-            if not self._has(size):
-                return None
-            start = self._offset
+        if left < size:
+            return None
         end = self._offset = start + size
-        return kind, channel, self._buffer[start + 4 * words : end]
-
-    def _has(self, size: int) -> bool:
-        left = len(self._buffer) - self._offset
-        if left >= size:
-            return True
-        if left + self._pieces_size < size:
-            # Drop the bytes that were read, and keep only the others.
-            self._buffer, self._offset = self._buffer[self._offset :], 0
-            return False
-        rest = self._buffer[self._offset :]
-        self._buffer = b"".join([rest, *self._pieces] if rest else self._pieces)
-        self._offset, self._pieces, self._pieces_size = 0, [], 0
-        return True
+        return kind, channel, bytes(self._buffer[start + 4 * words : end])
 
 
 class FrameWriter:

@@ -170,33 +170,6 @@ def _addresses(*ends: Source | Target | Coordinator | None) -> list[AmqpValue]:
     return [end.address for end in ends if isinstance(end, Source | Target)]
 
 
-class _Arriving:
-    """A message whose frames are still coming in. Beyond the limit no more of it is kept."""
-
-    __slots__ = ("first", "overhead", "pieces", "settled", "size")
-
-    def __init__(self, first: Transfer) -> None:
-        self.first = first
-        self.overhead = footprint(first.state)
-        self.settled = False
-        self.pieces: list[bytes] = []
-        self.size = 0
-
-    @property
-    def kept(self) -> int:
-        return self.overhead + (self.size + _PIECE_SIZE * len(self.pieces) if self.pieces else 0)
-
-    def add(self, transfer: Transfer, payload: bytes, limit: int) -> None:
-        if transfer.delivery_id not in (None, self.first.delivery_id):
-            raise ProtocolViolationError("A message began before the one before it had ended.")
-        self.settled = self.settled or bool(transfer.settled)
-        self.size += len(payload)
-        if limit and self.size > limit:
-            self.pieces.clear()
-        elif payload:
-            self.pieces.append(payload)
-
-
 class ReceivingLink(Link):
     """The peer sends, we receive."""
 
@@ -206,13 +179,15 @@ class ReceivingLink(Link):
         super().__init__(session, attach)
         self._delivery_count = attach.initial_delivery_count or 0
         self.credit = 0  # deliveries that the peer may still send; below zero if it ignores its credit
-        self._arriving: _Arriving | None = None
-        self._kept = 0
+        # Of the message that is coming in: its first frame, the content of its frames, and the bytes of memory for it.
+        self._first: Transfer | None = None
+        self._pieces: list[bytes] = []
+        self._size = self._kept = 0
 
     @property
     def arriving_txn_id(self) -> bytes | None:
         """Return the transaction of a message whose last frame has not come yet; None for none."""
-        return None if self._arriving is None else _txn_id(self._arriving.first)
+        return None if self._first is None else _txn_id(self._first)
 
     def grant_credit(self, credit: int) -> None:
         if self.attached:
@@ -226,9 +201,8 @@ class ReceivingLink(Link):
     def end(self, state: LinkState) -> None:
         """End the link, and drop a message that has not come in whole."""
         super().end(state)
-        if self._arriving is not None:
-            self.session.held.add_messages(-self._kept)
-            self._arriving, self._kept = None, 0
+        self._keep(0)
+        self._first = None
 
     def write_flow(self) -> None:
         self.session.write_flow(
@@ -244,42 +218,56 @@ class ReceivingLink(Link):
         """Take one frame of a message, and return the event once the message is whole."""
         if self.state is not LinkState.ATTACHED:
             return None
-        arriving = self._arriving
-        if arriving is None:
-            if transfer.delivery_id is None or transfer.delivery_tag is None:
-                raise ProtocolViolationError("The first frame of a message needs a delivery id and a tag.")
-            if len(transfer.delivery_tag) > _MAX_TAG:
-                text = f"A delivery tag has at most {_MAX_TAG} bytes, not {len(transfer.delivery_tag)}."
-                raise ProtocolViolationError(text, "amqp:invalid-field")
-            self._delivery_count = (self._delivery_count + 1) % _SERIAL
-            self.credit -= 1
-            if not (transfer.more or transfer.aborted):  # nearly every message
-                return self._arrived(transfer, payload, len(payload), settled=bool(transfer.settled))
-            arriving = self._arriving = _Arriving(transfer)
-        held = self._kept
-        arriving.add(transfer, payload, self._max_message_size)
+        first, limit = self._first, self._max_message_size
+        if first is None:
+            first = self._begin(transfer)
+        elif transfer.delivery_id not in (None, first.delivery_id):
+            raise ProtocolViolationError("A message began before the one before it had ended.")
+        first.settled = first.settled or transfer.settled
+        # Beyond the limit no more of it is kept.
+        self._size += len(payload)
+        if limit and self._size > limit:
+            self._pieces.clear()
+        else:
+            self._pieces.append(payload)
         if transfer.more and not transfer.aborted:
-            self._kept = arriving.kept
-            self.session.held.add_messages(self._kept - held)
+            pieces = len(self._pieces)
+            self._keep(footprint(first.state) + (self._size + _PIECE_SIZE * pieces if pieces else 0))
             return None
-        self._kept = 0
-        self.session.held.add_messages(-held)
-        self._arriving = None
+        if self._kept:
+            self._keep(0)
+        self._first = None
         if transfer.aborted:
             self._give_back_credit()
             return None
-        return self._arrived(arriving.first, b"".join(arriving.pieces), arriving.size, settled=arriving.settled)
+        return self._arrived(first)
 
-    def _arrived(self, first: Transfer, payload: bytes, size: int, *, settled: bool) -> TransferReceived | None:
+    def _begin(self, first: Transfer) -> Transfer:
+        if first.delivery_id is None or first.delivery_tag is None:
+            raise ProtocolViolationError("The first frame of a message needs a delivery id and a tag.")
+        if len(first.delivery_tag) > _MAX_TAG:
+            text = f"A delivery tag has at most {_MAX_TAG} bytes, not {len(first.delivery_tag)}."
+            raise ProtocolViolationError(text, "amqp:invalid-field")
+        self._delivery_count = (self._delivery_count + 1) % _SERIAL
+        self.credit -= 1
+        self._first, self._pieces, self._size = first, [], 0
+        return first
+
+    def _keep(self, size: int) -> None:
+        before, self._kept = self._kept, size
+        self.session.held.add_messages(size - before)
+
+    def _arrived(self, first: Transfer) -> TransferReceived | None:
         delivery_id, limit = first.delivery_id or 0, self._max_message_size
-        if limit and size > limit:
-            text = f"The message has {size} bytes, the limit is {limit}."
-            if not settled:
+        if limit and self._size > limit:
+            text = f"The message has {self._size} bytes, the limit is {limit}."
+            if not first.settled:
                 self.settle(delivery_id, Rejected(Error("amqp:link:message-size-exceeded", text)))
             self._give_back_credit()
             return None
         txn_id = None if first.state is None else _txn_id(first)  # nearly no message has a state
-        return TransferReceived(self, delivery_id, first.message_format or 0, payload, settled, txn_id)
+        payload = b"".join(self._pieces)
+        return TransferReceived(self, delivery_id, first.message_format or 0, payload, bool(first.settled), txn_id)
 
     def _give_back_credit(self) -> None:
         """Grant the credit of a delivery of which our side never hears, and so cannot renew it."""
@@ -374,7 +362,7 @@ class SendingLink(Link):
 
 
 # ------------------------------------------------------------ the events of a connection
-# The two that come with every message are not frozen, because freezing costs twice as much.
+# They are not frozen, because freezing costs twice as much.
 
 
 @dataclass(slots=True)
@@ -387,23 +375,6 @@ class TransferReceived:
     payload: bytes  # the encoded message, its frames joined
     settled: bool
     txn_id: bytes | None = None  # of the transaction that the message belongs to; None for none
-
-
-@dataclass(frozen=True, slots=True)
-class LinkAttaching:
-    """The peer wants a link: answer, now or later, with ``link.accept()`` or ``link.detach()``."""
-
-    link: ReceivingLink | SendingLink
-
-
-@dataclass(frozen=True, slots=True)
-class CreditChanged:
-    """The peer changed its credit: see ``link.credit``.
-
-    With ``link.drain`` set, send the messages that are available now and then call ``link.drained()``.
-    """
-
-    link: SendingLink
 
 
 @dataclass(slots=True)
@@ -422,21 +393,14 @@ class DispositionReceived:
     txn_id: bytes | None = None  # of the transaction that the decision belongs to; None for none
 
 
-@dataclass(frozen=True, slots=True)
-class LinkDetached:
-    """A link that was attached or attaching is gone, by detach, or with its session or connection.
+Event = TransferReceived | DispositionReceived | ReceivingLink | SendingLink
+"""A message, a decision, or a link whose state says what it needs.
 
-    No answer is needed. There is no event for links that we refused or detached ourselves.
-    """
+ATTACHING: the peer wants it. Answer, now or later, with ``link.accept()`` or ``link.detach()``.
 
-    link: Link
+ATTACHED: the peer changed its credit. With ``link.drain`` set, send the messages that are available now, and then call
+``link.drained()``.
 
-
-@dataclass(frozen=True, slots=True)
-class ConnectionClosed:
-    """Always the last event: no more is read."""
-
-    error: Error | None
-
-
-Event = LinkAttaching | TransferReceived | CreditChanged | DispositionReceived | LinkDetached | ConnectionClosed
+DETACHING or DETACHED: it is gone, by detach, or with its session or connection. No answer is needed. There is no event
+for links that we refused or detached ourselves.
+"""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Final
 
-from sbnotebook.amqp import Symbol, UByte
-from sbnotebook.emulator.amqp.composites import Symbols, composite, decode_composite, encode_composite
+from sbnotebook.amqp import Array, Described, Symbol, UByte, ULong, encode
+from sbnotebook.emulator.amqp.composites import composite, decode_composite
 from sbnotebook.errors import ProtocolViolationError
 
 LogIn = Callable[[str, str], bool]
@@ -19,15 +19,13 @@ LogIn = Callable[[str, str], bool]
 MECHANISMS: Final = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
 """Those that Azure offers, in its order. All of them need one step."""
 
+OFFER: Final = encode(Described(ULong(0x40), [Array(map(Symbol, MECHANISMS), Symbol)]))
+"""The body of the first SASL frame that the server sends: sasl-mechanisms."""
+ACCEPTED: Final = encode(Described(ULong(0x44), [UByte(0), b"Welcome!"]))
+"""The body of the second one, sasl-outcome, to a client that is accepted."""
+REFUSED: Final = encode(Described(ULong(0x44), [UByte(1)]))
+"""The same for one that is not."""
 _PLAIN: Final = "PLAIN"
-_WELCOME: Final = b"Welcome!"
-_OK: Final = 0
-_AUTHENTICATION_FAILED: Final = 1
-
-
-@composite(0x40)
-class SaslMechanisms:
-    sasl_server_mechanisms: Annotated[tuple[str, ...], Symbols]
 
 
 @composite(0x41)
@@ -37,18 +35,6 @@ class SaslInit:
     hostname: Annotated[str | None, str] = None
 
 
-@composite(0x44)
-class SaslOutcome:
-    """The result: 0 if the client is accepted."""
-
-    code: Annotated[int, UByte]
-    additional_data: Annotated[bytes | None, bytes] = None
-
-
-OFFER: Final = encode_composite(SaslMechanisms(MECHANISMS))
-"""The body of the first SASL frame that the server sends."""
-
-
 def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:
     init, end = decode_composite(body)
     if not isinstance(init, SaslInit) or end != len(body):
@@ -56,8 +42,7 @@ def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:
     accepted = init.mechanism in MECHANISMS
     if init.mechanism == _PLAIN:
         accepted = _is_known(init.initial_response or b"", log_in)
-    outcome = SaslOutcome(_OK, _WELCOME) if accepted else SaslOutcome(_AUTHENTICATION_FAILED)
-    return encode_composite(outcome), accepted
+    return ACCEPTED if accepted else REFUSED, accepted
 
 
 def _is_known(response: bytes, log_in: LogIn) -> bool:

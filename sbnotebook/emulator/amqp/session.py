@@ -9,22 +9,13 @@ Source: AMQP 1.0 part 2, transport, sections 2.5 and 2.6.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sbnotebook.emulator.amqp.frames import FrameWriter
 from sbnotebook.emulator.amqp.held import HeldMemory
-from sbnotebook.emulator.amqp.link import (
-    CreditChanged,
-    DispositionReceived,
-    Event,
-    Link,
-    LinkAttaching,
-    LinkDetached,
-    LinkState,
-    ReceivingLink,
-    SendingLink,
-)
+from sbnotebook.emulator.amqp.link import DispositionReceived, Event, LinkState, ReceivingLink, SendingLink
 from sbnotebook.emulator.amqp.performatives import (
     SENDER,
     Attach,
@@ -55,6 +46,7 @@ _HANDLE_MAX: Final = 4095
 _MAX_ENDED: Final = 1000
 _NO_OUTCOMES: Final = (Received, Declared, TransactionalState)  # States that settle nothing
 _SESSION_SIZE: Final = 4096  # Bytes that a session takes in memory
+_AnyLink = ReceivingLink | SendingLink
 # Bytes of a transfer without the payload and the delivery tag
 _TRANSFER_SIZE: Final = len(encode_transfer(0, 0, b"", settled=False, more=False))
 
@@ -72,14 +64,16 @@ class _Delivery:
 class AmqpSession:
     """Our end of the session that the peer began on ``channel``; we use the same channel."""
 
-    def __init__(self, channel: int, begin: Begin, writer: FrameWriter, events: list[Event], held: HeldMemory) -> None:
+    def __init__(
+        self, channel: int, begin: Begin, writer: FrameWriter, tell: Callable[[Event], None], held: HeldMemory
+    ) -> None:
         self.held = held
         self.notes: dict[str, Any] = {}  # of the connection's owner
         held.add_state(_SESSION_SIZE)
         self._channel = channel
         self._writer = writer
-        self._events = events
-        self._links: dict[int, Link] = {}
+        self._tell = tell
+        self._links: dict[int, _AnyLink] = {}
         self._next_incoming_id = begin.next_outgoing_id
         self._incoming_window = _INCOMING_WINDOW
         self._next_outgoing_id = 0
@@ -125,7 +119,7 @@ class AmqpSession:
             link.end(LinkState.DETACHED)
             link.leave()
             if not ours:
-                self._events.append(LinkDetached(link))
+                self._tell(link)
 
     def write(self, performative: Performative) -> None:
         self._writer.write(self._channel, encode_within(self._writer.max_body_size, performative))
@@ -192,17 +186,13 @@ class AmqpSession:
         else:
             known.leave()
         link = ReceivingLink(self, attach) if attach.role is SENDER else SendingLink(self, attach)
-        self._steal(link)
-        self._links[attach.handle] = link
-        self._events.append(LinkAttaching(link))
-
-    def _steal(self, link: Link) -> None:
         # A name is that of one link (section 2.6.1): a peer that attaches it again takes it over.
         former = self.held.links.get((link.role, link.name))
         if former is not None:
             former.detach(Error("amqp:link:stolen", f"The link {link.name[:260]!r} was attached again."))
-            self._events.append(LinkDetached(former))
-        self.held.links[link.role, link.name] = link
+            self._tell(former)
+        self.held.links[link.role, link.name] = self._links[attach.handle] = link
+        self._tell(link)
 
     def _receive_detach(self, detach: Detach) -> None:
         link = self._links.pop(detach.handle, None)
@@ -212,7 +202,7 @@ class AmqpSession:
             link.receive_detach(detach)
             link.leave()
             if not ours:
-                self._events.append(LinkDetached(link))
+                self._tell(link)
 
     def _receive_transfer(self, transfer: Transfer, payload: bytes) -> None:
         self._next_incoming_id = (self._next_incoming_id + 1) % _SERIAL
@@ -223,7 +213,7 @@ class AmqpSession:
         if isinstance(link, ReceivingLink):
             event = link.receive_transfer(transfer, payload)
             if event is not None:
-                self._events.append(event)
+                self._tell(event)
         elif link is not None:
             raise ProtocolViolationError("A transfer came on a link of the other direction.", "amqp:not-allowed")
 
@@ -232,20 +222,16 @@ class AmqpSession:
         was_shut = self.is_shut
         unseen = (self._next_outgoing_id - (flow.next_incoming_id or 0)) % _SERIAL
         self._remote_incoming_window = max(flow.incoming_window - unseen, 0)
-        if flow.handle is None:
-            if flow.echo:
-                self.write_flow()
-        else:
-            link = self._links.get(flow.handle)
-            if isinstance(link, SendingLink):
-                link.receive_flow(flow)
-                self._events.append(CreditChanged(link))
-            elif isinstance(link, ReceivingLink):
-                link.receive_flow(flow)
+        link = None if flow.handle is None else self._links.get(flow.handle)
+        if link is not None:
+            link.receive_flow(flow)
+        elif flow.handle is None and flow.echo:
+            self.write_flow()
         self._flush()
-        if was_shut and not self.is_shut:
-            # Their credit counts again.
-            self._events += [CreditChanged(link) for link in self._links.values() if isinstance(link, SendingLink)]
+        # Once the window opens, the credit of all links counts again.
+        for each in self._links.values() if was_shut and not self.is_shut else [link]:
+            if isinstance(each, SendingLink) and each.attached:
+                self._tell(each)
 
     def _receive_disposition(self, disposition: Disposition) -> None:
         if disposition.role is SENDER:
@@ -262,8 +248,7 @@ class AmqpSession:
             link, tag = self._unsettled[delivery_id]
             if disposition.settled:
                 self.forget_delivery(link, tag)
-            settled = disposition.settled
-            self._events.append(DispositionReceived(link, tag, outcome, settled, in_range, txn_id))
+            self._tell(DispositionReceived(link, tag, outcome, disposition.settled, in_range, txn_id))
 
     def _named_by(self, disposition: Disposition) -> list[int]:
         first, last = disposition.first, disposition.last

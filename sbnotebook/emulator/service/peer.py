@@ -10,13 +10,10 @@ from typing import ClassVar, Final, cast
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.amqp.held import HeldMemory
 from sbnotebook.emulator.amqp.link import (
-    ConnectionClosed,
-    CreditChanged,
     DispositionReceived,
     Event,
     Link,
-    LinkAttaching,
-    LinkDetached,
+    LinkState,
     ReceivingLink,
     SendingLink,
     TransferReceived,
@@ -64,9 +61,8 @@ class AmqpPeer(asyncio.Protocol):
         self.transactions = Transactions(broker)
         self.is_writable = True
         self.handlers: dict[Link, LinkHandler] = {}
-        self._connection = AmqpConnection(
-            idle_timeout_ms=round(1000 * self.idle_timeout), log_in=self.access.log_in, held=self.held
-        )
+        idle_timeout_ms = round(1000 * self.idle_timeout)
+        self._connection = AmqpConnection(idle_timeout_ms=idle_timeout_ms, log_in=self.access.log_in, held=self.held)
         self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._is_full = self._is_frozen = self._is_busy = self._is_cut = False
@@ -92,7 +88,7 @@ class AmqpPeer(asyncio.Protocol):
         self._was_heard = True
         self.broker.advance()
         self._connection.receive_data(data)
-        self._handle_events()
+        self._read()
         self.broker.touch(self)
         if self._heartbeat is None and self._connection.peer_idle_timeout_ms:
             self._beat()
@@ -117,6 +113,8 @@ class AmqpPeer(asyncio.Protocol):
         self.access.close()
         self._connection.receive_eof()
         self._handle_events()
+        if self._connection.error is not None:
+            _LOGGER.info("A client's connection ended: %s", self._connection.error.description)
         for timer in (self._heartbeat, self._deadline, self._idle_check):
             if timer is not None:
                 timer.cancel()
@@ -256,52 +254,54 @@ class AmqpPeer(asyncio.Protocol):
         if self._unsent != before:
             self.held.add_answers(self._unsent - before)
 
-    def _handle_events(self) -> None:
+    def _read(self) -> None:
         end = time.monotonic() + _SLICE
-        while True:
-            for event in self._connection.events_received():
-                self._handle(event)
-            if not self._connection.has_paused:
-                return
-            if time.monotonic() > end:
+        has_more = True
+        while has_more and not self._is_busy:
+            has_more = self._connection.read()
+            self._handle_events()
+            if has_more and time.monotonic() > end:
                 # The rest after the other connections.
                 self._is_busy = True
                 self._adjust()
                 asyncio.get_running_loop().call_soon(self._go_on)
-                return
+
+    def _handle_events(self) -> None:
+        events = self._connection.events[:]
+        self._connection.events.clear()
+        for event in events:
+            self._handle(event)
 
     def _handle(self, event: Event) -> None:
         try:
-            if isinstance(event, TransferReceived | DispositionReceived | CreditChanged):
-                self._tell(self.handlers.get(event.link, _NO_HANDLER), event)
-            else:
+            if isinstance(event, Link):
                 self._handle_link(event)
+            elif not self._is_cut:
+                self._tell(self.handlers.get(event.link, _NO_HANDLER), event)
         except ProtocolViolationError as error:  # the answer does not fit into the peer's frames
             self._connection.close(Error(error.condition, str(error)))
         except Exception:
             _LOGGER.exception("An event was not handled: %s", type(event).__name__)
-            _report_failure(event)
+            self._report_failure(event)
         # Handle the other events nevertheless: a client that gave a session back must not hold it.
         most = _MAX_UNSENT if self.is_trusted else _MAX_UNSENT_TO_A_STRANGER
         if self._connection.unsent_bytes > most and not self._is_cut:
             self.drop("the client asked for too much at once.")
 
-    def _handle_link(self, event: LinkAttaching | LinkDetached | ConnectionClosed) -> None:
-        match event:
-            case LinkAttaching(link=link):
-                self._attach(link)
-            case LinkDetached(link=link):
-                self.handlers.pop(link, _NO_HANDLER).detached()
-            case ConnectionClosed(error=error):
-                if error is not None:
-                    _LOGGER.info("A client's connection ended: %s", error.description)
-
-    def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived | CreditChanged) -> None:
+    def _handle_link(self, link: ReceivingLink | SendingLink) -> None:
+        if link.state in (LinkState.DETACHING, LinkState.DETACHED):
+            self.handlers.pop(link, _NO_HANDLER).detached()
+            return
         if self._is_cut:
             return
-        if isinstance(event, CreditChanged):
+        handler = self.handlers.get(link)
+        if handler is None:
+            handler = attach(self, link)
+        if handler is not None:
+            self.handlers[link] = handler
             handler.credit_changed()
-            return
+
+    def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived) -> None:
         # A fault on demand may drop the connection before or after the event is handled. Messages that a client gives
         # back when it closes are not settlements.
         faults: EntityFaults = self.broker.faults
@@ -321,21 +321,11 @@ class AmqpPeer(asyncio.Protocol):
         if drop == "after":
             self.abort()
 
-    def _attach(self, link: ReceivingLink | SendingLink) -> None:
-        handler = None if self._is_cut else attach(self, link)
-        if handler is not None:
-            self.handlers[link] = handler
-            handler.credit_changed()
-
-
-def _report_failure(event: Event) -> None:
-    error = new_error(Condition.INTERNAL_ERROR, "The emulator failed to handle this; its log says why.")
-    match event:
-        case TransferReceived(link=link, delivery_id=delivery_id):
-            link.settle(delivery_id, Rejected(error))
-        case DispositionReceived(link=link, delivery_tag=delivery_tag):
-            link.settle(delivery_tag, Rejected(error))
-        case LinkAttaching(link=link):
-            link.detach(error)
-        case _:
-            pass
+    def _report_failure(self, event: Event) -> None:
+        error = new_error(Condition.INTERNAL_ERROR, "The emulator failed to handle this; its log says why.")
+        if isinstance(event, TransferReceived):
+            event.link.settle(event.delivery_id, Rejected(error))
+        elif isinstance(event, DispositionReceived):
+            event.link.settle(event.delivery_tag, Rejected(error))
+        elif event not in self.handlers:
+            event.detach(error)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pytest
@@ -10,12 +9,20 @@ from sbnotebook.emulator.amqp.composites import decode_composite, encode_composi
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
 from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
-from sbnotebook.emulator.amqp.link import Event, LinkAttaching, ReceivingLink, SendingLink
+from sbnotebook.emulator.amqp.link import (
+    DispositionReceived,
+    Event,
+    LinkState,
+    ReceivingLink,
+    SendingLink,
+    TransferReceived,
+)
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
     Attach,
     Begin,
+    Error,
     Flow,
     Open,
     Performative,
@@ -57,21 +64,91 @@ def trusted_memory() -> HeldMemory:
     return held
 
 
+@dataclass(frozen=True)
+class LinkAttaching:
+    """The peer wants a link."""
+
+    link: ReceivingLink | SendingLink
+
+
+@dataclass(frozen=True)
+class CreditChanged:
+    """The peer changed the credit of a link."""
+
+    link: SendingLink
+
+
+@dataclass(frozen=True)
+class LinkDetached:
+    """A link is gone."""
+
+    link: ReceivingLink | SendingLink
+
+
+@dataclass(frozen=True)
+class ConnectionClosed:
+    """No more is read."""
+
+    error: Error | None
+
+
+Told = TransferReceived | DispositionReceived | LinkAttaching | CreditChanged | LinkDetached | ConnectionClosed
+
+
+def told(event: Event) -> Told:
+    """Say what an event means now: the state of a link tells it."""
+    if isinstance(event, TransferReceived | DispositionReceived):
+        return event
+    if event.state is LinkState.ATTACHING:
+        return LinkAttaching(event)
+    if event.attached:
+        assert isinstance(event, SendingLink)
+        return CreditChanged(event)
+    return LinkDetached(event)
+
+
+class Connection(AmqpConnection):
+    """A connection that reads all that comes in, and records what it tells its owner."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._told: list[Told] = []
+        self._has_told_the_end = False
+
+    def receive_data(self, data: bytes) -> None:
+        """Take bytes, and read all of them."""
+        super().receive_data(data)
+        has_more = True
+        while has_more:
+            has_more = self.read()
+            self._told += map(told, self.events)
+            self.events.clear()
+
+    def events_received(self) -> list[Told]:
+        """Return what the connection has told since the last call, and at last that it is closed."""
+        found = [*self._told, *map(told, self.events)]
+        self._told, self.events[:] = [], []
+        if self.is_closed and not self._has_told_the_end:
+            self._has_told_the_end = True
+            found.append(ConnectionClosed(self.error))
+        return found
+
+
 class Peer:
     """A client that says what a test tells it to say, and shows what the server answered."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("held", trusted_memory())
-        self.connection = AmqpConnection(**options)
+        self.connection = Connection(**options)
         self._reader = FrameReader(2**31)
 
-    def write(self, performative: Any, payload: bytes = b"", *, channel: int = 1) -> list[Event]:
+    def write(self, performative: Any, payload: bytes = b"", *, channel: int = 1) -> list[Told]:
         """Send one performative; what the server makes of it."""
         return self.write_bytes(frame(performative, payload, channel=channel))
 
-    def write_bytes(self, data: bytes) -> list[Event]:
+    def write_bytes(self, data: bytes) -> list[Told]:
         self.connection.receive_data(data)
-        return all_events(self.connection)
+        return self.connection.events_received()
 
     def read(self) -> list[tuple[Any, bytes]]:
         """The performatives, with their payloads, that the server sent since the last call."""
@@ -124,12 +201,12 @@ class Peer:
             self.flow(handle=handle, delivery_count=0, link_credit=credit)
         return link
 
-    def flow(self, *, window: int = 1000, seen: int = 0, **link_state: Any) -> list[Event]:
+    def flow(self, *, window: int = 1000, seen: int = 0, **link_state: Any) -> list[Told]:
         return self.write(
             Flow(next_incoming_id=seen, incoming_window=window, next_outgoing_id=0, outgoing_window=1000, **link_state)
         )
 
-    def transfer(self, delivery_id: int | None, payload: bytes = b"", **fields: Any) -> list[Event]:
+    def transfer(self, delivery_id: int | None, payload: bytes = b"", **fields: Any) -> list[Told]:
         tag = None if delivery_id is None else delivery_id.to_bytes(4, "big")
         given: dict[str, Any] = {
             "handle": 1,
@@ -138,19 +215,6 @@ class Peer:
             "message_format": 0,
         } | fields
         return self.write(Transfer(**given), payload)
-
-
-def events_of(connection: AmqpConnection) -> Iterator[Event]:
-    """What happens, one after the other, until nothing more does."""
-    has_more = True
-    while has_more:
-        yield from connection.events_received()
-        has_more = connection.has_paused
-
-
-def all_events(connection: AmqpConnection) -> list[Event]:
-    """What happened, until nothing more has."""
-    return list(events_of(connection))
 
 
 def split_body(body: bytes) -> tuple[Any, bytes]:

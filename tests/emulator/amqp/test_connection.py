@@ -7,21 +7,29 @@ import pytest
 from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, SASL_FRAME, FrameWriter
-from sbnotebook.emulator.amqp.link import ConnectionClosed, LinkDetached, TransferReceived
+from sbnotebook.emulator.amqp.link import TransferReceived
 from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Error, Open, Transfer
-from sbnotebook.emulator.amqp.sasl import MECHANISMS, SaslInit, SaslMechanisms, SaslOutcome
-from tests.emulator.amqp.conftest import AMQP_HEADER, SENDING_ATTACH, Peer, all_events, frame
+from sbnotebook.emulator.amqp.sasl import ACCEPTED, OFFER, SaslInit
+from tests.emulator.amqp.conftest import (
+    AMQP_HEADER,
+    SENDING_ATTACH,
+    Connection,
+    ConnectionClosed,
+    LinkDetached,
+    Peer,
+    frame,
+)
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 
 def _sasl_init(mechanism: str = "ANONYMOUS") -> bytes:
-    return _sasl_frame(SaslInit(mechanism, b"", "localhost"))
+    return _sasl_frame(encode_composite(SaslInit(mechanism, b"", "localhost")))
 
 
-def _sasl_frame(performative: object) -> bytes:
+def _sasl_frame(body: bytes) -> bytes:
     writer = FrameWriter()
-    writer.write(0, encode_composite(performative), kind=SASL_FRAME)
+    writer.write(0, body, kind=SASL_FRAME)
     return writer.take()
 
 
@@ -38,11 +46,11 @@ def _error(peer: Peer) -> Error:
 
 
 def test_the_handshake_byte_by_byte() -> None:
-    connection = AmqpConnection()
+    connection = Connection()
     connection.receive_data(SASL_HEADER)
-    assert connection.data_to_send() == SASL_HEADER + _sasl_frame(SaslMechanisms(MECHANISMS))
+    assert connection.data_to_send() == SASL_HEADER + _sasl_frame(OFFER)
     connection.receive_data(_sasl_init())
-    assert connection.data_to_send() == _sasl_frame(SaslOutcome(0, b"Welcome!"))
+    assert connection.data_to_send() == _sasl_frame(ACCEPTED)
     connection.receive_data(AMQP_HEADER)
     assert connection.data_to_send() == AMQP_HEADER
     connection.receive_data(frame(Open(container_id="c"), channel=0))
@@ -58,7 +66,7 @@ def test_the_handshake_byte_by_byte() -> None:
     [b"AMQP\x00\x00\x09\x01", b"AMQP\x02\x01\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01"],
 )
 def test_another_protocol_is_answered_with_ours(first: bytes) -> None:
-    connection = AmqpConnection()
+    connection = Connection()
     connection.receive_data(first)
     assert connection.data_to_send() == SASL_HEADER
     assert connection.is_closed
@@ -68,13 +76,13 @@ def test_another_protocol_is_answered_with_ours(first: bytes) -> None:
 
 
 def test_sasl_is_done_once() -> None:
-    connection = AmqpConnection()
+    connection = Connection()
     connection.receive_data(SASL_HEADER + _sasl_init() + SASL_HEADER)
     assert connection.is_closed
 
 
 def test_an_amqp_frame_is_no_sasl_frame_and_the_other_way_round() -> None:
-    connection = AmqpConnection()
+    connection = Connection()
     connection.receive_data(SASL_HEADER + frame(Open(container_id="c")))
     assert connection.is_closed
     peer = Peer()
@@ -217,8 +225,10 @@ def test_the_sdk_s_way_to_leave(peer: Peer, last: Any) -> None:
 def test_frames_are_read_some_at_a_time(peer: Peer) -> None:
     peer.sender()
     one = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t", settled=True), b"x")
-    peer.connection.receive_data(EMPTY_FRAME * 200 + one * 200)
+    AmqpConnection.receive_data(peer.connection, EMPTY_FRAME * 200 + one * 200)
+    assert peer.connection.read()
     assert peer.connection.events_received() == []
-    assert peer.connection.has_paused
-    assert len(all_events(peer.connection)) == 200
-    assert not peer.connection.has_paused
+    assert sum(peer.connection.read() for _ in range(5)) == 5
+    assert len(peer.connection.events_received()) == 6 * 64 - 200
+    assert not peer.connection.read()
+    assert len(peer.connection.events_received()) == 400 - 6 * 64

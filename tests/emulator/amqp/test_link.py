@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.amqp.link import LinkDetached, ReceivingLink, SendingLink, TransferReceived
+from sbnotebook.emulator.amqp.link import ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
     Attach,
@@ -18,7 +18,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     Target,
 )
-from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer
+from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, LinkDetached, Peer
 
 NOT_FOUND = Error("amqp:not-found", "There is no such queue.")
 

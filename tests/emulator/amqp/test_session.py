@@ -6,13 +6,7 @@ import pytest
 
 from sbnotebook.amqp import AmqpValue, Symbol
 from sbnotebook.emulator.amqp.frames import HEADER_SIZE
-from sbnotebook.emulator.amqp.link import (
-    ConnectionClosed,
-    DispositionReceived,
-    LinkAttaching,
-    LinkDetached,
-    SendingLink,
-)
+from sbnotebook.emulator.amqp.link import DispositionReceived, SendingLink
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -30,7 +24,16 @@ from sbnotebook.emulator.amqp.performatives import (
 )
 from sbnotebook.errors import ProtocolViolationError
 from tests.costs import steps
-from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame, split_body
+from tests.emulator.amqp.conftest import (
+    RECEIVING_ATTACH,
+    SENDING_ATTACH,
+    ConnectionClosed,
+    LinkAttaching,
+    LinkDetached,
+    Peer,
+    frame,
+    split_body,
+)
 
 
 def test_a_session_is_answered_with_its_windows() -> None:

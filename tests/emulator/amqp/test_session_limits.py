@@ -4,14 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sbnotebook.emulator.amqp.link import (
-    ConnectionClosed,
-    DispositionReceived,
-    Event,
-    LinkAttaching,
-    LinkDetached,
-    TransferReceived,
-)
+from sbnotebook.emulator.amqp.connection import AmqpConnection
+from sbnotebook.emulator.amqp.link import DispositionReceived, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     Accepted,
@@ -22,10 +16,20 @@ from sbnotebook.emulator.amqp.performatives import (
     Rejected,
     Transfer,
 )
-from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer, frame, trusted_memory
+from tests.emulator.amqp.conftest import (
+    RECEIVING_ATTACH,
+    SENDING_ATTACH,
+    ConnectionClosed,
+    LinkAttaching,
+    LinkDetached,
+    Peer,
+    Told,
+    frame,
+    trusted_memory,
+)
 
 
-def end_of(events: list[Event]) -> str | None:
+def end_of(events: list[Told]) -> str | None:
     """The condition with which the connection ended; None if it has not."""
     end = events[-1]
     return end.error.condition if isinstance(end, ConnectionClosed) and end.error is not None else None
@@ -65,14 +69,15 @@ def test_a_link_name_is_taken_over_from_another_session(peer: Peer) -> None:
 
 def test_frames_after_an_attach_wait_for_its_answer(peer: Peer) -> None:
     message = Transfer(handle=1, delivery_id=0, delivery_tag=b"0", message_format=0)
-    peer.connection.receive_data(frame(SENDING_ATTACH) + frame(message, b"early"))
+    AmqpConnection.receive_data(peer.connection, frame(SENDING_ATTACH) + frame(message, b"early"))
+    assert peer.connection.read()
     (attaching,) = peer.connection.events_received()
     assert isinstance(attaching, LinkAttaching)
     attaching.link.accept()
+    assert not peer.connection.read()
     (arrived,) = peer.connection.events_received()
     assert isinstance(arrived, TransferReceived)
     assert arrived.payload == b"early"
-    assert peer.connection.events_received() == []
 
 
 def test_no_more_links_than_a_connection_can_have(peer: Peer) -> None:
