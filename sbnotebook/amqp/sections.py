@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
-from sbnotebook.amqp import AmqpValue, ULong, decode, encode, skip
+from sbnotebook.amqp import AmqpValue, ULong, decode, encode, list_of_encoded, skip
 from sbnotebook.amqp.limits import ITEMS
 from sbnotebook.errors import AmqpDecodeError
 
@@ -39,7 +39,7 @@ def encode_section(code: int, value: AmqpValue) -> bytes:
     return section_head(code) + encode(value)
 
 
-_TEXTS: Final = frozenset((0xA1, 0xB1, 0xA3, 0xB3))
+_TEXT_HEADS: Final = {0xA1: 2, 0xA3: 2, 0xB1: 5, 0xB3: 5}  # Bytes before those of a text: its constructor and size
 # Constructors of values that hold no other values (section 1.2)
 _SIMPLE: Final = frozenset({*range(0x40, 0xC0)} - {0x45})
 LISTS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}
@@ -47,6 +47,7 @@ LISTS: Final = {0x45: 1, 0xC0: 3, 0xD0: 9}
 MAPS: Final = {0xC1: 3, 0xD1: 9}
 """The same of a map (section 1.6.23)."""
 _BINARY_HEADS: Final = {0xA0: 2, 0xB0: 5}  # Bytes before those of a binary: its constructor and size (section 1.6.19)
+_NULL: Final = b"\x40"
 _MAP_HEAD: Final = Struct(">BII")  # The constructor of a large map, its size and count
 _REPEATABLE: Final = frozenset((DATA, SEQUENCE))
 _BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
@@ -117,7 +118,7 @@ def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
         while at < section.end:
             value_start = skip(payload, at)
             end = skip(payload, value_start)
-            if payload[at] in _TEXTS and payload[value_start] in _SIMPLE:
+            if payload[at] in _TEXT_HEADS and payload[value_start] in _SIMPLE:
                 with contextlib.suppress(AmqpDecodeError):
                     found[cast("str", decode(payload, at)[0])] = decode(payload, value_start)[0]
             at = end
@@ -139,6 +140,41 @@ def with_section(payload: bytes, code: int, value: bytes) -> bytes:
     else:
         start = end = next((section.start for section in sections if section.code > code), len(payload))
     return payload[:start] + section_head(code) + value + payload[end:]
+
+
+def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -> bytes:
+    """Return the message with another encoded field in a section that is a list; all others stay byte for byte."""
+    section = find_section(payload, code)
+    fields = [] if section is None else elements(payload, section.value_start, LISTS)
+    fields += [_NULL] * (index + 1 - len(fields))
+    fields[index] = value or _NULL
+    return with_section(payload, code, list_of_encoded(fields))
+
+
+def with_map_items(payload: bytes, code: int, items: Mapping[str, bytes | None]) -> bytes:
+    """Return the message with other encoded values under keys of a section that is a map; None removes one.
+
+    All other items stay byte for byte. Of a key that comes more than once, the last item counts.
+    """
+    section = find_section(payload, code)
+    found = [] if section is None else elements(payload, section.value_start, MAPS)
+    kept: list[bytes] = []
+    new = {name.encode(): encode(name) for name in items}
+    left = dict(zip(new, items.values(), strict=True))
+    for key, value in zip(found[-2::-2], found[::-2], strict=True):
+        name = key_text(key)
+        if name is None or name not in new:
+            kept.append(key + value)
+        elif (changed := left.pop(name, None)) is not None:
+            kept.append(key + changed)
+    added = [new[name] + value for name, value in left.items() if value is not None]
+    return with_section(payload, code, map_of([*reversed(kept), *added]))
+
+
+def key_text(key: bytes) -> bytes | None:
+    """Return the bytes of an encoded text, which need not be readable; None for another value."""
+    head = _TEXT_HEADS.get(key[0])
+    return None if head is None else key[head:]
 
 
 def elements(payload: bytes, start: int, heads: Mapping[int, int]) -> list[bytes]:

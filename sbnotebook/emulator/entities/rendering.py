@@ -24,10 +24,12 @@ from sbnotebook.amqp.sections import (
     Section,
     elements,
     find_section,
+    key_text,
     map_of,
     section_value,
     split,
-    with_section,
+    with_list_item,
+    with_map_items,
 )
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, read_sent
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -38,11 +40,8 @@ _ANNOTATIONS: Final = b"\x00\x53\x72"
 _DELIVERY_COUNT: Final = 4  # its place among the fields of the header
 _TIME_TO_LIVE: Final = 2
 _MAX_UINT: Final = 2**32 - 1
-_REASON: Final = encode("DeadLetterReason")
-_DESCRIPTION: Final = encode("DeadLetterErrorDescription")
 
 # The same for every message but for the numbers: each name with the constructor byte of its value
-_SHORT_TEXTS: Final = frozenset((0xA1, 0xA3))
 _OWN: Final = {
     f"x-opt-{name}": encode(Symbol(f"x-opt-{name}")) + constructor
     for name, constructor in (
@@ -143,7 +142,7 @@ def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
 
 def with_dead_letter_reason(payload: bytes, reason: str | None, description: str | None) -> bytes:
     """Return the encoded message with the application properties that explain its dead-lettering."""
-    return _with_items(payload, {_REASON: reason, _DESCRIPTION: description})
+    return _with_properties(payload, {"DeadLetterReason": reason, "DeadLetterErrorDescription": description})
 
 
 def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
@@ -156,41 +155,32 @@ def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
     life = message.expires_at - message.enqueued_time
     header = find_section(payload, HEADER)
     fields = [] if header is None else cast("list[Any]", section_value(payload, header))
-    fields += [None] * (_TIME_TO_LIVE + 1 - len(fields))
-    asked = fields[_TIME_TO_LIVE]
+    asked = fields[_TIME_TO_LIVE] if len(fields) > _TIME_TO_LIVE else None
     if life >= _MAX_UINT or (asked is not None and asked <= life):
         return payload
-    fields[_TIME_TO_LIVE] = UInt(life)
-    return with_section(payload, HEADER, encode(fields))
+    return with_list_item(payload, HEADER, _TIME_TO_LIVE, encode(UInt(life)))
 
 
 def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
     """Return the encoded message with these application properties set; all others stay."""
-    changed = _with_items(payload, {encode(str(name)): value for name, value in properties.items()})
+    changed = _with_properties(payload, properties)
     excess = read_sent(changed).excess
     if excess is not None:
         raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, excess)
     return changed
 
 
-def _with_items(payload: bytes, new: Mapping[bytes, AmqpValue]) -> bytes:
-    """Set application properties by their encoded names; None removes one."""
-    known = find_section(payload, APPLICATION_PROPERTIES)
-    items = [] if known is None else [key + value for key, value in _pairs(payload, known) if key not in new]
-    items += [key + encode(value) for key, value in new.items() if value is not None]
-    return with_section(payload, APPLICATION_PROPERTIES, map_of(items))
+def _with_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
+    """Set application properties; None removes one."""
+    encoded = {str(name): None if value is None else encode(value) for name, value in properties.items()}
+    return with_map_items(payload, APPLICATION_PROPERTIES, encoded)
 
 
 def _senders_own(payload: bytes, section: Section) -> list[bytes]:
     """Return the sender's annotations, encoded as they came, without those that only the broker sets."""
-    return [key + value for key, value in _pairs(payload, section) if _name(key) not in _BROKERS_OWN]
+    return [key + value for key, value in _pairs(payload, section) if key_text(key) not in _BROKERS_OWN]
 
 
 def _pairs(payload: bytes, section: Section) -> Iterable[tuple[bytes, bytes]]:
     found = elements(payload, section.value_start, MAPS)
     return zip(found[0::2], found[1::2], strict=True)
-
-
-def _name(key: bytes) -> bytes:
-    """Return the text of an encoded symbol or string, which follows a length of one byte, or of four."""
-    return key[2:] if key[0] in _SHORT_TEXTS else key[5:]

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
-from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, decode, encode, list_of_encoded
+from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, Timestamp, UInt, encode
 from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     HEADER,
-    LISTS,
-    MAPS,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
-    elements,
     find_section,
-    map_of,
     section_value,
-    with_section,
+    with_list_item,
+    with_map_items,
 )
 from sbnotebook.emulator.entities.rules.operands import (
     FilterError,
@@ -39,37 +36,28 @@ from sbnotebook.errors import AmqpDecodeError
 
 _LONGEST_SPAN: Final = 2**32 - 1
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_NULL: Final = b"\x40"
 
 
-class _Home(NamedTuple):
-    """The place and the type of a system property in a message."""
-
-    section: int
-    key: int | str
-    kind: type
-
-
-def _text_at(section: int, key: int | str) -> _Home:
-    return _Home(section, Symbol(key) if isinstance(key, str) else key, str)
-
-
+_Home = tuple[int, int | str, type]
+"""The section, the place in it and the type of a system property."""
+_PARTITION, _VIA = Symbol("x-opt-partition-key"), Symbol("x-opt-via-partition-key")
+_SCHEDULED: Final = Symbol("x-opt-scheduled-enqueue-time")
 _HOMES: Final[dict[str, _Home]] = {
-    "messageid": _text_at(PROPERTIES, 0),
-    "to": _text_at(PROPERTIES, 2),
-    "label": _text_at(PROPERTIES, 3),
-    "subject": _text_at(PROPERTIES, 3),
-    "replyto": _text_at(PROPERTIES, 4),
-    "correlationid": _text_at(PROPERTIES, 5),
-    "contenttype": _text_at(PROPERTIES, 6),
-    "sessionid": _text_at(PROPERTIES, 10),
-    "replytosessionid": _text_at(PROPERTIES, 12),
-    "partitionkey": _text_at(MESSAGE_ANNOTATIONS, "x-opt-partition-key"),
-    "viapartitionkey": _text_at(MESSAGE_ANNOTATIONS, "x-opt-via-partition-key"),
-    "transactionpartitionkey": _text_at(MESSAGE_ANNOTATIONS, "x-opt-via-partition-key"),
-    "scheduledenqueuetimeutc": _Home(MESSAGE_ANNOTATIONS, Symbol("x-opt-scheduled-enqueue-time"), Timestamp),
-    "scheduledenqueuetime": _Home(MESSAGE_ANNOTATIONS, Symbol("x-opt-scheduled-enqueue-time"), Timestamp),
-    "timetolive": _Home(HEADER, 2, timedelta),
+    "messageid": (PROPERTIES, 0, str),
+    "to": (PROPERTIES, 2, str),
+    "label": (PROPERTIES, 3, str),
+    "subject": (PROPERTIES, 3, str),
+    "replyto": (PROPERTIES, 4, str),
+    "correlationid": (PROPERTIES, 5, str),
+    "contenttype": (PROPERTIES, 6, str),
+    "sessionid": (PROPERTIES, 10, str),
+    "replytosessionid": (PROPERTIES, 12, str),
+    "partitionkey": (MESSAGE_ANNOTATIONS, _PARTITION, str),
+    "viapartitionkey": (MESSAGE_ANNOTATIONS, _VIA, str),
+    "transactionpartitionkey": (MESSAGE_ANNOTATIONS, _VIA, str),
+    "scheduledenqueuetimeutc": (MESSAGE_ANNOTATIONS, _SCHEDULED, Timestamp),
+    "scheduledenqueuetime": (MESSAGE_ANNOTATIONS, _SCHEDULED, Timestamp),
+    "timetolive": (HEADER, 2, timedelta),
 }
 
 
@@ -113,9 +101,9 @@ class RuleSubject:
     def set(self, name: str, value: Operand, *, system: bool) -> None:
         """Set a property; a number keeps the type that the property had if it fits."""
         if system:
-            home = self._writable(name)
+            section, place, kind = home = self._writable(name)
             self._read(home)  # a section that cannot be read cannot be written either
-            self._write(home.section, home.key, _fitting(name, home, value))
+            self._write(section, place, _fitting(name, kind, value))
             return
         key = self._key(name)
         if key is not None:
@@ -130,7 +118,7 @@ class RuleSubject:
         if system:
             home = self._writable(name)
             if self._read(home) is not None:
-                self._write(home.section, home.key, None)
+                self._write(*home[:2], None)
             return
         key = self._key(name)
         if key is not None:
@@ -144,15 +132,16 @@ class RuleSubject:
         return home
 
     def _read(self, home: _Home) -> Operand:
-        if isinstance(home.key, int):
-            fields = self._value(home.section, list)
-            value = fields[home.key] if home.key < len(fields) else None
+        section, key, kind = home
+        if isinstance(key, int):
+            fields = self._value(section, list)
+            value = fields[key] if key < len(fields) else None
         else:
-            value = self._map(home.section).get(home.key)
-        if home.kind is timedelta and isinstance(value, UInt):
+            value = self._map(section).get(key)
+        if kind is timedelta and isinstance(value, UInt):
             return timedelta(milliseconds=value)
         # The identifiers of a message may be numbers or UUIDs on AMQP; to Service Bus they are texts.
-        return str(value) if home.kind is str and isinstance(value, int | UUID) else value
+        return str(value) if kind is str and isinstance(value, int | UUID) else value
 
     def _key(self, name: str) -> str | None:
         properties = self._map(APPLICATION_PROPERTIES)
@@ -186,22 +175,22 @@ class RuleSubject:
         if isinstance(key, int):
             self.payload = with_list_item(self.payload, section, key, value)
         else:
-            self.payload = with_map_item(self.payload, section, key, value)
+            self.payload = with_map_items(self.payload, section, {key: value})
         self._decoded.pop(section, None)
         self._folded = None
 
 
-def _fitting(name: str, home: _Home, value: Operand) -> bytes | None:
+def _fitting(name: str, kind: type, value: Operand) -> bytes | None:
     """Return a value in the AMQP type of its system property; None for none."""
     if value is None:
         return None
-    if home.kind is str:
+    if kind is str:
         return encode(text_of(value))
-    if home.kind is Timestamp and isinstance(value, Timestamp):
+    if kind is Timestamp and isinstance(value, Timestamp):
         return encode(value)
-    if isinstance(value, timedelta) and home.kind is timedelta and value >= timedelta():
+    if isinstance(value, timedelta) and kind is timedelta and value >= timedelta():
         return encode(UInt(min(value // _MILLISECOND, _LONGEST_SPAN)))
-    wanted = "moment" if home.kind is Timestamp else "time span of zero or more"
+    wanted = "moment" if kind is Timestamp else "time span of zero or more"
     raise FilterError(f"The system property {name[:40]!r} must be a {wanted}.")
 
 
@@ -230,26 +219,3 @@ _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
     "deliverycount": lambda _subject: Int(0),
     **dict.fromkeys(("deadlettersource", "lockeduntilutc", "locktoken"), lambda _subject: None),
 }
-
-
-def with_list_item(payload: bytes, code: int, index: int, value: bytes | None) -> bytes:
-    """Return the message with another field in a section that is a list."""
-    section = find_section(payload, code)
-    fields = [] if section is None else elements(payload, section.value_start, LISTS)
-    fields += [_NULL] * (index + 1 - len(fields))
-    fields[index] = value or _NULL
-    return with_section(payload, code, list_of_encoded(fields))
-
-
-def with_map_item(payload: bytes, code: int, key: str, value: bytes | None) -> bytes:
-    """Return the message with another value under a key in a section that is a map."""
-    section = find_section(payload, code)
-    found = [] if section is None else elements(payload, section.value_start, MAPS)
-    items = list(zip(found[0::2], found[1::2], strict=True))
-    places = [place for place, (name, _) in enumerate(items) if decode(name)[0] == key]
-    if value is not None:
-        at = places[-1] if places else len(items)
-        items[at : at + 1] = [(items[at][0] if places else encode(key), value)]
-        places = places[:-1]
-    kept = [name + item for place, (name, item) in enumerate(items) if place not in places]
-    return with_section(payload, code, map_of(kept))

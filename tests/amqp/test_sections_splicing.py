@@ -14,8 +14,9 @@ from sbnotebook.amqp.sections import (
     PROPERTIES,
     section_value,
     split,
+    with_list_item,
+    with_map_items,
 )
-from sbnotebook.emulator.entities.rules.subject import with_list_item, with_map_item
 from sbnotebook.errors import AmqpDecodeError
 from tests.emulator.entities.conftest import encoded
 
@@ -38,9 +39,9 @@ def test_a_field_is_replaced_and_its_neighbours_keep_their_bytes() -> None:
 def test_an_item_is_replaced_where_it_stands() -> None:
     items = WIDE_TEXT + WIDE_LONG + encode("z") + encode(Int(1))
     before = b"\x00\x53\x74\xc1" + bytes((1 + len(items), 4)) + items
-    after = with_map_item(before, APPLICATION_PROPERTIES, "z", encode("new"))
+    after = with_map_items(before, APPLICATION_PROPERTIES, {"z": encode("new")})
     assert WIDE_TEXT + WIDE_LONG + encode("z") + encode("new") in after
-    replaced = with_map_item(before, APPLICATION_PROPERTIES, "a", encode("new"))
+    replaced = with_map_items(before, APPLICATION_PROPERTIES, {"a": encode("new")})
     assert WIDE_TEXT + encode("new") + encode("z") in replaced
 
 
@@ -49,10 +50,18 @@ def test_a_key_that_stands_often_is_left_once() -> None:
     items = b"".join(encode(name) + encode(value) for name, value in zip(names, found, strict=True))
     before = b"\x00\x53\x74\xc1" + bytes((1 + len(items), 8)) + items
     assert before.count(encode("a")) == 3
-    after = with_map_item(before, APPLICATION_PROPERTIES, "a", encode("new"))
+    after = with_map_items(before, APPLICATION_PROPERTIES, {"a": encode("new")})
     assert after.count(encode("a")) == 1
     assert section(after, APPLICATION_PROPERTIES) == {"b": 1, "a": "new"}
-    assert section(with_map_item(before, APPLICATION_PROPERTIES, "a", None), APPLICATION_PROPERTIES) == {"b": 1}
+    assert section(with_map_items(before, APPLICATION_PROPERTIES, {"a": None}), APPLICATION_PROPERTIES) == {"b": 1}
+
+
+def test_keys_that_cannot_be_read_stay() -> None:
+    odd = b"\xa1\x01\xff" + encode(1) + b"\xa0\x01a" + encode(2)
+    before = b"\x00\x53\x74\xc1" + bytes((1 + len(odd), 4)) + odd
+    after = with_map_items(before, APPLICATION_PROPERTIES, {"a": encode("new")})
+    assert odd + encode("a") + encode("new") in after
+    assert with_map_items(after, APPLICATION_PROPERTIES, {"a": None}).endswith(odd)
 
 
 @pytest.mark.parametrize("code", [HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_PROPERTIES])
@@ -62,7 +71,9 @@ def test_a_new_section_stands_in_its_order(code: int) -> None:
     del others[code]
     before = encoded(sections=others)
     in_list = code in (HEADER, PROPERTIES)
-    after = with_list_item(before, code, 0, encode("x")) if in_list else with_map_item(before, code, "x", encode("x"))
+    after = (
+        with_list_item(before, code, 0, encode("x")) if in_list else with_map_items(before, code, {"x": encode("x")})
+    )
     codes = [each.code for each in split(after)]
     assert codes == sorted(codes)
     assert section(after, code) == (["x"] if in_list else {"x": "x"})
@@ -90,7 +101,7 @@ def test_a_section_of_the_wrong_type_is_refused(value: AmqpValue) -> None:
 )
 def test_a_map_becomes_what_a_dictionary_would(items: dict[str, AmqpValue], key: str, value: int | None) -> None:
     before = encode(Described(ULong(APPLICATION_PROPERTIES), items))
-    after = with_map_item(before, APPLICATION_PROPERTIES, key, None if value is None else encode(value))
+    after = with_map_items(before, APPLICATION_PROPERTIES, {key: None if value is None else encode(value)})
     expected = (
         items | {key: value} if value is not None else {name: each for name, each in items.items() if name != key}
     )
