@@ -18,17 +18,15 @@ from aiohttp import web
 
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.config import Wanted, apply_config
-from sbnotebook.emulator.connection_limit import ConnectionLimit
 from sbnotebook.emulator.entities.options import AuthorizationRule, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.entities.snapshot import restore
+from sbnotebook.emulator.line import Line
 from sbnotebook.emulator.logs import clean_logger
-from sbnotebook.emulator.network_delay import DelayedLine
 from sbnotebook.emulator.service.access import ROOT_RULE
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.http_app import application
-from sbnotebook.emulator.service.peer import AmqpPeer
 from sbnotebook.emulator.store import Store
 from sbnotebook.emulator.tls import tls_context
 from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartError
@@ -36,18 +34,12 @@ from sbnotebook.errors import ConfigurationError, EmulatorError, EmulatorStartEr
 _LOGGER: Final = clean_logger(__name__)
 _T = TypeVar("_T")
 _Factory = Callable[[], asyncio.Protocol]
-# The first letters of the methods of HTTP; AMQP begins with an A, and TLS with a control character
-_HTTP_INITIALS: Final = frozenset(b"CDGHOPT")
 _BACKLOG: Final = 1024  # Connections that may wait to be accepted: a cluster's workers all connect at once
-_SILENCE: Final = 30.0  # Seconds that a client may take to its first byte, or to the end of its first request's head
 _LOOPBACK: Final = "127.0.0.1"
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - read, not listened on; not every system lets clients connect to it
 _HANDSHAKE: Final = 10.0  # Seconds for the handshake of TLS
 _KEEP_ALIVE: Final = 75.0  # Seconds that a connection over HTTP stays without a request
 _POLL: Final = 0.5  # Seconds after which a server looks again whether it is used
-_DEAF: Final = 30.0  # Seconds that a client over HTTP may take to read what fills its connection
-_END_OF_HEAD: Final = b"\r\n\r\n"
-_MAX_HEAD: Final = 65_536  # The most bytes of a head to wait for; more than the server for HTTP accepts
 
 
 class EmulatorServer:
@@ -82,23 +74,15 @@ class EmulatorServer:
                 f"The emulator does not listen at the IPv6 address {host[:60]}, which azure-servicebus cannot read in "
                 "a connection string: use localhost, 0.0.0.0 or a host name of this machine."
             )
-        self._host = host
+        self._host, self._data_dir = host, data_dir
         self._wanted_ports = [port] if http_port is None else [port, http_port]
-        self._data_dir = data_dir
-        given: dict[str, QueueOptions | None] = dict.fromkeys(queues)
-        if isinstance(queues, Mapping):
-            given.update(cast("Mapping[str, QueueOptions | None]", queues))
-        self._entities = [Wanted(QueueOptions, name, options) for name, options in given.items()]
-        for topic, subscriptions in (topics or {}).items():
-            self._entities.append(Wanted(TopicOptions, topic))
-            self._entities += [Wanted(SubscriptionOptions, each, topic=topic) for each in subscriptions]
+        self._entities = _wanted(queues, topics or {})
         self._clock = clock or SystemClock()
         self._token_clock = token_clock
         root = ROOT_RULE if key is None else replace(ROOT_RULE, primary_key=key)
         self._keys = (root, *keys)
         self._host_names = tuple(host_names)
-        self._tls_port = tls_port
-        self._tls_dir = tls_dir
+        self._tls_port, self._tls_dir = tls_port, tls_dir
         self._tls_listener: asyncio.Server | None = None
         self.certificate: Path | None = None  # what clients of the port with TLS have to trust; None without TLS
         self._registry = Registry(tier)
@@ -211,14 +195,15 @@ class EmulatorServer:
         return runner
 
     async def _listen(self, port: int, http: _Factory, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        def sniff() -> asyncio.Protocol:
-            sniffer = _Sniffer(self._broker.connections, lambda: AmqpPeer(self._broker), http)
-            return DelayedLine(sniffer, self._broker)
-
         within = None if tls is None else _HANDSHAKE
         try:
             return await asyncio.get_running_loop().create_server(
-                sniff, self._host, port, backlog=_BACKLOG, ssl=tls, ssl_handshake_timeout=within
+                lambda: Line(self._broker, http),
+                self._host,
+                port,
+                backlog=_BACKLOG,
+                ssl=tls,
+                ssl_handshake_timeout=within,
             )
         except (OSError, OverflowError, UnicodeError) as error:
             raise EmulatorStartError(f"The emulator cannot listen on {self._host}, port {port}: {error}.") from None
@@ -228,82 +213,17 @@ class EmulatorServer:
         self._stopping.set()
 
 
-class _Sniffer(asyncio.Protocol):
-    """Passes a connection to the protocol that its first byte shows; for HTTP once the request's head is complete.
-
-    A connection that stays silent, never completes a head, or does not read what it asked for over HTTP, is ended: it
-    would keep its place for ever.
-    """
-
-    def __init__(self, connections: ConnectionLimit, amqp: _Factory, http: _Factory) -> None:
-        self._connections = connections
-        self._amqp = amqp
-        self._new_http = http
-        self._http: asyncio.Protocol | None = None
-        self._transport: asyncio.Transport | None = None
-        self._end: asyncio.TimerHandle | None = None
-        self._head = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._end_after(_SILENCE)
-        self._connections.arrive(self._transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end_after(None)
-        if self._transport is not None:
-            self._connections.leave(self._transport)
-        if self._http is not None:
-            self._http.connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        if self._http is not None:
-            self._http.data_received(data)
-            return
-        searched = max(len(self._head) - len(_END_OF_HEAD), 0)
-        self._head += data
-        if self._head.startswith(b"A"):
-            self._pass_on(self._amqp())
-        elif self._head[0] not in _HTTP_INITIALS:
-            _LOGGER.info("A client speaks neither AMQP nor HTTP. TLS has a port of its own: --tls.")
-            if self._transport is not None:
-                self._transport.abort()
-        elif self._head.find(_END_OF_HEAD, searched) >= 0 or len(self._head) > _MAX_HEAD:
-            self._http = self._new_http()  # which refuses a head that is too long
-            self._pass_on(self._http)
-
-    def eof_received(self) -> bool | None:
-        return None if self._http is None else self._http.eof_received()
-
-    def pause_writing(self) -> None:
-        if self._http is not None:
-            self._http.pause_writing()
-            self._end_after(_DEAF)
-
-    def resume_writing(self) -> None:
-        if self._http is not None:
-            self._http.resume_writing()
-            self._end_after(None)
-
-    def _end_after(self, seconds: float | None) -> None:
-        if self._end is not None:
-            self._end.cancel()
-        loop = asyncio.get_running_loop()
-        self._end = None
-        if seconds is not None and self._transport is not None:
-            self._end = loop.call_later(seconds, self._transport.abort)
-
-    def _pass_on(self, protocol: asyncio.Protocol) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        self._end_after(None)
-        # AMQP uses the connection alone; HTTP requests still pass here.
-        if protocol is self._http:
-            self._connections.speak_http(self._transport)
-        else:
-            self._transport.set_protocol(protocol)
-        protocol.connection_made(self._transport)
-        protocol.data_received(bytes(self._head))
+def _wanted(
+    queues: Iterable[str] | Mapping[str, QueueOptions | None], topics: Mapping[str, Iterable[str]]
+) -> list[Wanted]:
+    given: dict[str, QueueOptions | None] = dict.fromkeys(queues)
+    if isinstance(queues, Mapping):
+        given.update(cast("Mapping[str, QueueOptions | None]", queues))
+    wanted = [Wanted(QueueOptions, name, options) for name, options in given.items()]
+    for topic, subscriptions in topics.items():
+        wanted.append(Wanted(TopicOptions, topic))
+        wanted += [Wanted(SubscriptionOptions, each, topic=topic) for each in subscriptions]
+    return wanted
 
 
 def run_loop(main: Coroutine[Any, Any, _T]) -> _T:

@@ -122,7 +122,7 @@ async def test_a_websocket_message_has_a_limit() -> None:
 
 @pytest.mark.anyio
 async def test_a_client_that_does_not_read_its_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.server._DEAF", 0.2)
+    monkeypatch.setattr("sbnotebook.emulator.line._DEAF", 0.2)
     async with EmulatorServer(queues=[f"queue-{number}" for number in range(1000)]) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"GET /entities HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)

@@ -9,7 +9,6 @@ Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -69,10 +68,9 @@ class _WebSocketTransport(asyncio.Transport):
         super().__init__()
         self._request = request
         self._peer = peer
-        self._pieces: deque[bytes] = deque()
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()  # None is the end
         self._waiting = 0
         self._is_paused = False
-        self._has_work = asyncio.Event()
         self._may_read = asyncio.Event()
         self._may_read.set()
         self._is_closing = False
@@ -93,16 +91,16 @@ class _WebSocketTransport(asyncio.Transport):
         return self._waiting
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._pieces += [bytes(data[at : at + _MAX_PIECE]) for at in range(0, len(data), _MAX_PIECE)]
+        for at in range(0, len(data), _MAX_PIECE):
+            self._pieces.put_nowait(bytes(data[at : at + _MAX_PIECE]))
         self._waiting += len(data)
-        self._has_work.set()
         if self._waiting > _HIGH_WATER and not self._is_paused:
             self._is_paused = True
             self._peer.pause_writing()
 
     def close(self) -> None:
         self._is_closing = True
-        self._has_work.set()
+        self._pieces.put_nowait(None)
 
     def abort(self) -> None:
         self._is_closing = True
@@ -120,17 +118,10 @@ class _WebSocketTransport(asyncio.Transport):
     async def write_to(self, socket: web.WebSocketResponse) -> None:
         """Send the written bytes, and close the socket when the connection is closed."""
         with suppress(ConnectionError):
-            while self._pieces or not self._is_closing:
-                await self._has_work.wait()
-                self._has_work.clear()
-                await self._write_pieces(socket)
+            while (piece := await self._pieces.get()) is not None:
+                await socket.send_bytes(piece)
+                self._waiting -= len(piece)
+                if self._is_paused and not self._waiting:
+                    self._is_paused = False
+                    self._peer.resume_writing()
             await socket.close()
-
-    async def _write_pieces(self, socket: web.WebSocketResponse) -> None:
-        while self._pieces:
-            piece = self._pieces.popleft()
-            await socket.send_bytes(piece)
-            self._waiting -= len(piece)
-        if self._is_paused:
-            self._is_paused = False
-            self._peer.resume_writing()
