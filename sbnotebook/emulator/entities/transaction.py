@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Final, cast
+from typing import Any, Final, cast
 from uuid import UUID
 
 from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
@@ -37,8 +37,11 @@ def root_of(entity: Queue | Topic | Receivable) -> Queue | Topic:
 
 
 class Transaction:
-    def __init__(self, txn_id: bytes) -> None:
+    def __init__(self, txn_id: bytes, link: Any = None) -> None:
         self.txn_id = txn_id
+        self.link = link  # on which its client declared it
+        self.end: int | None = None  # when it is rolled back (ms); None before its first operation
+        self.cancel_alarm: Callable[[], None] = lambda: None
         self.size = 0  # bytes of the messages that it keeps until it ends
         self.tokens: set[UUID] = set()  # the locks of the messages that it settles
         self.failure: str | None = None  # why it can only be rolled back; None while it can be committed

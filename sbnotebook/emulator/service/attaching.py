@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sbnotebook.amqp import AmqpValue, Int, Symbol
@@ -23,8 +25,8 @@ from sbnotebook.emulator.service.links import (
     SenderLink,
     attach_session,
 )
-from sbnotebook.emulator.service.management import CBS, cbs_node, management_node
-from sbnotebook.emulator.service.requests import Node, ReplyLink, RequestLink
+from sbnotebook.emulator.service.management import answer, put_token
+from sbnotebook.emulator.service.requests import CBS, Call, Reply, ReplyLink, RequestLink
 from sbnotebook.emulator.service.transactions import attach_coordinator
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
@@ -58,15 +60,17 @@ def _attached(peer: AmqpPeer, link: _AnyLink) -> LinkHandler:
     authorize(peer, link)
     # Nodes take requests; all other links are on entities.
     path = _path(link.address)
-    node = _node(peer, path)
-    entity = peer.broker.registry.find(path) if node is None else node.entity
+    entity, node = _found(peer, path)
     if entity is not None and (node is not None or isinstance(link, SendingLink)):
         root = root_of(entity)
         if via_entity(link, root) not in (None, root):
             raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)
     if node is not None:
-        link.accept(max_message_size=_MAX_TOKEN_SIZE if node.address == CBS else _MAX_REQUEST_SIZE)
-        return RequestLink(peer, link, node) if isinstance(link, ReceivingLink) else ReplyLink(peer, link, node)
+        address = path.casefold()
+        link.accept(max_message_size=_MAX_TOKEN_SIZE if address == CBS else _MAX_REQUEST_SIZE)
+        if isinstance(link, ReceivingLink):
+            return RequestLink(peer, link, address, entity, node)
+        return ReplyLink(peer, link, address, entity)
     if isinstance(link, ReceivingLink):
         return _attach_sender(peer, link, path, entity)
     return _attach_receiver(peer, link, path, entity)
@@ -91,18 +95,20 @@ def _path(address: object) -> str:
     return text.strip("/")
 
 
-def _node(peer: AmqpPeer, path: str) -> Node | None:
-    lowered = path.casefold()
-    if lowered == CBS:
-        return cbs_node(peer.access)
-    if lowered.endswith(MANAGEMENT):
-        path = path[: -len(MANAGEMENT)]
-        entity = peer.broker.registry.find(path)
-        # A token for a missing subscription is accepted, so that it is refused by the node. Azure gives no answer
-        # (azure-sdk-for-net 43492).
-        if entity is not None or _named_as_missing(peer, path) != path:
-            return management_node(lowered, peer.broker, peer.access, entity, _not_found_text(peer, path))
-    return None
+def _found(peer: AmqpPeer, path: str) -> tuple[_AnyEntity, Callable[[Call], Reply] | None]:
+    """Return the entity of a path; for the path of a node, also what answers its requests."""
+    address = path.casefold()
+    if address == CBS:
+        return None, partial(put_token, peer.access)
+    if not address.endswith(MANAGEMENT):
+        return peer.broker.registry.find(path), None
+    path = path[: -len(MANAGEMENT)]
+    entity = peer.broker.registry.find(path)
+    # A token for a missing subscription is accepted, so that it is refused by the node. Azure gives no answer
+    # (azure-sdk-for-net 43492).
+    if entity is None and _named_as_missing(peer, path) == path:
+        return None, None
+    return entity, partial(answer, address, peer.access, _not_found_text(peer, path))
 
 
 def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -19,12 +20,17 @@ from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import NamespaceAccess
-from sbnotebook.emulator.service.dispatcher import Dispatcher
 from sbnotebook.emulator.store import Store
 
 if TYPE_CHECKING:
+    from sbnotebook.emulator.service.links import ReceiverLink, SessionReceiverLink
     from sbnotebook.emulator.service.peer import AmqpPeer
 
+    _Source = Receivable | SessionReceiverLink
+
+_MAX_MESSAGES: Final = 500
+# What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed
+_MAX_BYTES: Final = 4_194_304
 _LOGGER: Final = clean_logger(__name__)
 
 
@@ -55,7 +61,7 @@ class Broker:
         self.faults = Faults()
         self.freezes_new = False
         self.session_links: dict[tuple[ReceivingEntity, str], str] = {}
-        self.dispatcher = Dispatcher()
+        self.session_waiters: dict[SessionReceiverLink, None] = {}  # in the order in which they came
         self.memory = SharedMemory()  # the memory that the clients of all connections hold
         self.peers: set[AmqpPeer] = set()
         self.leases = 0  # processes that use the emulator; each holds a connection open, which ends with it
@@ -63,6 +69,7 @@ class Broker:
         self._second = self._operations = 0
         self._store = store
         self._on_failure = on_failure
+        self._receivers: dict[_Source, deque[ReceiverLink]] = {}  # those that wait, by what they receive from
         self._touched: set[AmqpPeer] = set()
         self._turn_is_due = False
         self._is_stopped = False
@@ -85,6 +92,17 @@ class Broker:
     def touch(self, peer: AmqpPeer) -> None:
         self._touched.add(peer)
         self.schedule_turn()
+
+    def wait(self, receiver: ReceiverLink) -> None:
+        """Add a receiver that can take messages, or wants an answer when there are none."""
+        waiting = self._receivers.setdefault(receiver.source, deque())
+        if receiver not in waiting:
+            waiting.append(receiver)
+
+    def forget(self, receiver: ReceiverLink) -> None:
+        waiting = self._receivers.get(receiver.source)
+        if waiting is not None and receiver in waiting:
+            waiting.remove(receiver)
 
     def schedule_turn(self) -> None:
         """Schedule the turn, which follows once everything that has come in was handled."""
@@ -198,15 +216,20 @@ class Broker:
         try:
             now = self.advance()
             is_behind = self.registry.continue_forwarding(now)
-            dispatcher = self.dispatcher
-            if not (dispatcher.receivers or dispatcher.session_waiters):
+            if not (self._receivers or self.session_waiters):
                 return is_behind
-            dispatcher.dispatch(now)
+            for waiter in list(self.session_waiters):
+                if waiter.entity.sessions is not None and waiter.entity.sessions.free:
+                    waiter.accept(None, now)
+            for source, waiting in list(self._receivers.items()):
+                _deliver(source, waiting, now)
+                if not waiting:
+                    del self._receivers[source]
         except Exception:
             # Messages that arrived must still be stored and confirmed; the next turn delivers.
             _LOGGER.exception("Messages were not delivered.")
             return False
-        return is_behind or dispatcher.is_behind
+        return is_behind or any(waiting and source.has_available for source, waiting in self._receivers.items())
 
     def _commit(self) -> bool:
         changes = self.registry.changes
@@ -238,3 +261,25 @@ class Broker:
     def _on_alarm(self) -> None:
         self._alarm_time = None
         self.schedule_turn()
+
+
+def _deliver(source: _Source, waiting: deque[ReceiverLink], now: int) -> None:
+    """Give available messages to the receivers that can take them, in turn. Those that can take no more are removed."""
+    messages = size = 0
+    while waiting and source.has_available and messages < _MAX_MESSAGES and size < _MAX_BYTES:
+        receiver = waiting[0]
+        if receiver.can_take:
+            waiting.rotate(-1)
+            size += receiver.deliver(now)
+            messages += 1
+        else:
+            _dismiss(receiver, waiting)
+    for receiver in list(waiting):
+        if not receiver.can_take or (receiver.is_draining and not source.has_available):
+            _dismiss(receiver, waiting)
+
+
+def _dismiss(receiver: ReceiverLink, waiting: deque[ReceiverLink]) -> None:
+    waiting.remove(receiver)
+    if receiver.is_draining:
+        receiver.end_drain()

@@ -177,7 +177,7 @@ class ReceiverLink(LinkHandler):
     def credit_changed(self) -> None:
         """Wait for messages, if the client takes some or wants to know that there are none."""
         if self.can_take or self.is_draining:
-            self._peer.broker.dispatcher.wait(self)
+            self._peer.broker.wait(self)
 
     def deliver(self, now: int) -> int:
         """Send the next message, and return its size in bytes."""
@@ -237,10 +237,9 @@ class ReceiverLink(LinkHandler):
         token, now = UUID(bytes_le=event.delivery_tag), self._peer.broker.advance()
         try:
             transaction = transactions.find(txn_id)
-            control = transactions.other_link(transaction, token)
-            if control is not None:
+            if transactions.settles_elsewhere(transaction, token):
                 text = "Two open transactions settle the same message."
-                self._peer.detach(control, new_error(Condition.TRANSACTION_ROLLBACK, text))
+                self._peer.detach(transaction.link, new_error(Condition.TRANSACTION_ROLLBACK, text))
                 transactions.find(txn_id)
             _, since = self._given.get(event.delivery_tag, (token, now))
             check_age(self.entity, now, faults, since)
@@ -257,7 +256,7 @@ class ReceiverLink(LinkHandler):
         self._link.forget(token.bytes_le)
 
     def detached(self) -> None:
-        self._peer.broker.dispatcher.forget(self)
+        self._peer.broker.forget(self)
         self._peer.broker.was_used(self.entity)
 
     @property
@@ -293,33 +292,64 @@ class ReceiverLink(LinkHandler):
 
 
 class SessionReceiverLink(ReceiverLink):
-    """A client receives from a session, which it holds until the link or the lock ends."""
+    """A client receives from a session: it waits for one, and holds it until the link or the lock ends.
 
-    def __init__(
-        self, peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity, session: MessageSession, token: UUID
-    ) -> None:
+    Its link is attached once it gets the session.
+    """
+
+    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> None:
         super().__init__(peer, link, entity)
         self.source = self
         self._owner = entity
-        self._session = session
-        self._token = token
         self._name = (entity, link.name)
-        peer.broker.session_links[self._name] = session.session_id
-        session.on_lost = self._lose
+        self._session: MessageSession | None = None
+        self._token: UUID | None = None
         self._cancel_alarm: Callable[[], None] = no_alarm
+
+    def wait(self, timeout: int) -> None:
+        """Wait for a session, at most for ``timeout`` milliseconds."""
+        broker = self._peer.broker
+        broker.session_waiters[self] = None
+        self._cancel_alarm = broker.clock.wake_at(broker.clock.now() + timeout, self._give_up)
+        broker.schedule_turn()
+
+    def accept(self, session_id: str | None, now: int) -> bool:
+        """Take a session, or a free one for None, and attach the link; return whether there is one."""
+        accepted = self._owner.accept_session(session_id, now)
+        if accepted is None:
+            return False
+        self._stop_waiting()
+        session, self._token = accepted
+        self._session, session.on_lost = session, self._lose
+        broker, link = self._peer.broker, self._link
+        broker.session_links[self._name] = session.session_id
+        # azure-servicebus compares the address byte by byte, so it goes back as it came.
+        source, asked = link.source or Source(), _filter(link)
+        held: AmqpValue = session.session_id
+        if isinstance(asked, Described):
+            held = Described(asked.descriptor, held)  # The SDK for Go writes and reads it like this.
+        answer, until = Source(source.address, filter={SESSION_FILTER: held}), Long(ticks_of(session.locked_until))
+        limit = broker.max_message_size(self._owner)
+        link.accept(source=answer, properties={_LOCKED_UNTIL: until}, max_message_size=limit)
+        self.credit_changed()
+        broker.touch(self._peer)
+        return True
 
     def detached(self) -> None:
         super().detached()
-        self._cancel_alarm()
-        if self._session.holder == self._token:
-            self._session.on_lost = None
+        self._stop_waiting()
+        session, token = self._session, self._token
+        if session is None or token is None:
+            return
+        if session.holder == token:
+            session.on_lost = None
         self._peer.broker.session_links.pop(self._name, None)
-        self._owner.close_session(self._session, self._token, self._peer.broker.advance())
+        self._owner.close_session(session, token, self._peer.broker.advance())
         self._peer.broker.schedule_turn()
 
     @property
     def has_available(self) -> bool:
-        return self._session.holder == self._token and self._session.has_ready
+        return self._session is not None and self._session.holder == self._token and self._session.has_ready
 
     def receive(self, now: int) -> BrokeredMessage | None:
         return self._owner.receive(now, self._session)
@@ -338,37 +368,8 @@ class SessionReceiverLink(ReceiverLink):
     def _end(self) -> None:
         self._peer.detach(self._link, new_error(Condition.SESSION_LOCK_LOST, "The session lock was lost."))
 
-
-class SessionWaiter(LinkHandler):
-    """A client waits for a session. Its link is attached once it gets one."""
-
-    def __init__(self, peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> None:
-        super().__init__(entity)
-        self.entity = entity
-        self._peer = peer
-        self._link = link
-        self._cancel_alarm: Callable[[], None] = no_alarm
-
-    def wait(self, timeout: int) -> None:
-        """Wait for a session, at most for ``timeout`` milliseconds."""
-        broker = self._peer.broker
-        broker.dispatcher.session_waiters[self] = None
-        self._cancel_alarm = broker.clock.wake_at(broker.clock.now() + timeout, self._give_up)
-        broker.schedule_turn()
-
-    def accept(self, now: int) -> None:
-        """Take a free session, if there is one, and attach the link."""
-        accepted = self.entity.accept_session(None, now)
-        if accepted is None:
-            return
-        self.detached()
-        handler = _accepted(self._peer, self._link, self.entity, *accepted)
-        self._peer.handlers[self._link] = handler
-        handler.credit_changed()
-        self._peer.broker.touch(self._peer)
-
-    def detached(self) -> None:
-        self._peer.broker.dispatcher.session_waiters.pop(self, None)
+    def _stop_waiting(self) -> None:
+        self._peer.broker.session_waiters.pop(self, None)
         self._cancel_alarm()
 
     def _give_up(self) -> None:
@@ -383,27 +384,11 @@ def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -
     if not isinstance(wanted, str | None):
         text = "The session id in the filter must be a string, or null."
         raise RefusedError(Condition.ARGUMENT_ERROR, text)
-    accepted = entity.accept_session(wanted, peer.broker.advance())
-    if accepted is None:
-        waiter = SessionWaiter(peer, link, entity)
+    handler = SessionReceiverLink(peer, link, entity)
+    if not handler.accept(wanted, peer.broker.advance()):
         timeout = link.properties.get(_TIMEOUT)
-        waiter.wait(min(int(timeout), _MAX_TIMEOUT) if isinstance(timeout, UInt | int) else _DEFAULT_TIMEOUT)
-        return waiter
-    return _accepted(peer, link, entity, *accepted)
-
-
-def _accepted(
-    peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity, session: MessageSession, token: UUID
-) -> SessionReceiverLink:
-    source, asked = link.source or Source(), _filter(link)
-    session_id: AmqpValue = session.session_id
-    if isinstance(asked, Described):
-        session_id = Described(asked.descriptor, session_id)  # The SDK for Go writes and reads it like this.
-    # azure-servicebus compares the address byte by byte, so it goes back as it came.
-    answer = Source(source.address, filter={SESSION_FILTER: session_id})
-    locked_until, limit = Long(ticks_of(session.locked_until)), peer.broker.max_message_size(entity)
-    link.accept(source=answer, properties={_LOCKED_UNTIL: locked_until}, max_message_size=limit)
-    return SessionReceiverLink(peer, link, entity, session, token)
+        handler.wait(min(int(timeout), _MAX_TIMEOUT) if isinstance(timeout, UInt | int) else _DEFAULT_TIMEOUT)
+    return handler
 
 
 def _filter(link: SendingLink) -> AmqpValue:

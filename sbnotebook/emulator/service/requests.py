@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from sbnotebook.amqp import AmqpValue, Int
+from sbnotebook.amqp import AmqpValue, Int, Symbol
 from sbnotebook.amqp.limits import ITEMS
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, encode_section, section_value, split
 from sbnotebook.emulator.amqp.link import ReceivingLink, SendingLink, TransferReceived
@@ -22,13 +22,15 @@ from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import new_error
+from sbnotebook.emulator.service.conditions import new_error, with_tracking_id
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
+CBS: Final = "$cbs"
+"""The address of the node that takes tokens."""
 _LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
 _MAX_PAGE: Final = 1000  # Rules or sessions in one answer
@@ -36,29 +38,23 @@ _MOST_ITEMS: Final = 2000  # Items of a section of a request to ``$cbs``, which 
 _MESSAGE_ID, _REPLY_TO = 0, 4  # places among the properties (AMQP 1.0 part 3, section 3.2.4)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    operation: str
-    body: AmqpValue
-    message_id: AmqpValue = None
-    reply_to: str | None = None
-    application_properties: dict[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])
-    transaction: Transaction | None = None
+Reply = tuple[dict[str, AmqpValue], AmqpValue]
+"""The application properties and the body of an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    application_properties: dict[str, AmqpValue]
-    body: AmqpValue = None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
+    """A request, and what carries it out."""
+
     broker: Broker
-    entity: Any  # which has the operation: the table says of what kind
-    body: dict[str, Any]
+    entity: Any  # which has the operation: the table of operations says of what kind; None for a node without one
+    operation: str
+    body: Any  # of an operation of the table: a map
+    properties: dict[str, AmqpValue]
+    message_id: AmqpValue
+    reply_to: AmqpValue
     now: int  # ms
-    transaction: Transaction | None  # None to take effect at once
+    transaction: Transaction | None = None  # None to take effect at once
 
     @property
     def faults(self) -> EntityFaults:
@@ -74,70 +70,108 @@ class Call:
 
 
 def done(body: AmqpValue) -> Reply:
-    return Reply({"statusCode": Int(200), "statusDescription": "OK"}, body)
+    return {"statusCode": Int(200), "statusDescription": "OK"}, body
 
 
 def nothing() -> Reply:
-    return Reply({"statusCode": Int(204), "statusDescription": "No messages"})
+    return {"statusCode": Int(204), "statusDescription": "No messages"}, None
 
 
-class Node(NamedTuple):
-    address: str  # in lower case
-    entity: AnyEntity | Receivable | None  # None for a node without one
-    answer: Callable[[Request], Reply]  # carries out a request; the errors that it raises become replies
-    failure: Callable[[Condition, str], Reply]  # makes the reply for an error
+def of_token(status: int, description: str) -> Reply:
+    """Return an answer of ``$cbs``: its names have hyphens, unlike those of a management node."""
+    return {"status-code": Int(status), "status-description": description}, None
 
 
 class RequestLink(LinkHandler):
-    def __init__(self, peer: AmqpPeer, link: ReceivingLink, node: Node) -> None:
-        super().__init__(node.entity)
+    """A client's requests to a node. The errors that ``answer`` raises become replies."""
+
+    def __init__(
+        self,
+        peer: AmqpPeer,
+        link: ReceivingLink,
+        address: str,
+        entity: AnyEntity | Receivable | None,
+        answer: Callable[[Call], Reply],
+    ) -> None:
+        super().__init__(entity)
         self._peer = peer
         self._link = link
-        self._node = node
+        self._address = address
+        self._answer = answer
         link.grant_credit(_CREDIT)
 
     def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
         """Answer a request. It is carried out even if no link waits for the reply."""
         self._link.grant_credit(_CREDIT)
         try:
-            request = _read(event.payload, _MOST_ITEMS if self._node.entity is None else ITEMS)
+            call = self._read(event.payload)
         except AmqpDecodeError as error:
             self._link.settle(event.delivery_id, Rejected(new_error(Condition.DECODE_ERROR, str(error))))
             return
         self._link.settle(event.delivery_id, Accepted())
-        reply = self._answer(request, event.txn_id)
-        link = self._reply_link(request.reply_to)
+        reply = self._carry_out(call, event.txn_id)
+        link = self._reply_link(call.reply_to)
         if link is not None:
-            link.send(_written(reply, request.message_id))
+            link.send(_written(reply, call.message_id))
 
-    def _reply_link(self, reply_to: str | None) -> ReplyLink | None:
+    def _read(self, payload: bytes) -> Call:
+        items = _MOST_ITEMS if self.attached_to is None else ITEMS
+        values: dict[int, Any] = {
+            section.code: section_value(payload, section, items=items)
+            for section in split(payload, in_order=False)
+            if section.code in (PROPERTIES, APPLICATION_PROPERTIES, VALUE)
+        }
+        fields, properties = values.get(PROPERTIES, []), values.get(APPLICATION_PROPERTIES, {})
+        if not isinstance(fields, list) or not isinstance(properties, dict):
+            raise AmqpDecodeError("The properties of a request must be a list, its application properties a map.")
+        fields = [*cast("list[Any]", fields), *[None] * (_REPLY_TO + 1)]
+        given = cast("dict[str, Any]", properties)
+        return Call(
+            self._peer.broker,
+            self.attached_to,
+            operation=str(given.get("operation", "")),
+            body=values.get(VALUE),
+            properties=given,
+            message_id=fields[_MESSAGE_ID],
+            reply_to=fields[_REPLY_TO],
+            now=self._peer.broker.advance(),
+        )
+
+    def _reply_link(self, reply_to: AmqpValue) -> ReplyLink | None:
         """Return the link that ``reply_to`` names, or else the first link from this node; None if there is none."""
         handlers = self._peer.handlers.values()
-        links = [each for each in handlers if isinstance(each, ReplyLink) and each.address == self._node.address]
+        links = [each for each in handlers if isinstance(each, ReplyLink) and each.address == self._address]
         named = (each for each in links if reply_to is not None and reply_to in each.names)
         return next(named, links[0] if links else None)
 
-    def _answer(self, request: Request, txn_id: bytes | None) -> Reply:
+    def _carry_out(self, call: Call, txn_id: bytes | None) -> Reply:
         try:
             if txn_id is not None:
-                request = replace(request, transaction=self._peer.transactions.find(txn_id))
-            return self._node.answer(request)
+                call.transaction = self._peer.transactions.find(txn_id)
+            return self._answer(call)
         except RefusedError as error:
-            return self._node.failure(error.condition, str(error))
+            return self._refusal(error.condition, str(error))
         except AmqpDecodeError as error:
-            return self._node.failure(Condition.DECODE_ERROR, str(error))
+            return self._refusal(Condition.DECODE_ERROR, str(error))
         except Exception:
-            _LOGGER.exception("The request %s was not answered.", request.operation)
+            _LOGGER.exception("The request %s was not answered.", call.operation)
             text = "The emulator failed to handle the request; its log says why."
-            return self._node.failure(Condition.INTERNAL_ERROR, text)
+            return self._refusal(Condition.INTERNAL_ERROR, text)
+
+    def _refusal(self, condition: Condition, sentence: str) -> Reply:
+        said = with_tracking_id(sentence)
+        if self._address == CBS:
+            return of_token(condition.status, said)
+        condition_name = Symbol(condition.symbol)
+        return {"statusCode": Int(condition.status), "statusDescription": said, "errorCondition": condition_name}, None
 
 
 class ReplyLink(LinkHandler):
-    def __init__(self, peer: AmqpPeer, link: SendingLink, node: Node) -> None:
-        super().__init__(node.entity)
+    def __init__(self, peer: AmqpPeer, link: SendingLink, address: str, entity: AnyEntity | Receivable | None) -> None:
+        super().__init__(entity)
         self._peer = peer
         self._link = link
-        self.address = node.address
+        self.address = address
         self._waiting: deque[bytes] = deque()
         self._sent = 0
 
@@ -168,29 +202,8 @@ class ReplyLink(LinkHandler):
         self._peer.broker.touch(self._peer)
 
 
-def _read(payload: bytes, items: int) -> Request:
-    values: dict[int, Any] = {
-        section.code: section_value(payload, section, items=items)
-        for section in split(payload, in_order=False)
-        if section.code in (PROPERTIES, APPLICATION_PROPERTIES, VALUE)
-    }
-    properties, application_properties = values.get(PROPERTIES, []), values.get(APPLICATION_PROPERTIES, {})
-    if not isinstance(properties, list) or not isinstance(application_properties, dict):
-        raise AmqpDecodeError("The properties of a request must be a list, its application properties a map.")
-    properties = [*cast("list[Any]", properties), *[None] * (_REPLY_TO + 1)]
-    return Request(
-        operation=str(cast("dict[str, Any]", application_properties).get("operation", "")),
-        body=values.get(VALUE),
-        message_id=properties[_MESSAGE_ID],
-        reply_to=properties[_REPLY_TO],
-        application_properties=cast("dict[str, Any]", application_properties),
-    )
-
-
 def _written(reply: Reply, correlation_id: AmqpValue) -> bytes:
-    properties: list[AmqpValue] = [None, None, None, None, None, correlation_id]
-    return (
-        encode_section(PROPERTIES, properties)
-        + encode_section(APPLICATION_PROPERTIES, reply.application_properties)
-        + encode_section(VALUE, reply.body)
-    )
+    properties, body = reply
+    fields: list[AmqpValue] = [None, None, None, None, None, correlation_id]
+    head = encode_section(PROPERTIES, fields) + encode_section(APPLICATION_PROPERTIES, properties)
+    return head + encode_section(VALUE, body)

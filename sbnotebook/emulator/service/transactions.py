@@ -6,8 +6,6 @@ protocol guide", "Transactional operations". What Azure does, where neither says
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -25,7 +23,6 @@ from sbnotebook.emulator.amqp.performatives import (
     Discharge,
     Rejected,
 )
-from sbnotebook.emulator.clock import no_alarm
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.transaction import Transaction
@@ -48,38 +45,26 @@ _UNKNOWN: Final = "Transaction hasn't been declared yet, or has already been dis
 _NOT_DECLARED: Final = "Transaction is not declared."
 
 
-@dataclass(slots=True, eq=False)
-class _Open:
-    transaction: Transaction
-    link: Link
-    end: int | None = None
-    cancel_alarm: Callable[[], None] = no_alarm
-
-
 class Transactions:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._open: dict[bytes, _Open] = {}
+        self.open: dict[bytes, Transaction] = {}  # by id
         self._size = 0
 
-    @property
-    def tokens(self) -> set[UUID]:
-        return {token for each in self._open.values() for token in each.transaction.tokens}
-
     def declare(self, link: Link) -> bytes:
-        if len(self._open) >= _MAX_OPEN:
+        if len(self.open) >= _MAX_OPEN:
             raise RefusedError(
                 Condition.RESOURCE_LIMIT_EXCEEDED, f"A connection has at most {_MAX_OPEN} open transactions."
             )
         # As those that Azure was seen to give.
         txn_id = f"txn:{uuid4().hex}__G0:{next(_NUMBERS)}_G0".encode()
-        self._open[txn_id] = _Open(Transaction(txn_id), link)
+        self.open[txn_id] = Transaction(txn_id, link)
         return txn_id
 
     def find(self, txn_id: bytes) -> Transaction:
         """Return a transaction for an operation; from the first one on its time runs."""
         self._forget_ended(txn_id)
-        found = self._open.get(txn_id)
+        found = self.open.get(txn_id)
         if found is None:
             raise RefusedError(Condition.UNKNOWN_TRANSACTION, _UNKNOWN)
         if found.end is None:
@@ -90,34 +75,33 @@ class Transactions:
         if self._broker.memory.transactions > _MAX_BYTES:
             text = f"The open transactions of all connections have at most {_MAX_BYTES} bytes of messages."
             raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, text)
-        return found.transaction
+        return found
 
-    def other_link(self, transaction: Transaction, token: UUID) -> Link | None:
-        """Return this transaction's control link if another transaction settles the same message; None if none does."""
-        others = (each.transaction for each in self._open.values() if each.transaction is not transaction)
-        return self._open[transaction.txn_id].link if any(token in each.tokens for each in others) else None
+    def settles_elsewhere(self, transaction: Transaction, token: UUID) -> bool:
+        """Tell whether another transaction settles the same message."""
+        return any(token in each.tokens for each in self.open.values() if each is not transaction)
 
     def end(self, txn_id: bytes) -> Transaction:
         """Return a transaction that its client ends, to be committed or forgotten."""
         self._forget_ended(txn_id)
-        return self._end(txn_id).transaction
+        return self._end(txn_id)
 
     def roll_back(self, txn_id: bytes) -> None:
-        if txn_id in self._open:
+        if txn_id in self.open:
             self._end(txn_id)
 
     def roll_back_all(self, link: Link) -> None:
-        for txn_id in [txn_id for txn_id, each in self._open.items() if each.link is link]:
+        for txn_id in [txn_id for txn_id, each in self.open.items() if each.link is link]:
             self._end(txn_id)
 
     def _forget_ended(self, txn_id: bytes) -> None:
         # Its alarm may not have been heard yet.
-        found = self._open.get(txn_id)
+        found = self.open.get(txn_id)
         if found is not None and found.end is not None and found.end <= self._broker.clock.now():
             self._end(txn_id)
 
-    def _end(self, txn_id: bytes) -> _Open:
-        found = self._open.pop(txn_id, None)
+    def _end(self, txn_id: bytes) -> Transaction:
+        found = self.open.pop(txn_id, None)
         if found is None:
             raise RefusedError(Condition.UNKNOWN_TRANSACTION, _NOT_DECLARED)
         found.cancel_alarm()
@@ -125,7 +109,7 @@ class Transactions:
         return found
 
     def _count(self) -> None:
-        before, self._size = self._size, sum(each.transaction.size for each in self._open.values())
+        before, self._size = self._size, sum(each.size for each in self.open.values())
         self._broker.memory.transactions += self._size - before
 
 

@@ -326,7 +326,7 @@ async def test_a_refused_commit_is_no_riddle(own: AsyncNamespace, emulator: Runn
 
     async def lose_amid_transaction() -> None:
         peers: Any = emulator._server.broker.peers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        await until(lambda: [token for peer in [*peers] for token in peer.transactions.tokens])
+        await until(lambda: [each for peer in [*peers] for each in peer.transactions.open.values() if each.tokens])
         emulator.lose_locks("late/$dlq")
 
     plan = own.entity("late/$dlq").plan_resubmit(letters, atomic())
