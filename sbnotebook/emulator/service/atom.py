@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import uuid4
 from xml.etree import ElementTree as ET
 
@@ -17,15 +17,6 @@ from sbnotebook.errors import ConfigurationError
 ATOM: Final = "{http://www.w3.org/2005/Atom}"
 SERVICE_BUS: Final = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 SCHEMA_INSTANCE: Final = "{http://www.w3.org/2001/XMLSchema-instance}"
-
-
-class Entry(NamedTuple):
-    title: str  # the name of the entity or rule
-    address: str  # its URL, with the query of the request
-    created_time: int | None  # ms; None where the answer does not say it
-    updated_time: int  # ms
-    description: ET.Element  # its description
-    author: str | None = None  # the namespace; None for subscriptions and rules
 
 
 def read_description(body: bytes) -> ET.Element:
@@ -41,11 +32,29 @@ def read_description(body: bytes) -> ET.Element:
     return content[0]
 
 
-def entry(item: Entry) -> bytes:
-    return document(_entry(item))
+def entry(
+    title: str,
+    address: str,
+    created_time: int | None,
+    updated_time: int,
+    description: ET.Element,
+    author: str | None = None,
+) -> ET.Element:
+    """Return an entity or rule by its name and URL; the author is the namespace, None for subscriptions and rules."""
+    root = ET.Element(f"{ATOM}entry")
+    add_text(root, f"{ATOM}id", address)
+    add_text(root, f"{ATOM}title", title).set("type", "text")
+    if created_time is not None:
+        add_text(root, f"{ATOM}published", atom_time(created_time, whole=True))
+    add_text(root, f"{ATOM}updated", atom_time(updated_time, whole=True))
+    if author is not None:
+        add_text(ET.SubElement(root, f"{ATOM}author"), f"{ATOM}name", author)
+    ET.SubElement(root, f"{ATOM}link", rel="self", href=address)
+    ET.SubElement(root, f"{ATOM}content", type="application/xml").append(description)
+    return root
 
 
-def feed(title: str, address: str, now: int, items: Iterable[Entry], next_page: str | None) -> bytes:
+def feed(title: str, address: str, now: int, entries: Iterable[ET.Element], next_page: str | None) -> ET.Element:
     root = ET.Element(f"{ATOM}feed")
     add_text(root, f"{ATOM}title", title).set("type", "text")
     add_text(root, f"{ATOM}id", address)
@@ -54,11 +63,11 @@ def feed(title: str, address: str, now: int, items: Iterable[Entry], next_page: 
     if next_page is not None:
         # Clients look for the second link.
         ET.SubElement(root, f"{ATOM}link", rel="next", href=next_page)
-    root.extend(_entry(item) for item in items)
-    return document(root)
+    root.extend(entries)
+    return root
 
 
-def missing(now: int) -> bytes:
+def missing(now: int) -> ET.Element:
     """Return the feed that Service Bus answers with where no entity is; ``now`` is in ms.
 
     Source: azure-sdk-for-net, ThrowsIfEntityDoesNotExistAsync.json.
@@ -70,7 +79,7 @@ def missing(now: int) -> bytes:
     add_text(root, f"{ATOM}id", f"uuid:{uuid4()};id=1")
     add_text(root, f"{ATOM}updated", atom_time(now, whole=True))
     add_text(root, f"{ATOM}generator", "Service Bus 1.1")
-    return document(root)
+    return root
 
 
 def error(code: int, detail: str) -> bytes:
@@ -120,17 +129,3 @@ def _use_prefixes(element: ET.Element, default: str) -> None:
         element.set("i:type", kind)
     for child in element:
         _use_prefixes(child, default)
-
-
-def _entry(item: Entry) -> ET.Element:
-    root = ET.Element(f"{ATOM}entry")
-    add_text(root, f"{ATOM}id", item.address)
-    add_text(root, f"{ATOM}title", item.title).set("type", "text")
-    if item.created_time is not None:
-        add_text(root, f"{ATOM}published", atom_time(item.created_time, whole=True))
-    add_text(root, f"{ATOM}updated", atom_time(item.updated_time, whole=True))
-    if item.author is not None:
-        add_text(ET.SubElement(root, f"{ATOM}author"), f"{ATOM}name", item.author)
-    ET.SubElement(root, f"{ATOM}link", rel="self", href=item.address)
-    ET.SubElement(root, f"{ATOM}content", type="application/xml").append(item.description)
-    return root

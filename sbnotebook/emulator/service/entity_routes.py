@@ -68,6 +68,7 @@ _CONFLICT: Final = (
 _NOT_FOUND: Final = f"SubCode=40400. Not Found. The Operation doesn't exist. {KNOW_MORE}"
 _NO_POLICY: Final = f"The incoming request is not recognized as a namespace policy put request. {KNOW_MORE}"
 _SENT: Final = web.RequestKey("sent", ET.Element)  # The description in the body of a request, which its answer needs
+_CONTENT_TYPE: Final = "application/atom+xml; type={}; charset=utf-8"
 _NO_SERVICE: Final = "No service is hosted at the specified address."
 _FORWARDING: Final = {
     "forward_to": "ServiceBusSupplementaryAuthorization",
@@ -100,10 +101,6 @@ def add_entity_routes(router: web.UrlDispatcher, broker: Broker, pages: Mapping[
         router.add_delete(path, routes.answering(partial(routes.delete, find)))
 
 
-class _NoEntityError(Exception):
-    """There is no queue or topic of the name in the address."""
-
-
 class _EntityRoutes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -129,27 +126,26 @@ class _EntityRoutes:
             # The tag is that of the queue or topic, as it was before the request.
             owner = self._registry.find(_owner_path(request))
             tag = ticks_of(owner.updated_time) if isinstance(owner, Queue | Topic) else None
-            try:
-                response = await handler(request)
-            except _NoEntityError:
-                response = self._answer_without_entity(request)
+            response = await handler(request)
             if tag is not None:
                 response.headers["ETag"] = str(tag)
             return response
 
         return answer
 
-    def _answer_without_entity(self, request: web.Request) -> web.Response:
+    def _without_entity(self, request: web.Request) -> web.HTTPException:
+        """Return the answer where there is no queue or topic of the name in the address."""
         if request.method == "PUT":
-            raise web.HTTPNotFound(text=_NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
+            return web.HTTPNotFound(text=_NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
         if request.method == "DELETE":
-            raise web.HTTPNotFound(text=_NO_SERVICE)
-        return _atom("feed", atom.missing(self._broker.clock.now()))
+            return web.HTTPNotFound(text=_NO_SERVICE)
+        text = atom.document(atom.missing(self._broker.clock.now())).decode()
+        return web.HTTPOk(text=text, headers={"Content-Type": _CONTENT_TYPE.format("feed")})
 
     async def namespace(self, request: web.Request) -> web.Response:
         name, now = _namespace(request), self._broker.clock.now()
         description = describe_namespace(name, self._registry.tier, self._started)
-        return _atom("entry", atom.entry(atom.Entry(name, str(request.url), None, now, description, name)))
+        return _atom(atom.entry(name, str(request.url), None, now, description, name))
 
     async def list_entities(self, request: web.Request) -> web.Response:
         self._broker.advance()
@@ -217,7 +213,7 @@ class _EntityRoutes:
 
     async def get(self, find: Callable[[web.Request], AnyEntity | Rule], request: web.Request) -> web.Response:
         self._broker.advance()
-        return _atom("entry", atom.entry(self._entry(request, find(request))))
+        return _atom(self._entry(request, find(request)))
 
     async def delete(self, find: Callable[[web.Request], AnyEntity | Rule], request: web.Request) -> web.Response:
         now, found = self._broker.advance(), find(request)
@@ -236,7 +232,7 @@ class _EntityRoutes:
         if self._registry.find(_owner_path(request)) is not None:
             # It is a sub-queue that is asked for.
             raise web.HTTPBadRequest(text=f"The specified HTTP verb ({request.method}) is not valid. {KNOW_MORE}")
-        raise _NoEntityError
+        raise self._without_entity(request)
 
     def _topic(self, request: web.Request) -> Topic:
         entity = self.find_entity(request)
@@ -279,10 +275,10 @@ class _EntityRoutes:
             text = f"The header {header} needs a token that may manage '{target[:_MAX_PATH]}'."
             raise web.HTTPUnauthorized(text=f"SubCode=40100. Unauthorized. {text} {error}") from None
 
-    def _entry(self, request: web.Request, entity: AnyEntity | Rule, *, is_listed: bool = False) -> atom.Entry:
+    def _entry(self, request: web.Request, entity: AnyEntity | Rule, *, is_listed: bool = False) -> ET.Element:
         if isinstance(entity, Rule):
             address, created = _address(request, entity.name if is_listed else None), entity.created_time
-            return atom.Entry(entity.name, address, created, created, describe_rule(entity))
+            return atom.entry(entity.name, address, created, created, describe_rule(entity))
         version, is_write = _version(request), request.method == "PUT"
         sent = request.get(_SENT)
         description = describe_entity(entity, request.host, self._registry.tier, version, is_write=is_write, sent=sent)
@@ -291,7 +287,7 @@ class _EntityRoutes:
         author = None if isinstance(entity, Subscription) else _namespace(request)
         created = None if "If-Match" in request.headers else entity.created_time
         address = _address(request, name if is_listed else None)
-        return atom.Entry(name, address, created, entity.updated_time, description, author)
+        return atom.entry(name, address, created, entity.updated_time, description, author)
 
     def _page(self, request: web.Request, title: str, items: Sequence[AnyEntity] | Sequence[Rule]) -> web.Response:
         skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)
@@ -301,22 +297,21 @@ class _EntityRoutes:
         if len(items) > skip + top:
             next_page = str(request.url.update_query({"$skip": skip + top, "$top": top}))
         entries = [self._entry(request, item, is_listed=True) for item in items[skip : skip + top]]
-        return _atom("feed", atom.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
+        return _atom(atom.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
 
     async def _stored(self, request: web.Request, item: AnyEntity | Rule, status: int) -> web.Response:
         """Answer with an entity or a rule, once it is stored."""
         await self._broker.committed()
-        return _atom("entry", atom.entry(self._entry(request, item)), status)
+        return _atom(self._entry(request, item), status)
 
     async def _updated(self, request: web.Request, entity: AnyEntity, options: Options) -> web.Response:
         self._broker.update(entity, options)
         return await self._stored(request, entity, 200)
 
 
-def _atom(kind: str, body: bytes, status: int = 200) -> web.Response:
-    return web.Response(
-        body=body, status=status, headers={"Content-Type": f"application/atom+xml; type={kind}; charset=utf-8"}
-    )
+def _atom(root: ET.Element, status: int = 200) -> web.Response:
+    kind = root.tag.removeprefix(atom.ATOM)
+    return web.Response(body=atom.document(root), status=status, headers={"Content-Type": _CONTENT_TYPE.format(kind)})
 
 
 def _namespace(request: web.Request) -> str:

@@ -50,6 +50,8 @@ under which some users run the emulator."""
 async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
+    except web.HTTPOk:
+        raise
     except web.HTTPException as error:
         return _refusal(request, _status(error), error.text or error.reason)
     except SbNotebookError as error:

@@ -19,7 +19,7 @@ def parsed(body: bytes) -> ET.Element:
 def test_a_description_is_read_as_it_was_written() -> None:
     description = ET.Element(f"{atom.SERVICE_BUS}QueueDescription")
     atom.add_text(description, f"{atom.SERVICE_BUS}UserMetadata", "<b> & ü \x00 \ud800")
-    body = atom.entry(atom.Entry("orders", "http://h/orders", 1_500, 2_500, description))
+    body = atom.document(atom.entry("orders", "http://h/orders", 1_500, 2_500, description))
     (metadata,) = atom.read_description(body)
     assert metadata.text == "<b> & ü \ufffd \ufffd"
     root = parsed(body)

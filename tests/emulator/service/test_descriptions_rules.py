@@ -74,7 +74,7 @@ def values(content: str) -> str:
     ],
 )
 def test_a_rule_is_read_as_it_was_written(rule: Rule) -> None:
-    body = atom.entry(atom.Entry("r", "http://h/r", 0, 0, describe_rule(rule)))
+    body = atom.document(atom.entry("r", "http://h/r", 0, 0, describe_rule(rule)))
     again = read_rule(rule.name, atom.read_description(body), 5)
     assert again == rule
     kept = again.filter.values
