@@ -128,7 +128,7 @@ class RunningEmulator:
 
         self._change(put)
 
-    # The faults of ``ACTS``, which says more about each.
+    # The faults of ``fault_injection.ACTS``.
 
     def lose_locks(self, path: str | None = None) -> None:
         """Lose all locks, or those of one entity."""

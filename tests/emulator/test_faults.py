@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.client import HTTPConnection
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
@@ -102,7 +103,7 @@ def test_the_confirmation_of_a_settlement_is_held_back(receiver: ServiceBusRecei
     [("kept", 1, "internal-error"), ("settled", 0, "internal-error"), ("busy", 1, "server-busy")],
 )
 def test_a_settlement_is_broken_off_before_or_after_its_effect(
-    receiver: ServiceBusReceiver, emulator: RunningEmulator, effect: str, left: int, condition: str
+    receiver: ServiceBusReceiver, emulator: RunningEmulator, effect: Any, left: int, condition: str
 ) -> None:
     (message,) = receiver.receive_messages(max_wait_time=5)
     emulator.faults.broken_off, emulator.faults.broken_off_is = 1, effect
@@ -380,7 +381,7 @@ def test_too_many_unsettled_messages_stop_a_link(
 @pytest.mark.parametrize("session_id", ["a", None])
 @pytest.mark.parametrize(("order", "expected"), [("front", [2, 1, 3]), ("place", [1, 2, 3]), ("back", [3, 1, 2])])
 def test_messages_come_again_where_the_fault_says(
-    client: ServiceBusClient, emulator: RunningEmulator, session_id: str | None, order: str, expected: list[int]
+    client: ServiceBusClient, emulator: RunningEmulator, session_id: str | None, order: Any, expected: list[int]
 ) -> None:
     emulator.create_queue("flights", QueueOptions(requires_session=session_id is not None))
     emulator.faults.entity("flights").order_after_release = order

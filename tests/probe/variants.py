@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from aiohttp import ClientSession
@@ -205,7 +205,7 @@ def _time_stands_still(service: Service) -> None:
     service.time_passes = False
 
 
-def _unconfirmed(kind: str) -> Callable[[Service], None]:
+def _unconfirmed(kind: Literal["released", "ranges"]) -> Callable[[Service], None]:
     def set_fault(service: Service) -> None:
         service.emulator.faults.unconfirmed = kind
         service.patch.setattr(site_module, "_ANSWER_WITHIN", 0.5)

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
-from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
+from sbnotebook.emulator.entities.options import QueueOptions, ReceivingOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS, tour
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.rendering import (
@@ -82,6 +82,7 @@ class Box:
         self.is_deleted = False
         self.sessions: Sessions | None = None
         self.log = MessageLog(box, context.residency)
+        self._ready: MessageLog | Sessions = self.log  # knows which messages can be received, and in which order
         # Of scheduled messages the times and numbers: a heap, with some that are cancelled.
         self._scheduled: list[tuple[int, int]] = []
         self.scheduled_count: int = 0
@@ -141,7 +142,7 @@ class Box:
     def receive(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Lock the available message with the smallest sequence number; None if there is none."""
         self.owner.accessed_time = now
-        message = self.log.take_ready() if session is None else session.take_ready()
+        message = (session or self.log).take_ready()
         if message is not None:
             self._apply(message, MessageEvent.RECEIVE, now, session=session)
         return message
@@ -149,7 +150,7 @@ class Box:
     def receive_and_delete(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
         """Remove and return the available message with the smallest sequence number; None if there is none."""
         self.owner.accessed_time = now
-        message = self.log.take_ready() if session is None else session.take_ready()
+        message = (session or self.log).take_ready()
         if message is not None:
             message.payload = self.log.payload(message)  # It is about to leave the store.
             self._apply(message, MessageEvent.RECEIVE_AND_DELETE, now)
@@ -228,7 +229,7 @@ class Box:
             ready = (message for message in ready if message.session_id == session.session_id)
         messages = list(islice((message for message in ready if message.enqueued_time < before), count))
         for message in messages:
-            self._withdraw(message)
+            self._ready.withdraw(message)
             self._apply(message, MessageEvent.RECEIVE_AND_DELETE, now)
         return len(messages)
 
@@ -240,7 +241,7 @@ class Box:
         for message in [*takewhile(lambda message: message.locked_until <= now, self._locked.values())]:
             self._apply(message, MessageEvent.LOCK_EXPIRED, now)
         for message in self.log.due(now):
-            self._withdraw(message)
+            self._ready.withdraw(message)
             self._apply(message, MessageEvent.EXPIRE, now)
 
     def drop_locks(self, now: int) -> None:
@@ -295,7 +296,7 @@ class Box:
         session: MessageSession | None = None,
     ) -> None:
         """Move a message, which is not available, to where the table says."""
-        to, _, _, counts = TRANSITIONS[place_of(message), event]
+        to, counts = TRANSITIONS[place_of(message), event]
         self._unlock(message)
         if event is MessageEvent.EXPIRE:
             why = _EXPIRED
@@ -327,8 +328,7 @@ class Box:
                 self._lock(message, now, session)
             case Place.ACTIVE:
                 self._offer(message, now)
-                put_back = self.log.put_back if self.sessions is None else self.sessions.put_back
-                put_back(message, self.context.order_after_release(self.path))
+                self._ready.put_back(message, self.context.order_after_release(self.path))
             case Place.DEAD_LETTERED:
                 self._dead_letter(message, why or DeadLetterReason(None, None), now)
             case Place.GONE:
@@ -341,12 +341,9 @@ class Box:
         if message.expires_at is not None and message.expires_at <= now:
             self._apply(message, MessageEvent.EXPIRE, now)
             return
-        if self.sessions is None:
-            self.log.make_ready(message)
-        else:
-            self.sessions.make_ready(message)
-            self.log.expect_expiry(message)
+        self._ready.make_ready(message)
         if message.expires_at is not None:
+            self.log.expect_expiry(message)
             self.context.wake(self, message.expires_at)
 
     def start_forwarding(self, now: int) -> None:
@@ -356,15 +353,9 @@ class Box:
         else:
             taken = [message for message in self.log.walk() if place_of(message) is Place.ACTIVE]
             for message in taken:
-                self._withdraw(message)
+                self._ready.withdraw(message)
         for message in taken:
             self._offer(message, now)
-
-    def _withdraw(self, message: BrokeredMessage) -> None:
-        if self.sessions is None:
-            self.log.withdraw(message)
-        else:
-            self.sessions.withdraw(message)
 
     def _lock(self, message: BrokeredMessage, now: int, session: MessageSession | None) -> None:
         token = message.lock_token = uuid4()
@@ -421,9 +412,7 @@ class ReceivingEntity(Box):
     Source: Service Bus documentation, "Message sessions" and "Chaining Service Bus entities with autoforwarding".
     """
 
-    def __init__(
-        self, context: Registry, entity_id: int, path: str, options: QueueOptions | SubscriptionOptions, now: int
-    ) -> None:
+    def __init__(self, context: Registry, entity_id: int, path: str, options: ReceivingOptions, now: int) -> None:
         box = entity_id * BOXES_PER_ENTITY
         super().__init__(context, box, path, now=now)
         self.options = options
@@ -431,7 +420,7 @@ class ReceivingEntity(Box):
         self.dead_letter = SubQueueBox(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
         self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
         if options.requires_session:
-            self.sessions = Sessions()
+            self._ready = self.sessions = Sessions()
             context.residency.logs.discard(self.log)
 
     @property
@@ -503,7 +492,7 @@ class ReceivingEntity(Box):
         """Forward a message that had to wait, if it is still there."""
         message = self.log.get(sequence_number)
         if message is not None and place_of(message) is Place.ACTIVE and self.options.forward_to is not None:
-            self._withdraw(message)
+            self._ready.withdraw(message)
             self._forward(message, self.options.forward_to, now)
 
     def close(self) -> None:

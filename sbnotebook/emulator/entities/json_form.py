@@ -15,9 +15,8 @@ from sbnotebook.amqp import AmqpValue, decode_exactly, encode
 from sbnotebook.emulator.entities.options import (
     AuthorizationRule,
     Claim,
+    DestinationOptions,
     Options,
-    QueueOptions,
-    TopicOptions,
     options_of,
     read_options,
     texts_of,
@@ -98,7 +97,7 @@ def _text(value: Any) -> str:
 
 def stored(options: Options, rules: Iterable[Rule]) -> dict[str, Any]:
     """Return what the store keeps of an entity: also its keys, and what only an answer needs of a rule."""
-    keys = options.authorization_rules if isinstance(options, QueueOptions | TopicOptions) else ()
+    keys = options.authorization_rules if isinstance(options, DestinationOptions) else ()
     return {
         "Properties": options_to_json(options),
         "Keys": [asdict(key) | {"claims": sorted(key.claims)} for key in keys],

@@ -96,12 +96,11 @@ class MessageLog:
         self._shelves: dict[int, _Shelf] = {}
         self._order: list[int] = []  # the shelves' numbers, ascending
         self._ready_shelves: list[int] = []  # a heap of the shelves that have something ready
-        self._moved: dict[int, tuple[int, int]] = {}  # places of ready messages that are not ordered by their numbers
-        self._moved_order: list[tuple[tuple[int, int], int]] = []  # a heap of those, with some that are gone
+        # Ready messages that are not ordered by their numbers: places and numbers, in order.
+        self._moved: list[tuple[tuple[int, int], int]] = []
         self._turns = count(1)
         self._expiries: list[tuple[int, int]] = []  # a heap of (time, shelf), with some that are outdated
         self._count = 0
-        self._last: _Shelf | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -119,9 +118,7 @@ class MessageLog:
 
     def add(self, message: BrokeredMessage) -> None:
         number = message.sequence_number
-        shelf = self._last
-        if shelf is None or shelf.number != number // SHELF or shelf.messages is None:
-            shelf = self._last = self._opened(number // SHELF) or self._new_shelf(number // SHELF)
+        shelf = self._opened(number // SHELF) or self._new_shelf(number // SHELF)
         messages = shelf.messages
         assert messages is not None  # noqa: S101 - an open shelf has its messages
         if shelf.is_sorted and messages and number < next(reversed(messages)):
@@ -130,7 +127,6 @@ class MessageLog:
         size = message.size
         shelf.count += 1
         shelf.size += size
-        shelf.last_used = self._residency.turn
         self._count += 1
         self.size_bytes += size
         self._residency.size += size + _OVERHEAD
@@ -175,8 +171,6 @@ class MessageLog:
         self.ready_count += 1
         if not shelf.is_listed:
             self._list(shelf)
-        if message.expires_at is not None:
-            self.expect_expiry(message)
 
     def put_back(self, message: BrokeredMessage, order: str) -> None:
         """Give a ready message another place than that of its number, until it is taken."""
@@ -189,8 +183,7 @@ class MessageLog:
         last = self._opened(self._order[-1])
         behind = number if last is None else max(last.messages or (number,))
         place = (-next(self._turns) if order == "front" else behind, next(self._turns))
-        self._moved[number] = place
-        heappush(self._moved_order, (place, number))
+        insort(self._moved, (place, number))
 
     def take_ready(self) -> BrokeredMessage | None:
         """Return the ready message that is the next one, which is not ready any more; None without one.
@@ -198,11 +191,8 @@ class MessageLog:
         That is the one with the smallest number, unless others were put back elsewhere.
         """
         shelf = self._next_shelf()
-        moved = self._next_moved() if self._moved else None
-        if moved is not None and (shelf is None or moved[0][0] < shelf.ready[0]):
-            number = moved[1]
-            heappop(self._moved_order)
-            del self._moved[number]
+        if self._moved and (shelf is None or self._moved[0][0][0] < shelf.ready[0]):
+            _, number = self._moved.pop(0)
             shelf = self._opened(number // SHELF)
         elif shelf is not None:
             number = heappop(shelf.ready)
@@ -229,24 +219,14 @@ class MessageLog:
                 shelf.is_listed = False
         return None
 
-    def _next_moved(self) -> tuple[tuple[int, int], int] | None:
-        """Return the place and the number of the first message that was put back elsewhere."""
-        while self._moved_order:
-            place, number = self._moved_order[0]
-            if self._moved.get(number) == place:
-                return place, number
-            heappop(self._moved_order)
-        return None
-
     def withdraw(self, message: BrokeredMessage) -> None:
         self._shelves[message.sequence_number // SHELF].ready_count -= 1
         self.ready_count -= 1
-        self._moved.pop(message.sequence_number, None)
+        self._moved = [each for each in self._moved if each[1] != message.sequence_number]
 
     def expect_expiry(self, message: BrokeredMessage) -> None:
         """Let ``due`` find this message once it expires, if it does."""
-        if message.expires_at is not None:
-            self._expect_expiry(self._shelves[message.sequence_number // SHELF], message.expires_at)
+        self._expect_expiry(self._shelves[message.sequence_number // SHELF], message.expires_at)
 
     def due(self, now: int) -> list[BrokeredMessage]:
         """Return the active messages without a lock that have expired; the caller has to remove them."""
@@ -313,7 +293,7 @@ class MessageLog:
         self._shelves.clear()
 
     def _new_shelf(self, number: int) -> _Shelf:
-        shelf = self._shelves[number] = _Shelf(number)
+        shelf = self._shelves[number] = _Shelf(number, last_used=self._residency.turn)
         insort(self._order, number)
         return shelf
 
@@ -335,15 +315,14 @@ class MessageLog:
         shelf.messages = {message.sequence_number: message for message in messages}
         shelf.is_sorted = True
         ready = [message.sequence_number for message in messages if message.state is BrokeredState.ACTIVE]
-        shelf.ready = [number for number in ready if number not in self._moved]
+        moved = {number for _, number in self._moved}
+        shelf.ready = [number for number in ready if number not in moved]
         heapify(shelf.ready)
         self._residency.size += shelf.size + shelf.count * _OVERHEAD
 
     def _drop(self, shelf: _Shelf) -> None:
         del self._shelves[shelf.number]
         del self._order[bisect_left(self._order, shelf.number)]
-        if self._last is shelf:
-            self._last = None
 
     def _list(self, shelf: _Shelf) -> None:
         if shelf.ready_count:

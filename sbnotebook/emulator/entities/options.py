@@ -297,33 +297,58 @@ def _status(given: object) -> EntityStatus:
 # In the words of Service Bus: its documentation, "Azure Service Bus - Resource Manager exceptions".
 _LONG_LOCK: Final = "SubCode=40000. The supplied lock time exceeds the allowed maximum of '5' minutes."
 
-_LOCK_DURATION: Final = _duration("LockDuration", _MINUTE, 5 * _SECOND, 5 * _MINUTE, _LONG_LOCK)
-_MAX_SIZE: Final = _number("MaxSizeInMegabytes", 1024, 1, MAX_SIZE_MB)
-_DUPLICATES: Final = _flag("RequiresDuplicateDetection", is_fixed=True)
-_SESSIONS: Final = _flag("RequiresSession", is_fixed=True)
+# What all entities have
 _TIME_TO_LIVE: Final = _life("DefaultMessageTimeToLive", _SECOND)
-_ON_EXPIRATION: Final = _flag("DeadLetteringOnMessageExpiration")
-_ON_FILTER_ERRORS: Final = _flag("DeadLetteringOnFilterEvaluationExceptions", default=True)
-_WINDOW: Final = _duration("DuplicateDetectionHistoryTimeWindow", DUPLICATE_WINDOW, 20 * _SECOND, 7 * _DAY)
-_MAX_DELIVERIES: Final = _number("MaxDeliveryCount", 10, 1, _MAX_INT)
-_BATCHED: Final = _flag("EnableBatchedOperations", default=True)
-_FILTERING: Final = _flag("FilteringMessagesBeforePublishing")
+_IDLE: Final = _life("AutoDeleteOnIdle", 5 * _MINUTE)
 _STATUS: Final[Option[EntityStatus | str, EntityStatus]] = Option(
     "Status", EntityStatus.ACTIVE, _status, values=", ".join(f"`{each}`" for each in EntityStatus)
 )
-_TARGET: Final = "the name or the address of a queue or topic"
-_FORWARD_TO: Final = _text("ForwardTo", _expect_target, _TARGET)
+_BATCHED: Final = _flag("EnableBatchedOperations", default=True)
 _METADATA: Final = _text("UserMetadata", _expect_short, f"a text of at most {_MAX_METADATA:,} characters")
-_ORDERING: Final = _flag("SupportOrdering", default=True)
-_FORWARD_DEAD: Final = _text("ForwardDeadLetteredMessagesTo", _expect_target, _TARGET)
-_IDLE: Final = _life("AutoDeleteOnIdle", 5 * _MINUTE)
-_PARTITIONING: Final = _flag("EnablePartitioning", is_fixed=True)
-_EXPRESS: Final = _flag("EnableExpress")
-_MESSAGE_SIZE: Final[Option[int | None, int | None]] = _number("MaxMessageSizeInKilobytes", None, 1, 102_400)
+_TARGET: Final = "the name or the address of a queue or topic"
 
 
 @dataclass(frozen=True)
-class QueueOptions:
+class ReceivingOptions:
+    """Options of entities from which clients receive."""
+
+    lock_duration: Option[Duration, int] = _duration("LockDuration", _MINUTE, 5 * _SECOND, 5 * _MINUTE, _LONG_LOCK)
+    max_delivery_count: Option[int, int] = _number("MaxDeliveryCount", 10, 1, _MAX_INT)
+    requires_session: Option[bool, bool] = _flag("RequiresSession", is_fixed=True)
+    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
+    dead_letter_on_expiration: Option[bool, bool] = _flag("DeadLetteringOnMessageExpiration")
+    forward_to: Option[str | None, str | None] = _text("ForwardTo", _expect_target, _TARGET)
+    forward_dead_letters_to: Option[str | None, str | None] = _text(
+        "ForwardDeadLetteredMessagesTo", _expect_target, _TARGET
+    )
+    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
+    status: Option[EntityStatus | str, EntityStatus] = _STATUS
+    enable_batched_operations: Option[bool, bool] = _BATCHED
+    user_metadata: Option[str | None, str | None] = _METADATA
+
+
+@dataclass(frozen=True)
+class DestinationOptions:
+    """Options of entities to which clients send."""
+
+    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
+    requires_duplicate_detection: Option[bool, bool] = _flag("RequiresDuplicateDetection", is_fixed=True)
+    duplicate_detection_window: Option[Duration, int] = _duration(
+        "DuplicateDetectionHistoryTimeWindow", DUPLICATE_WINDOW, 20 * _SECOND, 7 * _DAY
+    )
+    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
+    status: Option[EntityStatus | str, EntityStatus] = _STATUS
+    max_size_mb: Option[int, int] = _number("MaxSizeInMegabytes", 1024, 1, MAX_SIZE_MB)
+    max_message_size_kb: Option[int | None, int | None] = _number("MaxMessageSizeInKilobytes", None, 1, 102_400)
+    enable_partitioning: Option[bool, bool] = _flag("EnablePartitioning", is_fixed=True)
+    enable_batched_operations: Option[bool, bool] = _BATCHED
+    enable_express: Option[bool, bool] = _flag("EnableExpress")
+    user_metadata: Option[str | None, str | None] = _METADATA
+    authorization_rules: tuple[AuthorizationRule, ...] = ()
+
+
+@dataclass(frozen=True)
+class QueueOptions(DestinationOptions, ReceivingOptions):
     """Options of a queue. A duration is a timedelta, a text such as ``"30s"``, or milliseconds.
 
     Args:
@@ -355,28 +380,9 @@ class QueueOptions:
         True
     """
 
-    lock_duration: Option[Duration, int] = _LOCK_DURATION
-    max_delivery_count: Option[int, int] = _MAX_DELIVERIES
-    requires_session: Option[bool, bool] = _SESSIONS
-    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
-    dead_letter_on_expiration: Option[bool, bool] = _ON_EXPIRATION
-    requires_duplicate_detection: Option[bool, bool] = _DUPLICATES
-    duplicate_detection_window: Option[Duration, int] = _WINDOW
-    forward_to: Option[str | None, str | None] = _FORWARD_TO
-    forward_dead_letters_to: Option[str | None, str | None] = _FORWARD_DEAD
-    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
-    status: Option[EntityStatus | str, EntityStatus] = _STATUS
-    max_size_mb: Option[int, int] = _MAX_SIZE
-    max_message_size_kb: Option[int | None, int | None] = _MESSAGE_SIZE
-    enable_partitioning: Option[bool, bool] = _PARTITIONING
-    enable_batched_operations: Option[bool, bool] = _BATCHED
-    enable_express: Option[bool, bool] = _EXPRESS
-    user_metadata: Option[str | None, str | None] = _METADATA
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
-
 
 @dataclass(frozen=True)
-class TopicOptions:
+class TopicOptions(DestinationOptions):
     """Options of a topic; the fields are those of ``QueueOptions``, and two of its own.
 
     Args:
@@ -387,24 +393,12 @@ class TopicOptions:
         ConfigurationError: a value is out of its range.
     """
 
-    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
-    requires_duplicate_detection: Option[bool, bool] = _DUPLICATES
-    duplicate_detection_window: Option[Duration, int] = _WINDOW
-    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
-    status: Option[EntityStatus | str, EntityStatus] = _STATUS
-    max_size_mb: Option[int, int] = _MAX_SIZE
-    max_message_size_kb: Option[int | None, int | None] = _MESSAGE_SIZE
-    enable_partitioning: Option[bool, bool] = _PARTITIONING
-    enable_batched_operations: Option[bool, bool] = _BATCHED
-    enable_express: Option[bool, bool] = _EXPRESS
-    support_ordering: Option[bool, bool] = _ORDERING
-    filter_messages_before_publishing: Option[bool, bool] = _FILTERING
-    user_metadata: Option[str | None, str | None] = _METADATA
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
+    support_ordering: Option[bool, bool] = _flag("SupportOrdering", default=True)
+    filter_messages_before_publishing: Option[bool, bool] = _flag("FilteringMessagesBeforePublishing")
 
 
 @dataclass(frozen=True)
-class SubscriptionOptions:
+class SubscriptionOptions(ReceivingOptions):
     """Options of a subscription; the fields are those of ``QueueOptions``, and one of its own.
 
     Args:
@@ -415,18 +409,7 @@ class SubscriptionOptions:
         ConfigurationError: a value is out of its range.
     """
 
-    lock_duration: Option[Duration, int] = _LOCK_DURATION
-    max_delivery_count: Option[int, int] = _MAX_DELIVERIES
-    requires_session: Option[bool, bool] = _SESSIONS
-    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
-    dead_letter_on_expiration: Option[bool, bool] = _ON_EXPIRATION
-    dead_letter_on_filter_errors: Option[bool, bool] = _ON_FILTER_ERRORS
-    forward_to: Option[str | None, str | None] = _FORWARD_TO
-    forward_dead_letters_to: Option[str | None, str | None] = _FORWARD_DEAD
-    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
-    status: Option[EntityStatus | str, EntityStatus] = _STATUS
-    enable_batched_operations: Option[bool, bool] = _BATCHED
-    user_metadata: Option[str | None, str | None] = _METADATA
+    dead_letter_on_filter_errors: Option[bool, bool] = _flag("DeadLetteringOnFilterEvaluationExceptions", default=True)
 
 
 Options = QueueOptions | TopicOptions | SubscriptionOptions

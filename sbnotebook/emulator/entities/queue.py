@@ -19,7 +19,7 @@ from sbnotebook.emulator.entities.message import (
     read_sent,
     with_message_id,
 )
-from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, TopicOptions
+from sbnotebook.emulator.entities.options import DestinationOptions, EntityStatus, QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH, MAX_PROPERTY_SIZE
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -227,7 +227,7 @@ class Destination(Box):
             expires_at=None if life is None else now + life,
         )
 
-    def _check(self, message: SentMessage, options: QueueOptions | TopicOptions) -> None:
+    def _check(self, message: SentMessage, options: DestinationOptions) -> None:
         quotas, wanted = self.context.tier.quotas, options.max_message_size_kb
         limit = quotas.max_message_size if wanted is None else quotas.message_size(wanted)
         if len(message.payload) > limit:

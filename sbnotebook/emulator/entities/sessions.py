@@ -27,41 +27,35 @@ class MessageSession:
         self.locked_until = 0  # ms; when the lock ends, 0 without a lock
         self.held: dict[UUID, BrokeredMessage] = {}  # its messages that were received, by lock token
         self.on_lost: Callable[[int], None] | None = None
-        self._ready: dict[int, BrokeredMessage] = {}
-        self._places: dict[int, tuple[int, int]] = {}  # of messages that are not ordered by their numbers
+        self._ready: dict[int, tuple[tuple[int, int], BrokeredMessage]] = {}  # by number, with the place in the order
         self._order: list[tuple[tuple[int, int], int]] = []  # a heap of places and numbers, with some that are gone
 
     @property
     def has_ready(self) -> bool:
         return bool(self._ready)
 
-    def make_ready(self, message: BrokeredMessage) -> None:
-        """Let ``take_ready`` find a message, in the place of its number."""
+    def make_ready(self, message: BrokeredMessage, place: tuple[int, int] | None = None) -> None:
+        """Let ``take_ready`` find a message, in the place of its number or in another one."""
         number = message.sequence_number
-        self._ready[number] = message
-        self._places.pop(number, None)
-        heappush(self._order, ((number, 0), number))
+        place = place or (number, 0)
+        self._ready[number] = place, message
+        heappush(self._order, (place, number))
 
     def put_back(self, message: BrokeredMessage, order: str) -> None:
         """Give a message that came back another place than that of its number, if it is ready."""
-        number = message.sequence_number
-        if order == "place" or number not in self._ready:
-            return
-        last = max(self._places.get(each, (each, 0))[0] for each in self._ready)
-        self._places[number] = place = (-next(_TURNS), 0) if order == "front" else (last, next(_TURNS))
-        heappush(self._order, (place, number))
+        if order != "place" and message.sequence_number in self._ready:
+            last = max(place for (place, _), _ in self._ready.values())
+            self.make_ready(message, (-next(_TURNS), 0) if order == "front" else (last, next(_TURNS)))
 
     def withdraw(self, message: BrokeredMessage) -> None:
         self._ready.pop(message.sequence_number, None)
-        self._places.pop(message.sequence_number, None)
 
     def take_ready(self) -> BrokeredMessage | None:
         """Return the ready message that is the next one, which is not ready any more; None without one."""
         while self._order:
             place, number = heappop(self._order)
-            if number in self._ready and self._places.get(number, (number, 0)) == place:
-                self._places.pop(number, None)
-                return self._ready.pop(number)
+            if number in self._ready and self._ready[number][0] == place:
+                return self._ready.pop(number)[1]
         return None
 
     def is_held(self, now: int) -> bool:

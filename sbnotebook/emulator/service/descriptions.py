@@ -22,9 +22,8 @@ from sbnotebook.emulator.entities.options import (
     FOREVER,
     AuthorizationRule,
     Claim,
+    DestinationOptions,
     Options,
-    QueueOptions,
-    TopicOptions,
     format_duration,
     parse_duration,
     read_options,
@@ -152,7 +151,7 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
     if size is not None and size < _MIN_MESSAGE_SIZE:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes must be at least {_MIN_MESSAGE_SIZE}.")
     rules = description.find(f"{SERVICE_BUS}AuthorizationRules")
-    if rules is None or not isinstance(options, QueueOptions | TopicOptions):
+    if rules is None or not isinstance(options, DestinationOptions):
         return options
     if len(rules) > _MAX_KEYS:
         raise ConfigurationError(f"An entity has at most {_MAX_KEYS} authorization rules.")
@@ -304,7 +303,7 @@ def _add_counts(parent: ET.Element, entity: AnyEntity) -> None:
 
 def _add_keys(parent: ET.Element, options: Options, modified_time: int) -> None:
     rules = ET.SubElement(parent, f"{SERVICE_BUS}AuthorizationRules")
-    for rule in options.authorization_rules if isinstance(options, QueueOptions | TopicOptions) else ():
+    for rule in options.authorization_rules if isinstance(options, DestinationOptions) else ():
         element = ET.SubElement(rules, f"{SERVICE_BUS}AuthorizationRule")
         element.set(f"{SCHEMA_INSTANCE}type", "SharedAccessAuthorizationRule")
         add_text(element, f"{SERVICE_BUS}ClaimType", "SharedAccessKey")

@@ -9,7 +9,7 @@ from typing import Any, Final
 from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.refusals import Condition
 from sbnotebook.emulator.entities.registry import AnyEntity
-from sbnotebook.emulator.faults import ACTS, Faults
+from sbnotebook.emulator.faults import Faults
 from sbnotebook.emulator.service.access import MANAGEMENT
 from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.peer import AmqpPeer
@@ -26,8 +26,8 @@ def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]
     broker.faults = faults
     if resets:
         _thaw(broker, None)
-    for name in sorted(asked, key=[*_ACTS].index):
-        _ACTS[name](broker, asked[name])
+    for name, path in asked.items():
+        ACTS[name](broker, path)
     return asdict(faults)
 
 
@@ -70,7 +70,7 @@ def _thaw(broker: Broker, _path: str | None) -> None:
         peer.thaw()
 
 
-_ACTS: Final[dict[str, Callable[[Broker, str | None], None]]] = {
+ACTS: Final[dict[str, Callable[[Broker, str | None], None]]] = {
     "thaw": _thaw,
     "freeze_new": _freeze_new,
     "lose_locks": _lose_locks,
@@ -78,11 +78,12 @@ _ACTS: Final[dict[str, Callable[[Broker, str | None], None]]] = {
     "drop_connections": _drop_connections,
     "freeze": _freeze,
 }
-"""In the order in which those of one request happen."""
+"""In the order in which those of one request happen, by the name of the method of ``RunningEmulator``."""
+_OF_ALL: Final = frozenset(("thaw", "freeze_new"))  # Those that cannot be for one entity only
 
 
 def _target(broker: Broker, name: str, value: object) -> str | None:
-    if not ACTS[name].takes_path:
+    if name in _OF_ALL:
         _expect_true(name, value)
     if value is True:
         return None
