@@ -129,18 +129,18 @@ ON CONFLICT (id) DO UPDATE SET path = excluded.path, description = excluded.desc
 _COUNT_UP: Final = f"""
 UPDATE entity SET last_sequence_number = ?1 WHERE id = ?2 AND last_sequence_number & {COUNTER} < ?1 & {COUNTER}
 """  # noqa: S608 - nothing but numbers
-_ADD: Final = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-# As most messages are. To bind None takes longer than all the rest of a row: sqlite3 looks for an adapter each time.
-_ADD_PLAIN: Final = """
-INSERT INTO message (box, sequence_number, enqueued_sequence_number, enqueued_time, size, state, delivery_count, hops,
-    payload_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+# To bind None takes longer than all the rest of a row: sqlite3 looks for an adapter each time.
+_NONE: Final = -0.5  # In place of None; no column has such a value
+_OR_NULL: Final = f"nullif(?, {_NONE})"
+_ADD: Final = f"""
+INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, {_OR_NULL}, ?, {_OR_NULL}, {_OR_NULL}, {_OR_NULL}, ?, ?)
+"""  # noqa: S608 - nothing of a client
 _REMOVE: Final = "DELETE FROM message WHERE box = ? AND sequence_number BETWEEN ? AND ?"
-_UPDATE: Final = """
-UPDATE message SET enqueued_sequence_number = ?, enqueued_time = ?, size = ?, state = ?, scheduled_time = ?,
-    delivery_count = ?, expires_at = ?, session_id = ?, dead_letter_source = ?, hops = ?
+_UPDATE: Final = f"""
+UPDATE message SET enqueued_sequence_number = ?, enqueued_time = ?, size = ?, state = ?, scheduled_time = {_OR_NULL},
+    delivery_count = ?, expires_at = {_OR_NULL}, session_id = {_OR_NULL}, dead_letter_source = {_OR_NULL}, hops = ?
 WHERE box = ? AND sequence_number = ?
-"""
+"""  # noqa: S608 - nothing of a client
 _UPDATE_PAYLOAD: Final = """
 UPDATE payload SET bytes = ? WHERE id = (SELECT payload_id FROM message WHERE box = ? AND sequence_number = ?)
 """
@@ -277,22 +277,11 @@ class Store:
             execute(_UPDATE_PAYLOAD, [(_payload(changes.updated[key]), *key) for key in changes.rewritten])
 
     def _write_added(self, added: Mapping[_Key, BrokeredMessage]) -> None:
-        rows: list[tuple[object, ...]] = []
-        plain_rows: list[tuple[object, ...]] = []
-        payloads: list[tuple[int, bytes]] = []
-        payload_id = self._payload_id
-        # Most messages are plain, which makes a row that is faster to write.
-        for (box, number), message in added.items():
-            payload_id += 1
-            payloads.append((payload_id, _payload(message)))
-            if _is_plain(message):
-                numbers = message.enqueued_sequence_number, message.enqueued_time, message.size, int(message.state)
-                plain_rows.append((box, number, *numbers, message.delivery_count, message.hops, payload_id))
-            else:
-                rows.append((box, number, *_fields(message), payload_id))
-        self._payload_id = payload_id
+        ids = range(self._payload_id + 1, self._payload_id + len(added) + 1)
+        rows = [(*key, *_fields(message), at) for at, (key, message) in zip(ids, added.items(), strict=True)]
+        payloads = [(at, _payload(message)) for at, message in zip(ids, added.values(), strict=True)]
+        self._payload_id += len(added)
         self._database.executemany(_ADD, rows)
-        self._database.executemany(_ADD_PLAIN, plain_rows)
         self._database.executemany("INSERT INTO payload VALUES (?, ?)", payloads)
 
     def _write_sessions(self, changes: Changes) -> None:
@@ -470,22 +459,12 @@ def _fields(message: BrokeredMessage) -> tuple[object, ...]:
         message.enqueued_time,
         message.size,
         int(message.state),  # A number of another type is slow to bind.
-        message.scheduled_time,
+        _NONE if message.scheduled_time is None else message.scheduled_time,
         message.delivery_count,
-        message.expires_at,
-        message.session_id,
-        message.dead_letter_source,
+        _NONE if message.expires_at is None else message.expires_at,
+        _NONE if message.session_id is None else message.session_id,
+        _NONE if message.dead_letter_source is None else message.dead_letter_source,
         message.hops,
-    )
-
-
-def _is_plain(message: BrokeredMessage) -> bool:
-    """Tell whether the store keeps only numbers of a message, besides its payload."""
-    return (
-        message.scheduled_time is None
-        and message.expires_at is None
-        and message.session_id is None
-        and message.dead_letter_source is None
     )
 
 

@@ -118,7 +118,10 @@ class MessageLog:
 
     def add(self, message: BrokeredMessage) -> None:
         number = message.sequence_number
-        shelf = self._opened(number // SHELF) or self._new_shelf(number // SHELF)
+        shelf = self._shelves.get(number // SHELF)
+        if shelf is None or shelf.messages is None:
+            shelf = self._opened(number // SHELF) or self._new_shelf(number // SHELF)
+        shelf.last_used = self._residency.turn
         messages = shelf.messages
         assert messages is not None  # noqa: S101 - an open shelf has its messages
         if shelf.is_sorted and messages and number < next(reversed(messages)):
@@ -293,7 +296,7 @@ class MessageLog:
         self._shelves.clear()
 
     def _new_shelf(self, number: int) -> _Shelf:
-        shelf = self._shelves[number] = _Shelf(number, last_used=self._residency.turn)
+        shelf = self._shelves[number] = _Shelf(number)
         insort(self._order, number)
         return shelf
 
