@@ -19,15 +19,15 @@ from sbnotebook.model import EntityAddress, OutcomeStatus, Report, Resubmit
 from sbnotebook.settlement import Limits, Preview
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
-from sbnotebook.widgets.blocks import Block, Button, Column, Menu, Progress, Row, Table, Text, Title
+from sbnotebook.widgets.blocks import Block, Button, Code, Column, Menu, Progress, Row, Table, Text, Title
 from sbnotebook.widgets.fields import Entry
 from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.plan_run import PlanRun, key_of, status_of
+from sbnotebook.widgets.plan_run import PlanRun, key_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,
-    PlanCode,
     can_resume,
     can_undo,
+    code_of,
     failure_groups,
     plan_blocks,
     report_blocks,
@@ -73,23 +73,21 @@ class ActionPanel(Panel):
         self._table = table
         self._lock = threading.RLock()
         self._quiet = threading.Event()
-        self._turn = 0
-        self._forward = 0
+        self._turn = self._forward = 0
         self._plan: Plan | None = None
         self._limits = _NO_LIMITS
         self._work: PlanRun | None = None
-        self._is_cancelled = False
         self._rehearsal: Work[Rehearsal] | None = None
         self.report: Report | None = None
         """Of the last plan that was carried out; None when it was put away."""
         self._proposed: tuple[Block, ...] = ()
         self._reported: tuple[Block, ...] = ()
-        self._carried_out: tuple[Block, ...] = ()
         self.record: list[Block] = []
         """All plans that were carried out, and their reports, in words; without the rows of messages."""
         self.on_report = Callbacks(lambda why: self._add(Text(why, "error")))
         self._trial = PlanTrial(self._rehearse, self._offer_code, is_naming=is_editing)
-        self._code = PlanCode()
+        self._code: dict[str, str] = {}
+        self._shown_code, self._copies = "", 0
         self._to = Entry("Send back to", str, hint="a queue or topic")
         self._enter(_Stage.IDLE, _IDLE)
 
@@ -154,8 +152,7 @@ class ActionPanel(Panel):
                 return
         work = self._work
         if work is not None:
-            self._is_cancelled = True
-            work.running.cancel()
+            work.cancel()
             self.redraw()
 
     def close(self) -> None:
@@ -166,11 +163,11 @@ class ActionPanel(Panel):
             self._stage = _Stage.IDLE
             self._quiet.set()
         if work is not None:
-            work.running.cancel()
+            work.cancel()
         super().close()
 
     def __repr__(self) -> str:
-        running = [Text(self._status)] if self._stage is _Stage.RUNNING else []
+        running = [] if self._work is None else [Text(self._work.status)]
         return text_of([*self._words, *running])
 
     # ------------------------------------------------------------ before
@@ -190,7 +187,19 @@ class ActionPanel(Panel):
         with self._lock, suppress(SbNotebookError):
             if self._plan is not None:
                 target = "emulator" if self._namespace.is_emulator else self._namespace.host
-                self._code.offer(self._chosen(self._plan), target=target, rate=self._limits.rate)
+                self._code = code_of(self._chosen(self._plan), target=target, rate=self._limits.rate)
+                self._shown_code = ""
+
+    def _code_blocks(self) -> list[Block]:
+        if not self._code:
+            return []
+        names = {kind: f"Copy the plan as {'a cell' if kind == 'cell' else kind}, and show it" for kind in self._code}
+        buttons = [Button(f"Copy as {kind}", partial(self._show_code, kind), tip) for kind, tip in names.items()]
+        return [Row(buttons, key="copy"), *([Code(self._shown_code, self._copies)] if self._shown_code else [])]
+
+    def _show_code(self, kind: str) -> None:
+        self._shown_code = self._code[kind]
+        self._copies += 1
 
     def _chosen(self, plan: Plan) -> Plan:
         ramp = self._trial.ramp
@@ -208,15 +217,12 @@ class ActionPanel(Panel):
                 self._forward += 1
                 self._go_back(*_heading(title), Text(why, "error"))
 
-    def _dismissed(self) -> None:
-        with self._lock:
-            if self._stage in (_Stage.MAKING, _Stage.PROPOSED):
-                self._go_back()
-
     def _put_away(self) -> None:
+        """Forget the plan or the report that is shown."""
         with self._lock:
             if self._stage is _Stage.ENDED:
                 self.report = None
+            if self._stage in (_Stage.MAKING, _Stage.PROPOSED, _Stage.ENDED):
                 self._go_back()
 
     def _go_back(self, *words: Block) -> None:
@@ -273,55 +279,43 @@ class ActionPanel(Panel):
                 plan = self._chosen(plan)
             except SbNotebookError:  # the form shows its fault
                 return
-            self._plan = None
-            self._done, self._status = 0.0, f"0 of {len(plan):,}"
-            self._is_cancelled = False
             # What it does has been looked at; from now on the rows of the table say more.
             said = [block for block in self._words if not isinstance(block, Table)]
             if plan.ramp is not None:
                 said.append(Text(plan.ramp.sentence(len(plan))))
-            self._carried_out = (
-                Title(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", is_small=True),
-                *said,
-            )
-            self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
             try:
-                self._work = PlanRun(
-                    plan, table=self._table, ticked=self._ticked, ended=self._ended, limits=self._limits
-                )
+                work = PlanRun(plan, self._table, self._limits)
             except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-                self._fail(self._turn, background.sentence(error))
-
-    def _ticked(self, work: PlanRun) -> None:
-        if self._stage is _Stage.RUNNING:
-            total = max(work.plan.total, 1)
-            self._done, self._status = min(1.0, work.running.done / total), status_of(work)
-            self.redraw()
+                self._fail(turn, background.sentence(error))
+                return
+            self._plan, self._work = None, work
+            self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
+        title = Title(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", is_small=True)
+        background.start(
+            lambda: work.follow(self.redraw),
+            done=lambda _: self._ended(work, [title, *said]),
+            failed=lambda why: self._add(Text(why, "error")),
+        )
 
     def _paused(self) -> None:
-        work = self._work
-        if work is None:
-            return
-        if work.running.is_paused:
-            work.running.resume()
-        else:
-            work.running.pause()
-        self._status = status_of(work)
+        if self._work is not None:
+            running = self._work.running
+            (running.resume if running.is_paused else running.pause)()
 
     # ------------------------------------------------------------ afterwards
 
-    def _ended(self, work: PlanRun) -> None:
+    def _ended(self, work: PlanRun, said: list[Block]) -> None:
         with self._lock:
-            if self._stage is not _Stage.RUNNING:  # it was closed
+            if work is not self._work:  # the panel was closed
                 return
             self._work = None
             report = self.report = work.report
             problems = [Text(each, "error") for each in (work.problem, work.table_problem) if each]
             blocks: list[Block] = []
             if report or not work.problem:
-                blocks = [*report_blocks(report, work.plan, cancelled=self._is_cancelled), *ramp_blocks(report)]
+                blocks = [*report_blocks(report, work.plan, cancelled=work.is_cancelled), *ramp_blocks(report)]
             self._reported = (*blocks, *problems)
-            self.record += [*self._carried_out, *self._reported]
+            self.record += [*said, *self._reported]
             self._forward += 1
             self._enter(_Stage.ENDED, *self._reported)
         self.on_report.tell(report)
@@ -368,12 +362,12 @@ class ActionPanel(Panel):
         return self._plan is not None and len(self._plan) > 0 and not self._namespace.read_only
 
     def _controls(self) -> list[Block]:
-        not_now = Button("Not now", self._dismissed, "Forget the plan: nothing is done")
+        not_now = Button("Not now", self._put_away, "Forget the plan: nothing is done")
         match self._stage:
             case _Stage.MAKING:
                 return [Row([not_now])]
             case _Stage.PROPOSED:
-                return [Row([self._confirmation(), not_now]), *self._trial.blocks(), *self._code.blocks()]
+                return [Row([self._confirmation(), not_now]), *self._trial.blocks(), *self._code_blocks()]
             case _Stage.REHEARSING:
                 return [Row([Button("Cancel", self.cancel, "End the rehearsal", icon="stop")])]
             case _Stage.RUNNING:
@@ -393,15 +387,17 @@ class ActionPanel(Panel):
         return Button("Carry out", confirm, "Do what the plan says", tone, is_enabled=self._can_confirm, key=key)
 
     def _progress(self) -> list[Block]:
-        is_free = not self._is_cancelled
-        is_paused = self._work is not None and self._work.running.is_paused
-        pause = ("Continue", "play") if is_paused else ("Pause", "pause")
+        work = self._work
+        if work is None:
+            return []
+        is_free = not work.is_cancelled
+        name, icon = ("Continue", "play") if work.running.is_paused else ("Pause", "pause")
         cancel = "Cancel" if is_free else "Cancelling …"
         hint = "Begin nothing more, and keep the locks"
         return [
-            Row([Progress(self._done), Text(self._status, key="status")]),
+            Row([Progress(work.done), Text(work.status, key="status")]),
             Row([
-                Button(pause[0], self._paused, hint, icon=pause[1], is_enabled=is_free, key="pause"),
+                Button(name, self._paused, hint, icon=icon, is_enabled=is_free, key="pause"),
                 Button(cancel, self.cancel, _CANCEL, icon="stop", is_enabled=is_free, key="cancel"),
             ]),
         ]  # fmt: skip

@@ -6,7 +6,6 @@ from typing import Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
-from sbnotebook.client.dead_letters import DeadLetters
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
@@ -14,6 +13,7 @@ from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Row, Table, Text, Title
 from sbnotebook.widgets.entity_messages import EntityMessages
 from sbnotebook.widgets.entity_tree import EntityTree
+from sbnotebook.widgets.forms.message_actions import Finding
 from sbnotebook.widgets.forms.send_form import SendForm
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.message_table import MessageTable
@@ -46,16 +46,15 @@ class Browser(Panel):
 
     def __init__(self, namespace: Namespace, entity: str | EntityAddress | None = None) -> None:
         self._namespace = namespace
-        self._problem = self._letters_problem = ""
+        self._problem = ""
         self._is_sending = False
         self.tree = EntityTree(namespace, str(entity or ""), self._opened)
         self.table = MessageTable(label="Messages", facets=())
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
         self.form = SendForm(namespace, self.actions)
-        self.letters: DeadLetters | None = None
-        """All dead-letter queues, in a table; None where there is none."""
-        self._is_looking = False
+        self._letters: Finding | None = None
+        """All dead-letter queues, in a table; None where they are hidden."""
         super().__init__(self.actions, self.messages, self.form, self.tree)
         self.actions.on_report(lambda _: self.tree.refresh())
         self._opened()
@@ -67,7 +66,7 @@ class Browser(Panel):
         if self._is_sending:
             send.append(Button("Copy the selected one", self._fill_form, "Put the selected message into the form"))
         right = [
-            self._dead_letters(),
+            Column(self._dead_letters(), key="dead-letters"),
             Title(chosen or _CHOOSE, key="title"),
             *([Text(_TOPIC, "quiet", key="topic")] if is_topic else []),
             *(self.messages.blocks() if chosen and not is_topic else []),
@@ -106,28 +105,22 @@ class Browser(Panel):
         super().close()
         self.table.close()
 
-    def _dead_letters(self) -> Block:
-        name = _SHOW if self.letters is None else _HIDE
-        is_idle = not self._is_looking
-        switch = Button(name, self._switch_letters, _LETTERS, icon="list", is_enabled=is_idle, key="switch")
-        status = [Text("Looking at all dead-letter queues…", "quiet")] if self._is_looking else []
-        problem = [Text(self._letters_problem, "error")] if self._letters_problem else []
-        found = [] if self.letters is None else [Table(*self.letters.cells(), self.letters.summary)]
-        return Column([Row([switch, *status]), *problem, *found], key="dead-letters")
+    def _dead_letters(self) -> list[Block]:
+        if self._letters is None:
+            return [Row([Button(_SHOW, self._show_letters, _LETTERS, icon="list", key="switch")])]
+        hide = Button(_HIDE, self._hide_letters, _LETTERS, icon="list", key="switch")
+        return [Row([hide]), *self._letters.blocks()]
 
-    def _switch_letters(self) -> None:
-        self._letters_problem = ""
-        if self.letters is None:
-            self._is_looking = True
-            self.in_background(self._namespace.dead_letters, self._show_letters, self._miss_letters)
-        else:
-            self.letters = None
+    def _show_letters(self) -> None:
+        def find() -> list[Block]:
+            found = self._namespace.dead_letters()
+            return [Table(*found.cells(), found.summary)]
 
-    def _show_letters(self, letters: DeadLetters) -> None:
-        self._is_looking, self.letters = False, letters
+        self._letters = Finding("Looking at all dead-letter queues…", find)
+        self._letters.outer = self
 
-    def _miss_letters(self, problem: str) -> None:
-        self._is_looking, self._letters_problem = False, problem
+    def _hide_letters(self) -> None:
+        self._letters = None
 
     def _is_topic(self, address: EntityAddress) -> bool:
         return any(each.kind == "topic" and each.address == address for each in self.tree.counts)

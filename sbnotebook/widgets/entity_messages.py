@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
+from threading import Event
 from typing import Any, Final
 
 from sbnotebook.client import Entity
@@ -19,16 +19,14 @@ from sbnotebook.model import EntityAddress
 from sbnotebook.model.outcome import counted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.blocks import Block, Button, Field, Grid, Row, Text
+from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text
 from sbnotebook.widgets.fields import Entry, choice_entry, number_entry, watch
-from sbnotebook.widgets.forms.message_actions import Actions, deferred_actions, scheduled_actions
+from sbnotebook.widgets.forms.message_actions import deferred_actions, scheduled_actions
 from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
+from sbnotebook.widgets.peek_steps import PeekPanel, PeekProgress, PeekRequest
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.plain_table import PlainTable
 
 _DEFAULT_COUNT: Final = 250
 _MOST: Final = 100_000
@@ -37,6 +35,7 @@ _FEW_SESSIONS: Final = 6
 _LISTED_SESSIONS: Final = 500
 _COUNTED: Final = 10_000
 """Messages that are peeked at to count those of each session: Service Bus has no such counts."""
+_LOOKING: Final = "Looking"
 _NO_SESSION: Final = "Choose a session to see its messages; looking does not lock it."
 _DIGITS: Final = re.compile(r"(\d+)")
 _WHERE: Final = "subject = 'UA' and body_json->>'$.flight' = '1545'"
@@ -58,38 +57,23 @@ _STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
 _ORPHANS: Final = "(not in this journal: deferred by another program, or before the journal was lost)"
 
 
-@dataclass(eq=False, frozen=True, slots=True)
-class _Question:
-    """One question for messages; only the answer to the latest one is shown."""
-
-    entity: Entity
-    view: View
-    ask: PeekRequest
-    is_onward: bool = False
-    stop: threading.Event = field(default_factory=threading.Event)
-
-    def is_same(self, view: View, ask: PeekRequest) -> bool:
-        return (view, ask) == (self.view, self.ask)
-
-
-class EntityMessages(Panel):
+class EntityMessages(PeekPanel):
     """The messages of an entity, which are peeked at: nothing is locked or changed by looking."""
 
     def __init__(self, actions: ActionPanel, table: MessageTable, go: Callable[[EntityAddress], object]) -> None:
-        super().__init__()
-        self._actions = actions
+        self.selection = SelectionBar(table, {}, actions)
+        """The actions on selected messages, where there are any."""
+        super().__init__(self.selection)
         self._go = go
-        self._lock = threading.RLock()
         self._entity: Entity | None = None
-        self._question: _Question | None = None
-        self._looked = PeekProgress()
-        self._thread: threading.Thread | None = None
+        self._asked: tuple[View, PeekRequest] | None = None
+        """What the last look was for."""
         self.table = table
-        self._plain = PlainTable(table, self.redraw)
         self._ids: list[str] = []
         self._counts: Mapping[str, int] = {}
-        self._counted_all = self._is_busy = self._follows = False
-        self.status = self.problem = self._hint = ""
+        self._counted_all = self._follows = False
+        self._said = self.problem = self._hint = ""
+        self._doing = _LOOKING
         self.session: str | None = None
         """The chosen session, None for none."""
         self.views = choice_entry("Which messages are shown", [View.ALL.value], "toggles")
@@ -100,16 +84,12 @@ class EntityMessages(Panel):
         self.find = Entry("Find", str, hint="Find in sessions")
         watch([self.views], self._switched)
         watch([self.where], self.peek)
-        self.selection: SelectionBar | None = None
-        """The actions on selected messages; None where there are none."""
 
     def blocks(self) -> list[Block]:
-        actions = self.selection.blocks() if self.selection is not None else []
-        table = Grid(self.table, self._plain.blocks)
         buttons = [
             Button("Peek", self.peek, "Look at messages; none is locked or changed", "primary"),
-            Button("Load more", self.peek_onward, _ONWARD, is_enabled=not self._is_busy and self._follows),
-            *([Button("Stop", self.stop, "Look no further")] if self._is_busy else []),
+            Button("Load more", self.peek_onward, _ONWARD, is_enabled=not self.is_looking and self._follows),
+            *([Button("Stop", self.stop, "Look no further")] if self.is_looking else []),
         ]
         return [
             self.views.block(options=self._views),
@@ -118,13 +98,13 @@ class EntityMessages(Panel):
             *([Text(self.problem, "error", key="problem")] if self.problem else []),
             Row([self.first.block(), self.count.block(), *buttons], key="peek"),
             *([Text(self.status, "quiet", key="status")] if self.status else []),
-            table,
+            self.selection.grid,
             Text(self._hint, "quiet", key="hint"),
-            *actions,
+            *self.selection.blocks(),
         ]
 
     def look_into(self, entity: Entity) -> None:
-        with self._lock:
+        with self.lock:
             self.stop()
             self._entity = entity
             triage = f'Triage(namespace, "{entity.address}")' if is_in_marimo() else f"%sb_triage {entity.address}"
@@ -135,7 +115,7 @@ class EntityMessages(Panel):
 
     def peek(self) -> None:
         """Look at the messages that are asked for, in the background, in place of those that are shown."""
-        with self._lock:
+        with self.lock:
             if self._entity is None:
                 return
             if self._view is View.DEAD_LETTERS:
@@ -144,38 +124,28 @@ class EntityMessages(Panel):
             try:
                 ask = self._read()
             except SbNotebookError as error:
-                self._say(self.status, background.sentence(error))
+                self.problem = background.sentence(error)
                 return
             # To leave the field of the expression for the button asks for the same twice.
-            if not self._is_looking or self._question is None or not self._question.is_same(self._view, ask):
+            if not self.is_looking or self._asked != (self._view, ask):
                 self._begin(ask)
 
     def peek_onward(self) -> None:
-        with self._lock:
-            if self._question is not None and not self._is_looking:
-                ask = replace(self._question.ask, from_sequence_number=self._looked.next_number)
-                self._begin(ask, is_onward=True)
+        with self.lock:
+            if self._asked is not None and not self.is_looking:
+                _, ask = self._asked
+                self._begin(replace(ask, from_sequence_number=self.looked.next_number), is_onward=True)
 
-    def stop(self) -> None:
-        if self._question is not None:
-            self._question.stop.set()
-
-    def wait(self, seconds: float = 60.0) -> bool:
-        thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
-        return not self._is_looking
+    @property
+    def status(self) -> str:
+        """Return how far the look is, or what it has found."""
+        if not self.is_looking:
+            return self._said
+        return f"{self._doing}: {_found(self.looked)}…" if self.looked.looked_at else f"{self._doing}…"
 
     @property
     def words(self) -> str:
         return "\n".join(filter(None, (self.status, self.problem)))
-
-    def close(self) -> None:
-        with self._lock:
-            self.stop()
-            self._question = None
-        self._offer({})
-        super().close()
 
     # ------------------------------------------------------------ which messages
 
@@ -241,9 +211,8 @@ class EntityMessages(Panel):
         least = "" if self._counted_all else "at least "
         return f"{name} · {least}{counted(count)}"
 
-    def _say(self, words: str, problem: str = "", *, is_busy: bool = False, follows: bool = False) -> None:
-        self.status, self.problem = words, problem
-        self._is_busy, self._follows = is_busy, follows
+    def _say(self, words: str, *, follows: bool = False) -> None:
+        self._said, self._follows = words, follows
 
     def _switched(self) -> None:
         self.session = None
@@ -251,116 +220,72 @@ class EntityMessages(Panel):
 
     # ------------------------------------------------------------ questions and answers
 
-    @property
-    def _is_looking(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
-
     def _begin(self, ask: PeekRequest, *, is_onward: bool = False) -> None:
-        entity = self._entity
+        entity, view = self._entity, self._view
         if entity is None:
             return
-        self.stop()  # earlier requests are no longer needed
-        question = self._question = _Question(entity, self._view, ask, is_onward)
-        self._say("Looking…", is_busy=True)
+        self._asked, self._doing, self.problem = (view, ask), _LOOKING, ""
         if not is_onward:
-            self._offer({})
-        answer = self._answer_to(question)
-        self._thread = self.in_background(
-            partial(answer, question), done=lambda _: None, failed=partial(self._failed, question)
-        )
+            self.selection.offer({})
+        if view is View.DEFERRED:
+            self.look(partial(self._see_deferred, entity, ask))
+        elif view is View.SESSIONS and ask.session_id is None:
+            self.look(partial(self._see_sessions, entity))
+        else:
+            self.look(partial(self._see_page, entity, view, ask, is_onward))
 
-    def _answer_to(self, question: _Question) -> Callable[[_Question], None]:
-        if question.view is View.DEFERRED:
-            return self._see_deferred
-        if question.view is View.SESSIONS and question.ask.session_id is None:
-            return self._see_sessions
-        return self._see_page
+    def ended(self, problem: str) -> None:
+        self.problem = problem
+        if problem:
+            self._say("")
 
-    def _see_page(self, question: _Question) -> None:
-        show = self.table.append if question.is_onward else self.table.show
+    def _see_page(self, entity: Entity, view: View, ask: PeekRequest, is_onward: bool, stop: Event) -> None:
+        show = self.table.append if is_onward else self.table.show
 
         def part(messages: Messages) -> None:
             nonlocal show
-            with self._lock:
-                if question is self._question:
-                    show(messages)
-                    show = self.table.append
+            show(messages)
+            show = self.table.append
 
-        def advance(looked: PeekProgress) -> None:
-            with self._lock:
-                if question is self._question:
-                    self._say(f"Looking: {_found(looked)}…", is_busy=True)
-                    self.redraw()
-
-        looked = peek_in_steps(question.entity, question.ask, part, advance=advance, stop=question.stop)
-        with self._lock:
-            if question is not self._question:
-                return
-            self._looked = looked
-            if not looked.found and not question.is_onward:
+        looked = self.peek_and_show(entity, ask, part, stop)
+        with self.showing(stop):
+            if not looked.found and not is_onward:
                 self.table.show(Messages())
             self._say(_words(looked, self.table.count), follows=not looked.is_end)
-            if question.view is View.SCHEDULED and self.table.count:
-                self._offer(scheduled_actions(question.entity))
+            if view is View.SCHEDULED and self.table.count:
+                self.selection.offer(scheduled_actions(entity))
 
-    def _see_deferred(self, question: _Question) -> None:
-        Messages().where(question.ask.where)  # a wrong expression fails before anything is peeked at
-        found = question.entity.deferred(show_progress=False)
-        wanted = found.where(question.ask.where)
+    def _see_deferred(self, entity: Entity, ask: PeekRequest, stop: Event) -> None:
+        Messages().where(ask.where)  # a wrong expression fails before anything is peeked at
+        found = entity.deferred(show_progress=False)
+        wanted = found.where(ask.where)
         numbers = set(found.orphans.to_arrow().column("sequence_number").to_pylist())
-        with self._lock:
-            if question is not self._question:
-                return
+        with self.showing(stop):
             of_whom = ["orphan" if message.sequence_number in numbers else "in the journal" for message in wanted]
             self.table.show(wanted, {"deferred": of_whom})
             self._say(_deferred_words(found, len(wanted)))
-            self._offer(deferred_actions(question.entity, found) if found else {})
+            self.selection.offer(deferred_actions(entity, found) if found else {})
 
-    def _see_sessions(self, question: _Question) -> None:
-        found = question.entity.sessions()
-        with self._lock:
-            if question is not self._question:
-                return
+    def _see_sessions(self, entity: Entity, stop: Event) -> None:
+        found = entity.sessions()
+        with self.showing(stop):
             self.table.show(Messages())
             self._show_sessions(found)
-        if found:
-            self._count_sessions(question)
-
-    def _count_sessions(self, question: _Question) -> None:
+            self._doing = f"{_NO_SESSION} Counting"
+        if not found:
+            return
         counts: Counter[str] = Counter()
 
-        def part(messages: Messages) -> None:
-            found: Any = messages.to_arrow().column("session_id").drop_null()
-            counts.update(found.to_pylist())
+        def count(messages: Messages) -> None:
+            ids: Any = messages.to_arrow().column("session_id").drop_null()
+            counts.update(ids.to_pylist())
 
-        def show(looked: PeekProgress) -> None:
-            with self._lock:
-                if question is self._question:
-                    self._say(f"{_NO_SESSION} Counting: {_found(looked)}…", is_busy=True)
-                    self.redraw()
-
-        ask = PeekRequest(_COUNTED)
-        looked = peek_in_steps(question.entity, ask, part, advance=show, stop=question.stop)
-        with self._lock:
-            if question is self._question:
-                # Only now: a list that changes under the pointer could lose a click.
-                self._counts, self._counted_all = counts, looked.is_end
-                some = "" if looked.is_end else f" The counts are of the first {looked.looked_at:,} messages."
-                self._say(f"{_NO_SESSION}{some}")
-
-    def _failed(self, question: _Question, why: str) -> None:
-        with self._lock:
-            if question is self._question:
-                self._say("", why, follows=False)
-
-    def _offer(self, actions: Actions) -> None:
-        old, self.selection = self.selection, None
-        if old is not None:
-            old.close()
-        if actions:
-            self.selection = SelectionBar(self.table, actions, self._actions)
-            self.selection.outer = self
-        self.redraw()
+        looked = self.peek_and_show(entity, PeekRequest(_COUNTED), count, stop)
+        with self.showing(stop):
+            # Only now: a list that changes under the pointer could lose a click.
+            self._counts, self._counted_all = counts, looked.is_end
+            some = "" if looked.is_end else f" The counts are of the first {looked.looked_at:,} messages."
+            self._say(f"{_NO_SESSION}{some}")
 
 
 def _by_number(session: str) -> list[tuple[int, str]]:

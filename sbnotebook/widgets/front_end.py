@@ -69,33 +69,24 @@ def thread_class() -> type[threading.Thread]:
     return threading.Thread if marimo() is None else marimo().Thread
 
 
-class Patience:
-    """Calls a function after a time in which an answer could have been taken."""
+def call_unless(answered: threading.Event, seconds: float, over: Callable[[], object]) -> None:
+    """Call a function after a time in which an answer could have been taken; without a loop, never."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
 
-    def __init__(self, seconds: float, over: Callable[[], object]) -> None:
-        self._over = over
-        self._left = max(1, round(seconds / _TICK))
-        self._due = 0.0
-        self._is_stopped = False
-        try:
-            self._loop = asyncio.get_running_loop()
-        except RuntimeError:
+    def wait(left: int) -> None:
+        due = loop.time() + 2 * _TICK
+        loop.call_later(_TICK, lambda: tick(left, due))
+
+    def tick(left: int, due: float) -> None:
+        left -= loop.time() < due  # else the loop was busy
+        if answered.is_set():
             return
-        self._wait()
-
-    def stop(self) -> None:
-        self._is_stopped = True
-
-    def _wait(self) -> None:
-        self._due = self._loop.time() + _TICK
-        self._loop.call_later(_TICK, self._tick)
-
-    def _tick(self) -> None:
-        if self._is_stopped:
-            return
-        if self._loop.time() < self._due + _TICK:
-            self._left -= 1
-        if self._left > 0:
-            self._wait()
+        if left > 0:
+            wait(left)
         else:
-            self._over()
+            over()
+
+    wait(max(1, round(seconds / _TICK)))

@@ -17,14 +17,13 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import LockEventKind, number_list
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.blocks import Block, Button, Grid, Row, Text, Title
+from sbnotebook.widgets.blocks import Block, Button, Row, Text, Title
 from sbnotebook.widgets.fields import Entry, number_entry
 from sbnotebook.widgets.forms.message_actions import lock_actions
 from sbnotebook.widgets.front_end import thread_class
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import keys_of
 
 HELD: Final = "held"
@@ -84,7 +83,6 @@ class LockBoard(Panel):
         self.table = MessageTable(
             columns=_COLUMNS, facets=(), countdown=True, label=f"Messages held in {batch.address}"
         )
-        self._plain = PlainTable(self.table, self.redraw)
         self.actions = ActionPanel(namespace, table=self.table)
         self.actions.on_report(self._reported)
         self.bar = SelectionBar(self.table, lock_actions(batch.address, self._plan), self.actions)
@@ -98,7 +96,7 @@ class LockBoard(Panel):
     def blocks(self) -> list[Block]:
         place = f"on {self._namespace.host}{' (the emulator)' if self._namespace.is_emulator else ''}"
         trouble = self._trouble_words()
-        rows = [Grid(self.table, self._plain.blocks), *self.bar.blocks()] if self._messages else []
+        rows = [self.bar.grid, *self.bar.blocks()] if self._messages else []
         return [
             Row([Title(f"Held in {self.batch.address}"), Text(place, "quiet")], key="head"),
             Text(self._words(), is_strong=True, key="state"),
@@ -145,18 +143,16 @@ class LockBoard(Panel):
                 return
             new = [each for each in self.batch.messages if self._is_new(each)]
             self._messages |= {message.sequence_number: message for message in new}
-            before, self._locks = self._locks, self._locks_now()
+            self._locks = self._locks_now()
             if new:
                 self.table.remove(keys_of(new))  # the rows of those that are locked once more
                 # The first rows say which columns there are, and in which order.
                 add = self.table.append if self.table.count else self.table.show
                 seen = [self._locks[message.sequence_number] for message in new]
                 add(new, {"lock": [lock for lock, _ in seen], "locked_until": [end for _, end in seen]})
-            fresh = {message.sequence_number for message in new}
             self.table.patch({
                 (str(self.batch.address), number): {"lock": lock, "locked_until": end}
                 for number, (lock, end) in self._locks.items()
-                if number not in fresh and before.get(number) != (lock, end)
             })  # fmt: skip
         self.redraw()
 

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
@@ -87,23 +88,22 @@ class Monitor(Panel):
             "every (s)", self._every, self._set_every, "number", limits=(0.1, 3_600), is_whole=False, size="short"
         )
         name, tooltip = "Stop" if self._wanted else "Start", "Take no more samples, or take them again"
+        switch = Button(name, lambda: self._want(wanted=not self._wanted), tooltip, key="switch")
         waiting = [Text(_WAITING, "quiet", key="waiting")] if must_wait() else []
         cards = [_card(str(entity), list(samples)) for entity, samples in list(self._history.items())]
         return [
-            Row([Button(name, self._switch, tooltip, key="switch"), every, Text(self._said, "quiet", key="status")]),
+            Row([switch, every, Text(self._said, "quiet", key="status")]),
             *waiting,
             Row(cards or [Text("The first counts are on their way…", "quiet")], key="cards"),
         ]
 
     def start(self) -> None:
         """Take samples from now on, also while the panel is hidden, until :meth:`stop` or :meth:`close`."""
-        self._unseen = True
-        self._set_wanted(wanted=True)
+        self._want(wanted=True, unseen=True)
 
     def stop(self) -> None:
         """Take no more samples; earlier ones stay."""
-        self._unseen = False
-        self._set_wanted(wanted=False)
+        self._want(wanted=False)
 
     def sample(self) -> list[Sample]:
         """Take a sample of each entity now and draw it.
@@ -165,21 +165,15 @@ class Monitor(Panel):
         is_seen = any(time.monotonic() - heard < _FORGOTTEN_AFTER for heard in list(self._pages.values()))
         return self._wanted and (self._unseen or self.is_plain or is_seen) and not self._closed
 
-    def _set_wanted(self, *, wanted: bool) -> None:
-        self._wanted = wanted
-        self._say("" if wanted else "Stopped.")
+    def _want(self, *, wanted: bool, unseen: bool = False) -> None:
+        self._wanted, self._unseen = wanted, unseen
+        self._say("")
         self._wake()
 
     def _say(self, words: str) -> None:
         # A sample in progress when it was stopped must not hide that.
         self._said = words if self._wanted else "Stopped."
         self.redraw()
-
-    def _switch(self) -> None:
-        if self._wanted:
-            self.stop()
-        else:
-            self._set_wanted(wanted=True)
 
     def _set_every(self, every: float) -> None:
         self._every = every
@@ -201,31 +195,31 @@ class Monitor(Panel):
 
     def _run(self) -> None:
         while self._is_due:
-            is_first = not self._history  # it opens connections, which says nothing of the others
-            begin = time.monotonic()
-            self._take()
-            took = 0.0 if is_first else time.monotonic() - begin
-            pause = pause_after(self._every, took, self._failures)
+            pause = self._take()
             with self._changed:
-                self._changed.wait_for(self._is_over(self._every), pause)
+                self._changed.wait_for(partial(self._is_other, self._every), pause)
 
-    def _is_over(self, every: float) -> Any:
-        return lambda: not self._is_due or self._every != every
+    def _is_other(self, every: float) -> bool:
+        return not self._is_due or self._every != every
 
     def _ended(self, _: object) -> None:
         self._thread = None
         self._wake()
 
-    def _take(self) -> None:
+    def _take(self) -> float:
+        """Take a sample, and return the seconds to the next one."""
+        is_first = not self._history  # it opens connections, which says nothing of the others
+        begin = time.monotonic()
         try:
             self.sample()
         except Exception as error:  # noqa: BLE001 (it is shown, and the next sample may succeed)
             self._failures += 1
             pause = pause_after(self._every, 0.0, self._failures)
             self._say(f"{background.sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}.")
-        else:
-            self._failures = 0
-            self._say(f"as of {datetime.now(UTC):%H:%M:%S} UTC")
+            return pause
+        self._failures = 0
+        self._say(f"as of {datetime.now(UTC):%H:%M:%S} UTC")
+        return pause_after(self._every, 0.0 if is_first else time.monotonic() - begin, 0)
 
 
 def pause_after(every: float, took: float, failures: int) -> float:

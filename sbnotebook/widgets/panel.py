@@ -17,7 +17,7 @@ import ipywidgets
 
 from sbnotebook.widgets import background
 from sbnotebook.widgets.blocks import Block, Text, answer
-from sbnotebook.widgets.front_end import Patience, is_in_marimo, marimo
+from sbnotebook.widgets.front_end import call_unless, is_in_marimo, marimo
 from sbnotebook.widgets.renderers.browser import BrowserView
 from sbnotebook.widgets.renderers.plain import PlainView
 from sbnotebook.widgets.renderers.terminal import text_of
@@ -154,20 +154,19 @@ class PanelWidget(ipywidgets.VBox):
         self.panel = panel
         self._drawing = threading.Lock()
         self._switching = threading.RLock()
+        self._answered = threading.Event()
+        """Set when the page says that it has loaded the panel."""
         self._is_due = False
         self._plain: PlainView | None = None
         self.view = BrowserView(panel.shown_blocks, panel.act, panel.seen)
         self.view.on_msg(self._heard)
         self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
-        self._patience: Patience | None = None
 
     def begin(self) -> None:
         self.panel.use_plain(self._is_always_plain)
         background.answer_at_once(self)
         if not self._is_always_plain and not is_in_marimo():
-            self._patience = Patience(_PLAIN_AFTER, self.panel.use_plain)
-            if self.view.is_ready:  # the browser answered on another thread before this
-                self._patience.stop()
+            call_unless(self._answered, _PLAIN_AFTER, self.panel.use_plain)
 
     @property
     def is_plain(self) -> bool:
@@ -198,16 +197,14 @@ class PanelWidget(ipywidgets.VBox):
     def _heard(self, _widget: object, content: Any, _buffers: object) -> None:
         if content.get("kind") != "ready":
             return
-        if self._patience is not None:
-            self._patience.stop()
+        self._answered.set()
         if self._plain is None:
             self.send_state("children")  # a page that was being loaded may have missed the change
         elif not self._is_always_plain:
             self.panel.use_plain(False)
 
     def close(self) -> None:
-        if self._patience is not None:
-            self._patience.stop()
+        self._answered.set()
         if self._plain is not None:
             self._plain.close()
         for part in (self.view.layout, self.view, self.layout):

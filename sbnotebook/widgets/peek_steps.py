@@ -1,8 +1,10 @@
-"""A page of the messages that a user wants to see, peeked in steps that can be watched and stopped."""
+"""The messages that a user wants to see, peeked in steps that can be watched and stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 from typing import Final
@@ -10,6 +12,7 @@ from typing import Final
 from sbnotebook.client import Entity
 from sbnotebook.client.messages import Messages
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
+from sbnotebook.widgets.panel import Panel
 
 _FIRST_STEP: Final = 250
 _LARGEST_STEP: Final = 8_000
@@ -68,3 +71,74 @@ def peek_in_steps(
         advance(looked)
         step = min(2 * step, _LARGEST_STEP)
     return looked
+
+
+class PeekPanel(Panel):
+    """A panel that looks for messages in the background: one look at a time, and a new one ends the one before."""
+
+    def __init__(self, *parts: Panel) -> None:
+        super().__init__(*parts)
+        self.lock = threading.RLock()
+        self.is_looking = False
+        self.looked = PeekProgress()
+        """How far the last look has come."""
+        self._stop = Event()
+        self._thread: threading.Thread | None = None
+
+    def stop(self) -> None:
+        """Look no further; the messages that are here stay."""
+        self._stop.set()
+
+    def wait(self, timeout: float = 60.0) -> bool:
+        """Wait until looking has ended, and return whether it has."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+        return not self.is_looking
+
+    def look(self, work: Callable[[Event], object]) -> None:
+        """Begin a look; the event is set when it is to end, and tells :meth:`showing` which look it is."""
+
+        def end(problem: str) -> None:
+            with self.lock:
+                if stop is self._stop:
+                    self.is_looking = False
+                    self.ended(problem)
+
+        with self.lock:
+            self.stop()
+            stop = self._stop = Event()
+            self.is_looking, self.looked = True, PeekProgress()
+            self._thread = self.in_background(lambda: work(stop), done=lambda _: end(""), failed=end)
+
+    def ended(self, problem: str) -> None:
+        """Show that a look has ended, and what went wrong with it."""
+        raise NotImplementedError
+
+    @contextmanager
+    def showing(self, stop: Event) -> Generator[None]:
+        """Show what a look has found; a look that another has followed ends here."""
+        with self.lock:
+            if stop is not self._stop:
+                raise InterruptedError
+            yield
+        self.redraw()
+
+    def peek_and_show(
+        self, entity: Entity, ask: PeekRequest, part: Callable[[Messages], object], stop: Event
+    ) -> PeekProgress:
+        def show(messages: Messages) -> None:
+            with self.showing(stop):
+                part(messages)
+
+        def advance(looked: PeekProgress) -> None:
+            with self.showing(stop):
+                self.looked = looked
+
+        return peek_in_steps(entity, ask, show, advance=advance, stop=stop)
+
+    def close(self) -> None:
+        with self.lock:
+            self.stop()
+            self._stop = Event()
+        super().close()

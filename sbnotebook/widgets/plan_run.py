@@ -59,70 +59,94 @@ class Speed:
 class PlanRun:
     """A plan that is carried out; a table shows the outcome of each message."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        *,
-        table: MessageTable | None,
-        ticked: Callable[[PlanRun], object],
-        ended: Callable[[PlanRun], object],
-        limits: Limits,
-    ) -> None:
+    def __init__(self, plan: Plan, table: MessageTable | None, limits: Limits) -> None:
         self.plan = plan
         self.running = plan.start(max_in_flight=limits.max_in_flight, rate=limits.rate)
         self.report = Report()
         """Of its end."""
         self.problem = self.table_problem = ""
-        self.counts = Counter[OutcomeStatus]()
-        """Outcomes until now."""
-        self.speed = Speed()
-        self.watched_since: float | None = None
+        self.is_cancelled = False
+        self.done, self.status = 0.0, f"0 of {len(plan):,}"
+        """How far it is, from 0 to 1 and in words."""
+        self._counts = Counter[OutcomeStatus]()
+        self._speed = Speed()
+        self._watched_since = 0.0
         """When the watch over the last batch of a ramp began, by the monotonic clock."""
         self._batches = 0
-        self._shown: dict[MessageKey, str] = {}
         self._table = table
-        self._ticked = ticked
-        self._ended = ended
-        self.thread = background.start(self._follow, done=lambda _: ended(self), failed=self._failed)
 
-    def _failed(self, why: str) -> None:
-        self.problem = why
-        self._ended(self)
-
-    def _follow(self) -> None:
-        while not self.running.wait(_TICK):
-            self._tick()
-        self._tick()
+    def follow(self, ticked: Callable[[], object]) -> None:
+        """Wait for its end, and say meanwhile that it goes on."""
         try:
+            has_ended = False
+            while not has_ended:
+                has_ended = self.running.wait(_TICK)
+                self._tick()
+                ticked()
             self.report = self.running.result()
         except Exception as error:  # noqa: BLE001 (the panel shows the error)
             self.problem, self.report = background.sentence(error), self.running.report
         self._mark(self.report)
         self._remove(self.report)
 
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        self.running.cancel()
+
     def _tick(self) -> None:
-        if len(self.running.steps) > self._batches:
-            self.watched_since, self._batches = time.monotonic(), len(self.running.steps)
-        if self.running.is_paused or self.running.steps:
-            self.speed.forget()
+        running = self.running
+        if len(running.steps) > self._batches:
+            self._watched_since, self._batches = time.monotonic(), len(running.steps)
+        if running.is_paused or running.steps:
+            self._speed.forget()
         else:
-            self.speed.note(time.monotonic(), self.running.done)
-        new = self.running.new_outcomes()
-        self.counts.update(outcome.status for outcome in new)
+            self._speed.note(time.monotonic(), running.done)
+        new = running.new_outcomes()
+        self._counts.update(outcome.status for outcome in new)
         self._mark(new)
-        self._ticked(self)
+        self.done, self.status = min(1.0, running.done / max(self.plan.total, 1)), self._words()
+
+    def _words(self) -> str:
+        counts, running = self._counts, self.running
+        told = counts.total()
+        # Messages to send are in no entity yet, and have no outcomes by number.
+        done = told if self.plan.messages else running.done
+        parts = [f"{done:,} of {len(self.plan):,}"]
+        parts += [f"{count:,} {status}" for status, count in sorted(counts.items()) if count and count != told]
+        watching = self._watching(told)
+        if running.is_paused:
+            if watching:
+                return f"Paused: the others wait. {parts[0]}, {watching}"
+            return "Paused. Locks are renewed. " + ", ".join(parts) if running.is_held else "Finishing …"
+        if watching:
+            return ", ".join([*parts, watching])
+        rate, left = self._speed.a_second, self._speed.seconds_for(self.plan.total - running.done)
+        if rate:
+            parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")
+        if running.in_flight:
+            parts.append(f"{running.in_flight:,} in flight")
+        if left:
+            parts.append(f"about {duration_text(left, rounded=True)} left")
+        return ", ".join(parts)
+
+    def _watching(self, told: int) -> str:
+        """Return how far the watch over a ramp is; nothing before it and after it."""
+        ramp, steps = self.plan.ramp, self.running.steps
+        if ramp is None or not steps or told > sum(ramp.batches):
+            return ""
+        left = max(0.0, ramp.watch.total_seconds() - (time.monotonic() - self._watched_since))
+        curve = " → ".join(map(str, steps))
+        return f"watching these: {curve}, {duration_text(left, rounded=True)} left at most"
 
     # ------------------------------------------------------------ the table
 
     def _mark(self, outcomes: Iterable[Outcome]) -> None:
         if self._table is None:
             return
-        texts = {key_of(outcome): _text_of(outcome) for outcome in outcomes if outcome.sequence_number is not None}
-        new = {key: text for key, text in texts.items() if self._shown.get(key) != text}
-        self._shown |= new
-        if new:
-            table = self._table
-            self._on_table(lambda: table.patch({key: {_OUTCOME: text} for key, text in new.items()}))
+        table = self._table
+        of_rows = [outcome for outcome in outcomes if outcome.sequence_number is not None]
+        cells = {key_of(outcome): {_OUTCOME: _text_of(outcome)} for outcome in of_rows}
+        self._on_table(lambda: table.patch(cells))
 
     def _remove(self, report: Report) -> None:
         table = self._table
@@ -155,36 +179,3 @@ def _text_of(outcome: Outcome) -> str:
 @lru_cache  # thousands of messages are skipped for one reason
 def _words(status: OutcomeStatus, why: str) -> str:
     return f"{status}: {cell(why, _MAX_WHY)}" if why else str(status)
-
-
-def status_of(work: PlanRun) -> str:
-    told = sum(work.counts.values())
-    # Messages to send are in no entity yet, and have no outcomes by number.
-    done = told if work.plan.messages else work.running.done
-    parts = [f"{done:,} of {len(work.plan):,}"]
-    parts += [f"{count:,} {status}" for status, count in sorted(work.counts.items()) if count and count != told]
-    watching = _watching(work, told)
-    if work.running.is_paused:
-        if watching:
-            return f"Paused: the others wait. {parts[0]}, {watching}"
-        return "Paused. Locks are renewed. " + ", ".join(parts) if work.running.is_held else "Finishing …"
-    if watching:
-        return ", ".join([*parts, watching])
-    rate, left = work.speed.a_second, work.speed.seconds_for(work.plan.total - work.running.done)
-    if rate:
-        parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")
-    if work.running.in_flight:
-        parts.append(f"{work.running.in_flight:,} in flight")
-    if left:
-        parts.append(f"about {duration_text(left, rounded=True)} left")
-    return ", ".join(parts)
-
-
-def _watching(work: PlanRun, told: int) -> str:
-    """Return how far the watch over a ramp is; nothing before it and after it."""
-    ramp, steps = work.plan.ramp, work.running.steps
-    if ramp is None or not steps or work.watched_since is None or told > sum(ramp.batches):
-        return ""
-    left = max(0.0, ramp.watch.total_seconds() - (time.monotonic() - work.watched_since))
-    curve = " → ".join(map(str, steps))
-    return f"watching these: {curve}, {duration_text(left, rounded=True)} left at most"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 from typing import Final, NamedTuple
 
 from sbnotebook.amqp import AmqpValue
@@ -20,7 +18,7 @@ from sbnotebook.model.outcome import counted
 from sbnotebook.model.property_text import text_and_type
 from sbnotebook.model.report import PAST
 from sbnotebook.settlement import EditChange, Preview
-from sbnotebook.widgets.blocks import Block, Button, Code, Row, Table, Text, Title
+from sbnotebook.widgets.blocks import Block, Table, Text, Title
 from sbnotebook.widgets.pretty import cell, json_layout, weight
 from sbnotebook.widgets.table.row_packing import title_of
 
@@ -291,25 +289,9 @@ def _first(group: FailureGroup, name: str) -> str:
     return ", ".join(found) + (", …" if len(group.outcomes) > _MAX_NAMED else "")
 
 
-class PlanCode:
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._copies = 0
-        self.shown = ""
-        """The code that is shown."""
-
-    def offer(self, plan: Plan, *, target: str | None, rate: float | None) -> None:
-        self._texts, self.shown = {}, ""
-        with suppress(DecisionError):
-            self._texts = {"cell": plan.as_cell(rate=rate), "Python": plan.as_python(target=target, rate=rate)}
-
-    def blocks(self) -> list[Block]:
-        if not self._texts:
-            return []
-        names = {kind: f"Copy the plan as {'a cell' if kind == 'cell' else kind}, and show it" for kind in self._texts}
-        buttons = [Button(f"Copy as {kind}", partial(self._show, kind), tip) for kind, tip in names.items()]
-        return [Row(buttons, key="copy"), *([Code(self.shown, self._copies)] if self.shown else [])]
-
-    def _show(self, kind: str) -> None:
-        self.shown = self._texts[kind]
-        self._copies += 1
+def code_of(plan: Plan, *, target: str | None, rate: float | None) -> dict[str, str]:
+    """Return a plan as code to copy, by its kind; nothing where no code says the same."""
+    try:
+        return {"cell": plan.as_cell(rate=rate), "Python": plan.as_python(target=target, rate=rate)}
+    except DecisionError:
+        return {}

@@ -113,11 +113,10 @@ def causes_block(messages: MessageTable) -> Table | None:
     kept: Any = pa.table(columns).filter(array_of_flags(~removed))
     kernels: Any = pc
     counts = {each["values"]: each["counts"] for each in kernels.value_counts(kept["cause"]).to_pylist()}
-    told = {cause["fingerprint"]: cause for cause in found.told}
-    listed = sorted((each for each in counts if each in told), key=lambda each: -counts[each])[:_MAX_CAUSES]
+    listed = sorted(counts, key=lambda each: -counts[each])[:_MAX_CAUSES]
     lines: list[list[object]] = []
     for fingerprint in listed:
-        cause, only = told[fingerprint], array_of_values([fingerprint], pa.string())
+        cause, only = found.every[fingerprint], array_of_values([fingerprint], pa.string())
         its = kept.filter(kernels.is_in(kept["cause"], value_set=only))
         traits = (cause["reason"] or "(no reason)", cause["cause"], cause["frame"])
         times = kernels.min_max(its["time"]).as_py().values()

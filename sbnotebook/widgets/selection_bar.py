@@ -1,4 +1,4 @@
-"""The bar below a table: how many messages are selected, and a button with a form for each action."""
+"""A table, and the bar below it: how many messages are selected, and a button with a form for each action."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.background import must_wait
-from sbnotebook.widgets.blocks import Block, Button, Column, Form, Row, Text
+from sbnotebook.widgets.blocks import Block, Button, Column, Form, Grid, Row, Text
 from sbnotebook.widgets.fields import FORM_CHANGED, problems_of, watch
 from sbnotebook.widgets.forms.message_actions import LOOKS, ActionForm, Actions
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import MessageKey
 
 _NONE: Final = "No message is selected. Tick rows, or select all that are shown."
@@ -30,6 +31,7 @@ class SelectionBar(Panel):
     def __init__(self, table: MessageTable, actions: Actions, panel: ActionPanel) -> None:
         super().__init__()
         self._table = table
+        self._plain = PlainTable(table, self.redraw)
         self._panel = panel
         self.actions = actions
         self._form: ActionForm | None = None
@@ -41,7 +43,14 @@ class SelectionBar(Panel):
         self._take_back: Callable[[str], object] = lambda _: None
         self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._carried_out()))
 
+    @property
+    def grid(self) -> Grid:
+        """Return the table itself."""
+        return Grid(self._table, self._plain.blocks)
+
     def blocks(self) -> list[Block]:
+        if not self.actions:
+            return []
         is_selected = bool(self._table.selection)
         buttons = [
             Button(name, partial(self._open, form), LOOKS[name][0], icon=LOOKS[name][1])
@@ -82,6 +91,12 @@ class SelectionBar(Panel):
         """Show how many messages are selected now. A plan for others, which was not confirmed, is put away."""
         if self._planned and self._table.selected_keys != self._planned:
             self._take_back(_OTHERS)
+        self.redraw()
+
+    def offer(self, actions: Actions) -> None:
+        """Offer other actions; the form of the others is closed."""
+        self._close_form()
+        self.actions, self._said = actions, ""
         self.redraw()
 
     def begin(self, name: str) -> None:

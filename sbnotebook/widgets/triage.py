@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
+from threading import Event
 from time import monotonic
 from typing import Final
 
@@ -17,16 +19,14 @@ from sbnotebook.model import Report, Resubmit, SubQueue
 from sbnotebook.model.outcome import counted
 from sbnotebook.settlement import ResubmitEntry, Resubmitted
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.blocks import Block, Button, Column, Grid, Progress, Row, Text, Title
+from sbnotebook.widgets.blocks import Block, Button, Column, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
+from sbnotebook.widgets.peek_steps import PeekPanel, PeekProgress, PeekRequest
 from sbnotebook.widgets.plan_run import key_of, removed_by
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.plain_table import PlainTable
 from sbnotebook.widgets.table.rows import MessageKey
 
 _READ_ONLY: Final = (
@@ -51,7 +51,7 @@ _NO_MESSAGES: Final = "There are no messages here."
 _BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
 
 
-class Triage(Panel):
+class Triage(PeekPanel):
     """The messages of an entity by cause, and actions on selected ones.
 
     It peeks, so nothing is locked or changed by looking. Each action shows its plan first, and asks.
@@ -76,19 +76,15 @@ class Triage(Panel):
         self._namespace = namespace
         self._entity = namespace.entity(entity)
         self._limit = max_messages
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._next = 1
+        self._reached = PeekProgress()
+        """How far the messages that are shown go."""
         self._gone: list[MessageKey] = []
-        self._is_end, self._is_loading = False, True
-        self._about = self._looked_at = 0
+        self._about = 0
         self._peeked_at = self._problem = self._unfinished = ""
         self.record = Record()
         address = self._entity.address
         label = f"Messages of {address}"
         self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action=_CAUSE_ACTION)
-        self._plain = PlainTable(self.table, self.redraw)
         self.actions = ActionPanel(namespace, table=self.table, is_editing=is_editing)
         is_archived, place = namespace.archive is not None, (self._entity, namespace.entity(address.entity))
         actions = triage_actions(*place, self.table, is_archived=is_archived, is_editing=is_editing)
@@ -107,12 +103,13 @@ class Triage(Panel):
     def blocks(self) -> list[Block]:
         address, namespace = self._entity.address, self._namespace
         place = f"on {namespace.host}{' (the emulator)' if namespace.is_emulator else ''}"
-        is_empty = not self._is_loading and self.table.count == 0
+        is_empty = not self.is_looking and self.table.count == 0
         nothing = _NO_LETTERS if address.sub_queue is SubQueue.DEAD_LETTER else _NO_MESSAGES
-        bar = [Progress(min(1.0, self._looked_at / self._about))] if self._is_loading and self._about else []
+        about = self._about if self.is_looking else 0
+        bar = [Progress(min(1.0, self.looked.looked_at / about))] if about else []
         finish = Button("Look at the plan", self._finish, _FINISH, "warning", "eye")
         unfinished = [Text(self._unfinished), Row([finish])]
-        table = [] if is_empty else [Grid(self.table, self._plain.blocks), *self.bar.blocks()]
+        table = [] if is_empty else [self.bar.grid, *self.bar.blocks()]
         is_acting = not is_empty or self.actions.is_open
         return [
             Row([Title(f"Triage of {address}"), Text(place, "quiet")], key="head"),
@@ -120,13 +117,13 @@ class Triage(Panel):
             Row([Text(self._count_words, key="count"), *bar, *self._peek_buttons()], key="peeking"),
             *([Text(self._problem, "error", key="peek-problem")] if self._problem else []),
             *([Column(unfinished, look="notice", key="unfinished")] if self._unfinished else []),
-            *([Text(nothing, key="nothing")] if is_empty and self._is_end else []),
+            *([Text(nothing, key="nothing")] if is_empty and self._reached.is_end else []),
             *table,
             *(self.actions.blocks() if is_acting else []),
         ]
 
     def _peek_buttons(self) -> list[Button]:
-        if self._is_loading:
+        if self.is_looking:
             return [Button("Stop", self.stop, _STOP, icon="stop")]
         return [
             Button("Refresh", self.refresh, _REFRESH, icon="refresh"),
@@ -150,69 +147,44 @@ class Triage(Panel):
         self._look(1, lambda messages: parts.append(messages.to_arrow()), complete=show)
 
     def peek_onward(self) -> None:
-        self._look(self._next, self.table.append)
-
-    def stop(self) -> None:
-        self._stop.set()
+        self._look(self._reached.next_number, self.table.append)
 
     def wait(self, timeout: float = 60.0) -> bool:
         """Wait until peeking has ended, and the causes for the record are found."""
         deadline = monotonic() + timeout
-        if self._thread is not None:
-            self._thread.join(timeout)
-        return not self._is_looking and self.table.finder.wait(max(0.0, deadline - monotonic()))
-
-    @property
-    def _is_looking(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return super().wait(timeout) and self.table.wait_for_causes(max(0.0, deadline - monotonic()))
 
     def _look(
         self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] | None = None
     ) -> None:
         """Peek in the background."""
-        with self._lock:
-            if self._is_looking:
+        with self.lock:
+            if self.is_looking:
                 return
-            if self.actions.busy:
-                self._problem = _BUSY
-                self.redraw()
-                return
-            self._stop = stop = threading.Event()
-            self._problem, self._is_loading = "", True
-            self._about = self._looked_at = 0
-            self._gone = []
-            self.redraw()
-            ask = PeekRequest(self._limit or sys.maxsize, first)
-
-            def work() -> PeekProgress | None:
-                looked = peek_in_steps(self._entity, ask, part, advance=self._advance, stop=stop)
-                if complete is not None:
-                    if stop.is_set():
-                        return None
-                    complete()
-                return looked
-
-            self._thread = self.in_background(work, self._looked, self._failed)
-        if first == 1:
-            self.in_background(self._expect, failed=lambda _: None)
-
-    def _advance(self, looked: PeekProgress) -> None:
-        self._looked_at = looked.looked_at
+            self._problem = _BUSY if self.actions.busy else ""
+            if not self._problem:
+                self._about, self._gone = 0, []
+                ask = PeekRequest(self._limit or sys.maxsize, first)
+                self.look(partial(self._peek, ask, part, complete))
+                if first == 1:
+                    self.in_background(self._expect, failed=lambda _: None)
         self.redraw()
 
-    def _looked(self, looked: PeekProgress | None) -> None:
-        if looked is not None:  # else the earlier messages stay
-            self._next, self._is_end = looked.next_number, looked.is_end
-            self._peeked_at = f"{datetime.now(UTC):%H:%M:%S}"
-        self._end_look()
+    def _peek(
+        self, ask: PeekRequest, part: Callable[[Messages], object], complete: Callable[[], object] | None, stop: Event
+    ) -> None:
+        looked = self.peek_and_show(self._entity, ask, part, stop)
+        with self.showing(stop):
+            if complete is not None:
+                if stop.is_set():  # the earlier messages stay
+                    return
+                complete()
+            self._reached, self._peeked_at = looked, f"{datetime.now(UTC):%H:%M:%S}"
 
-    def _failed(self, problem: str) -> None:
-        self._is_end = False
-        self._say_problem(f"Peeking did not come to its end: {problem}")
-        self._end_look()
-
-    def _end_look(self) -> None:
-        self._is_loading = False
+    def ended(self, problem: str) -> None:
+        if problem:
+            self._reached = replace(self._reached, is_end=False)
+            self._problem = f"Peeking did not come to its end: {problem}"
         self._write_record()
 
     def _say_problem(self, sentence: str) -> None:
@@ -228,10 +200,11 @@ class Triage(Panel):
     @property
     def _count_words(self) -> str:
         """Return how far peeking is, or how many messages are shown, and of when."""
-        if self._is_loading:
-            of = f"of about {self._about:,} " if self._about >= self._looked_at and self._about else ""
-            return f"Peeking… {self._looked_at:,} {of}messages"
-        more = "" if self._is_end else " (there may be more)"
+        if self.is_looking:
+            count = self.looked.looked_at
+            of = f"of about {self._about:,} " if self._about and self._about >= count else ""
+            return f"Peeking… {count:,} {of}messages"
+        more = "" if self._reached.is_end else " (there may be more)"
         when = f", peeked at {self._peeked_at} UTC" if self._peeked_at else ""
         return f"{counted(self.table.count)}{more}{when}"
 
@@ -302,7 +275,7 @@ class Triage(Panel):
 
     def _write_record(self) -> None:
         """Bring the record up to date, unless messages are still coming."""
-        if self._is_loading:
+        if self.is_looking:
             return
         place = f"Triage of {self._entity.address} on {self._namespace.host}, {datetime.now(UTC):%Y-%m-%d}"
         blocks: list[Block] = [Title(place), Text(self._words)]
@@ -314,7 +287,6 @@ class Triage(Panel):
 
     def close(self) -> None:
         """Remove it from the screen, and stop peeking and the plan in progress."""
-        self.stop()
         super().close()
         self.table.close()
 

@@ -27,20 +27,6 @@ UNREAD = """() => {
     store.column("cause")[0] = store.column("cause")[1] = "";
     store.tell("causes");
 }"""
-
-
-# Answers to searches in causes wait until they are let go, the last one first.
-HOLD = """() => {
-    const { store } = document.querySelector(".sbn-table");
-    const { request } = store;
-    window.held = [];
-    window.answerAtOnce = () => { store.request = request; };
-    store.request = async (name, data) => {
-        const answer = request(name, data);
-        if (data.words !== undefined) await new Promise((resolve) => window.held.unshift(resolve));
-        return answer;
-    };
-}"""
 CHOOSE_AND_SCROLL = """(region) => {
     const list = region.querySelector("ul");
     list.children[250].querySelector("button").click();
@@ -50,12 +36,10 @@ CHOOSE_AND_SCROLL = """(region) => {
     return isLong;
 }"""
 FILTERS = "(count) => document.querySelector('.sbn-table').store.filters.size === count"
-LET_GO = "() => { for (const resolve of window.held.splice(0)) resolve(); }"
 CODES = """() => {
     const { store } = document.querySelector(".sbn-table");
     return [...store.shown].map((row) => store.value(row, "body_json.carrier.code"));
 }"""
-HELD = "(count) => window.held.length === count"
 
 
 @pytest.mark.browser
@@ -97,7 +81,6 @@ def test_all_causes_can_be_reached_and_found(run: Run) -> None:
 
     page.evaluate(UNREAD)
     expect(region).to_contain_text("Reading 2 more messages…")
-    _answers_come_late(page, region)
     _an_example(notebook, region)
     _a_note_is_written_while_rows_come(notebook, region)
     _filters_outlive_a_reload(page)
@@ -115,27 +98,6 @@ def _list_stays_under_the_pointer(region: Locator) -> None:
     assert region.get_by_role("list").evaluate("(list) => list.scrollTop") == 0
     region.get_by_role("button", name="Show all").click()
     expect(chosen).to_have_count(0)
-
-
-def _answers_come_late(page: Page, region: Locator) -> None:
-    """The list belongs to the words in the box, however late and in which order the kernel answers."""
-    causes = region.get_by_role("listitem")
-    find = region.get_by_placeholder("Find in causes")
-    page.evaluate(HOLD)
-    for count, words in enumerate(("reasonzj", "reasonaj"), 1):
-        find.fill(words)
-        page.wait_for_function(HELD, arg=count)
-    page.evaluate(LET_GO)
-    expect(causes).to_have_count(1)
-    expect(causes).to_contain_text("reasonaj")
-    find.fill("reasonbj")
-    page.wait_for_function(HELD, arg=1)
-    find.fill("")
-    expect(causes).to_have_count(6)
-    page.evaluate(LET_GO)
-    page.wait_for_timeout(300)  # longer than until the next drawing
-    expect(causes).to_have_count(6)
-    page.evaluate("() => window.answerAtOnce()")
 
 
 def _an_example(notebook: Notebook, region: Locator) -> None:

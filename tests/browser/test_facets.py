@@ -220,7 +220,7 @@ def _changes(notebook: Notebook) -> None:
     # Nothing is said of the causes of rows that have just come.
     page.evaluate("""() => {
         const { store } = document.querySelector(".sbn-table");
-        store.addEventListener("rows", ({ detail }) => (window.known ??= [detail.kind, store.causes.length]));
+        store.addEventListener("rows", ({ detail }) => (window.known ??= [detail.kind, store.causes.size]));
     }""")
     notebook.kernel("table.show([dead(number) for number in range(30)])")
     expect(page.get_by_role("region", name="Causes")).to_contain_text("3 causes")

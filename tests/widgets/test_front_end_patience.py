@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
 
-from sbnotebook.widgets.front_end import Patience
+from sbnotebook.widgets.front_end import call_unless
 
 
 async def until(over: Sequence[object]) -> None:
@@ -19,7 +20,7 @@ def test_only_the_time_counts_in_which_the_loop_comes_round() -> None:
     async def kernel() -> None:
         loop = asyncio.get_running_loop()
         begin = loop.time()
-        Patience(1.0, lambda: over.append(loop.time() - begin))
+        call_unless(threading.Event(), 1.0, lambda: over.append(loop.time() - begin))
         await asyncio.sleep(0.1)
         time.sleep(1.5)  # noqa: ASYNC251 (a cell that keeps the kernel busy)
         busy_until = loop.time() - begin
@@ -33,11 +34,12 @@ def test_it_can_be_stopped_and_nothing_is_called_without_a_loop() -> None:
     over: list[str] = []
 
     async def kernel() -> None:
-        stopped = Patience(0.5, lambda: over.append("stopped"))
-        stopped.stop()
-        Patience(0.5, lambda: over.append("waited"))
+        answered = threading.Event()
+        call_unless(answered, 0.5, lambda: over.append("answered"))
+        answered.set()
+        call_unless(threading.Event(), 0.5, lambda: over.append("waited"))
         await until(over)
 
-    Patience(0.5, lambda: over.append("no loop"))
+    call_unless(threading.Event(), 0.5, lambda: over.append("no loop"))
     asyncio.run(kernel())
     assert over == ["waited"]

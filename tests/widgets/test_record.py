@@ -79,7 +79,7 @@ times = [datetime(2026, 11, day, tzinfo=UTC) for day in (20, 22, 21)]
 letters = [PeekedMessage(entity="o/$dlq", sequence_number=time.day, enqueued_time=time) for time in times]
 model = MessageTable(letters, causes=True)
 model.find_causes()
-model.finder.wait(10)
+model.wait_for_causes(10)
 print(causes_block(model).rows, "pandas" in sys.modules)
 """
 

@@ -7,7 +7,7 @@
 
 import { Chart } from "./chart.js";
 import { copyText } from "./clipboard.js";
-import { arrange, made } from "./drawing.js";
+import { arrange, dropdown, made } from "./drawing.js";
 import { drawButton, drawField } from "./fields.js";
 import { FocusKeeper } from "./focus.js";
 import { keepKeys } from "./focused.js";
@@ -87,7 +87,7 @@ class PanelView {
     const { model } = tree;
     const live = () => {
       this.root.classList.toggle("jupyter-widgets-disconnected", model.comm_live === false);
-      if (model.comm_live === false) for (const each of this.root.querySelectorAll(".sbn-button, .sbn-field :is(input, select, textarea)")) each.disabled = true;
+      if (model.comm_live === false) for (const each of this.root.querySelectorAll(".sbn-button:not(.sbn-table *), .sbn-field :is(input, select, textarea)")) each.disabled = true;
     };
     model.on("comm_live_update", live);
     this.end.signal.addEventListener("abort", () => model.off("comm_live_update", live));
@@ -261,17 +261,8 @@ function drawForm(_view, _place, { title }) {
 }
 
 function drawMenu(_view, _place, { name }) {
-  const inner = made("div", { class: "sbn-more-items" });
-  const element = made("details", { class: "sbn-more" }, made("summary", { class: "sbn-button" }, name), inner);
-  const close = (event) => {
-    if (event.type === "keydown" && event.key !== "Escape") return;
-    if (event.type === "focusout" && element.contains(event.relatedTarget)) return;
-    if (event.type === "keydown" && element.open) element.firstChild.focus();
-    element.open = false;
-  };
-  for (const type of ["keydown", "focusout"]) element.addEventListener(type, close);
-  inner.addEventListener("click", close);
-  return { element, inner };
+  const inner = made("div", {});
+  return { element: dropdown(`${name} ▾`, inner), inner };
 }
 
 /** A widget with a script of its own; the page adds its style where the element is, so it must be there first. */

@@ -3,12 +3,13 @@
  * messages of one cause only. Counts and trends follow the other filters.
  */
 
-import { CAUSE_FILTER, history, rowsOfCause, span, tallied, TREND_POINTS } from "./cause_rows.js";
+import { CAUSE_FILTER, history, rowsOfCause, tallied, TREND_POINTS } from "./cause_rows.js";
 import { timeText } from "./columns.js";
 import { FROM_CAUSES } from "./detail.js";
 import { arrange, counted, drawnSoon, figure, later, made, pressable, roving, sortAsBefore, svg } from "./drawing.js";
 import { filterBy } from "./filters.js";
 import { focusedElement } from "./focused.js";
+import { each } from "./slices.js";
 
 const FEW_CAUSES = 6;
 const MORE_CAUSES = 100; // in each further part of the list
@@ -16,28 +17,22 @@ const FIND_DELAY = 200; // milliseconds after a key
 const TREND_HEIGHT = 20;
 const LONGEST_NOTE = 1000;
 const FIRST = 10;
-const FORM_TRIES = 40; // looks at the panel, one in each frame or two
 const MAINS = ".sbn-cause-main";
-
-/** What a cause has of its own beside the others, in words. */
-function differing(store, cause, trait) {
-  if (!store.causes.some((other) => other[trait] !== cause[trait])) return "";
-  return cause[trait] ? `${trait} ${cause[trait]}` : cause[trait] === "" && `no ${trait}`;
-}
 
 /** One cause in the list. */
 class CauseItem {
-  constructor(store, cause, action) {
+  constructor(store, cause, varied, action) {
     this.store = store;
     this.cause = cause;
     this.example = -1;
     const what = [cause.reason || "(no reason)", cause.cause];
-    const where = [cause.frame && `in ${cause.frame}`, differing(store, cause, "subject"), differing(store, cause, "source")];
+    const own = varied.map((trait) => (cause[trait] ? `${trait} ${cause[trait]}` : `no ${trait}`));
+    const where = [cause.frame && `in ${cause.frame}`, ...own];
     this.count = made("span", { class: "sbn-cause-count" });
     this.state = made("span", { class: "sbn-cause-where sbn-cause-state", hidden: true });
     this.main = made(
       "button",
-      { type: "button", class: "sbn-cause-main", title: [...what, ...where].filter(Boolean).join("\n") },
+      { type: "button", class: "sbn-button sbn-cause-main", title: [...what, ...where].filter(Boolean).join("\n") },
       this.count,
       made("span", { class: "sbn-cause-what" }, made("b", {}, what[0]), what[1] ? ` ${what[1]}` : ""),
       made("span", { class: "sbn-cause-where" }, where.filter(Boolean).join(" · ")),
@@ -52,8 +47,8 @@ class CauseItem {
     this.seen = made("span", { class: "sbn-cause-seen" });
     const size = { viewBox: `0 0 ${TREND_POINTS} ${TREND_HEIGHT}`, preserveAspectRatio: "none" };
     this.trend = svg("svg", { ...size, role: "img" }, svg("path"));
-    this.select = pressable("", () => this.takeAll(), { title: "Select the messages of this cause that pass the other filters" });
-    this.first = pressable(`First ${FIRST}`, () => this.takeFirst(), {
+    this.select = pressable("", () => store.select(this.rows), { title: "Select the messages of this cause that pass the other filters" });
+    this.first = pressable(`First ${FIRST}`, () => store.selectOnly(this.rows.slice(0, FIRST)), {
       title: `Select only the ${FIRST} oldest messages of this cause that pass the other filters, to try an action on them before the rest`,
     });
     this.act = pressable(action ?? "", () => this.begin(action), {
@@ -83,28 +78,14 @@ class CauseItem {
     return rowsOfCause(this.store, this.cause.fingerprint);
   }
 
-  takeAll() {
-    this.store.select(this.rows);
-  }
-
-  takeFirst() {
-    this.store.selectOnly(this.rows.slice(0, FIRST));
-  }
-
   /** Open the form of an action in the panel around the table, for messages of this cause and no others. */
   async begin(action) {
     const { rows, store } = this;
     const chosen = rows.filter((row) => store.selection.has(row));
     store.selectOnly(chosen.length ? chosen : rows);
-    const panel = this.element.closest(".sbn-panel");
-    const before = panel?.querySelector(".sbn-form");
+    this.act.focus(); // not all browsers do so at a click: the focus goes on to the form that opens
     try {
       await store.request("act", { action });
-      for (let look = 0; look < FORM_TRIES; look++) {
-        const form = panel?.querySelector(".sbn-form");
-        if (form && form !== before) return lead(form);
-        await new Promise((resolve) => setTimeout(resolve, 50));
-      }
     } catch (error) {
       store.tell("failed", error.message);
     }
@@ -153,17 +134,28 @@ class CauseItem {
   edit() {
     if (this.isEdited) return;
     this.isEdited = true;
-    const input = made("input", { type: "text", maxLength: LONGEST_NOTE, "aria-label": `Note on ${this.cause.reason || "this cause"}` });
-    input.value = this.store.notes[this.cause.fingerprint] ?? "";
+    const { store } = this;
+    const { fingerprint, reason } = this.cause;
+    const input = made("input", { type: "text", maxLength: LONGEST_NOTE, "aria-label": `Note on ${reason || "this cause"}` });
+    input.value = store.notes[fingerprint] ?? "";
     input.placeholder = "What is known of this cause? Enter keeps it, Escape does not.";
     const failed = made("span", { class: "sbn-failed", role: "alert" });
     const end = () => {
       this.isEdited = false;
-      this.drawNote(this.store.notes[this.cause.fingerprint] ?? "");
+      this.drawNote(store.notes[fingerprint] ?? "");
       this.write.focus();
-      this.store.tell("causes");
+      store.tell("causes");
     };
-    const save = () => this.keep(input.value.trim()).then(end, (error) => (failed.textContent = error.message));
+    const save = async () => {
+      const text = input.value.trim();
+      try {
+        await store.request("note", { fingerprint, text });
+        store.notes = { ...store.notes, [fingerprint]: text };
+        end();
+      } catch (error) {
+        failed.textContent = error.message;
+      }
+    };
     input.addEventListener("keydown", (event) => {
       event.stopPropagation();
       if (event.key === "Enter") save();
@@ -172,14 +164,6 @@ class CauseItem {
     this.note.hidden = false;
     this.note.replaceChildren(input, pressable("Keep", save), pressable("Cancel", end), failed);
     input.focus();
-  }
-
-  /** Give a note to the kernel; it is shown when the kernel has it. */
-  async keep(text) {
-    const { store } = this;
-    const { fingerprint } = this.cause;
-    await store.request("note", { fingerprint, text });
-    store.notes = { ...store.notes, [fingerprint]: text };
   }
 }
 
@@ -192,10 +176,13 @@ function stateOf({ back, backRows, backLast }, [time, count] = [-Infinity, 0]) {
   return `${when}${back ? `${figure(backRows)} came back` : "none came back yet"}${often}`;
 }
 
-/** Bring a form into sight, and go to its first field. */
-function lead(form) {
-  form.scrollIntoView({ block: "nearest" });
-  form.querySelector("input, select, textarea, button")?.focus();
+/** The test whether a cause has all words of a text, in any case. */
+function soughtIn(text) {
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  return ({ reason, cause, frame, subject, source }) => {
+    const said = words.length ? [reason, cause, frame, subject, source].join("\n").toLowerCase() : "";
+    return words.every((word) => said.includes(word));
+  };
 }
 
 /** The list of causes in one view. */
@@ -204,15 +191,13 @@ class CauseList {
     this.store = store;
     this.action = action;
     this.items = new Map();
-    this.texts = new Map(); // of causes, by fingerprint; the kernel tells those of the largest, and of others if it is asked
     this.order = [];
     this.place = -1; // of the first chosen cause
     this.limit = FEW_CAUSES;
-    this.found = null; // the fingerprints that a search has found
     this.title = made("strong", {});
     this.reading = made("span", { class: "sbn-causes-hint", role: "status" });
     this.search = made("input", { type: "search", placeholder: "Find in causes", "aria-label": "Find in causes" });
-    this.search.addEventListener("input", later(FIND_DELAY, () => this.find()));
+    this.search.addEventListener("input", later(FIND_DELAY, () => this.drawSoon()));
     this.hint = made("span", { class: "sbn-causes-hint" }, "Click a cause to see its messages only; with Ctrl to add one.");
     this.clear = pressable("Show all", () => store.setFilter(CAUSE_FILTER, null), { class: "sbn-quiet" });
     const head = made("div", { class: "sbn-causes-head" }, this.title, this.reading, this.hint, this.search, this.clear);
@@ -231,44 +216,14 @@ class CauseList {
     this.drawSoon();
   }
 
-  /** Ask the kernel for causes, and keep their texts; gives what it says. */
-  async ask(question) {
-    try {
-      const { data } = await this.store.request("causes", question);
-      for (const cause of data.causes) this.texts.set(cause.fingerprint, cause);
-      return data;
-    } catch (error) {
-      this.store.tell("failed", error.message);
-      return null;
-    }
-  }
-
-  async find() {
-    const words = this.search.value.trim();
-    const data = words && (await this.ask({ words }));
-    if (words !== this.search.value.trim()) return; // more was typed meanwhile
-    this.found = data ? new Set(data.causes.map(({ fingerprint }) => fingerprint)) : null;
-    this.foundCount = data?.count;
-    this.drawSoon();
-  }
-
-  /** Ask for the texts of causes that are to be shown, once. */
-  async learn(fingerprints) {
-    if (this.isLearning) return;
-    this.isLearning = true;
-    const data = await this.ask({ fingerprints });
-    this.isLearning = false;
-    if (data?.causes.length) this.drawSoon();
-  }
-
   *draw() {
     const { store } = this;
     this.element.hidden = !store.rowCount && !this.edited.length;
-    if (this.known !== store.causes) this.forget();
+    if (this.causes !== store.causes || this.known !== store.causes.size) this.forget();
     const chosen = store.chosen(CAUSE_FILTER);
-    this.hint.hidden = !store.causes.length;
+    this.hint.hidden = !this.known;
     this.clear.hidden = !chosen.size;
-    if (store.causes.length) return yield* this.drawList(yield* tallied(store), chosen);
+    if (this.known) return yield* this.drawList(yield* tallied(store, this.causes), chosen);
     this.title.textContent = "Looking for the causes…";
     for (const part of [this.search, this.reading, this.more, this.fewer]) part.hidden = true;
     this.place = -1;
@@ -277,13 +232,12 @@ class CauseList {
 
   /** Take over other causes; a note that is being written stays. */
   forget() {
-    this.known = this.store.causes;
-    if (!this.known.length) {
-      this.texts.clear();
-      this.order = [];
-    }
-    for (const cause of this.known) this.texts.set(cause.fingerprint, cause);
-    if (!this.known.length || !this.isHeld) {
+    const { causes } = this.store;
+    [this.causes, this.known] = [causes, causes.size];
+    if (!causes.size) this.order = [];
+    const isVaried = (trait) => new Set(Array.from(causes.values(), (cause) => cause[trait])).size > 1;
+    this.varied = ["subject", "source"].filter(isVaried);
+    if (!causes.size || !this.isHeld) {
       for (const [fingerprint, item] of this.items) if (!item.isEdited) this.items.delete(fingerprint);
     }
     const chosen = this.store.chosen(CAUSE_FILTER);
@@ -303,21 +257,19 @@ class CauseList {
     return entries;
   }
 
-  *drawList({ rows, known, unread }, chosen) {
+  *drawList({ rows, time, unread }, chosen) {
+    const { causes } = this;
     const there = this.ordered([...rows].filter(([fingerprint, { length }]) => length || chosen.has(fingerprint)));
     const told = there.filter(([, { length }]) => length).length;
-    this.title.textContent = `${told === known ? "" : `${figure(told)} of `}${counted(known, "cause")}`;
+    this.title.textContent = `${told === causes.size ? "" : `${figure(told)} of `}${counted(causes.size, "cause")}`;
     this.reading.hidden = !unread;
     this.reading.textContent = unread ? `Reading ${counted(unread, "more message")}…` : "";
-    this.search.hidden = known <= FEW_CAUSES;
-    if (!this.search.value.trim()) this.found = null;
-    const sought = this.found ? there.filter(([fingerprint]) => this.found.has(fingerprint)) : there;
-    const listed = sought.filter(([fingerprint], index) => index < this.limit || chosen.has(fingerprint));
-    const unknown = listed.map(([fingerprint]) => fingerprint).filter((fingerprint) => !this.texts.has(fingerprint));
-    if (unknown.length) this.learn(unknown);
-    const shown = listed.filter(([fingerprint]) => this.texts.has(fingerprint));
+    this.search.hidden = causes.size <= FEW_CAUSES;
+    const sought = [];
+    const test = soughtIn(this.search.value);
+    yield* each(0, there.length, (index) => test(causes.get(there[index][0])) && sought.push(there[index]));
+    const shown = sought.filter(([fingerprint], index) => index < this.limit || chosen.has(fingerprint));
     const most = shown.reduce((most, [, { length }]) => Math.max(most, length), 1);
-    const time = span(this.store);
     const items = shown.map(([fingerprint]) => this.item(fingerprint));
     for (const [index, [, own]] of shown.entries()) {
       items[index].draw(own, most, time);
@@ -325,8 +277,8 @@ class CauseList {
     }
     this.arrange(items);
     this.keepInSight(shown.findIndex(([fingerprint]) => chosen.has(fingerprint)));
-    const rest = (this.found ? Math.max(this.foundCount, sought.length) : sought.length) - this.limit;
-    this.more.hidden = rest <= 0 || this.limit >= sought.length;
+    const rest = sought.length - this.limit;
+    this.more.hidden = rest <= 0;
     this.more.textContent = `${counted(rest, "more cause")}…`;
     this.fewer.hidden = this.limit === FEW_CAUSES;
   }
@@ -351,8 +303,8 @@ class CauseList {
   }
 
   item(fingerprint) {
-    const cause = this.texts.get(fingerprint);
-    if (!this.items.has(fingerprint)) this.items.set(fingerprint, new CauseItem(this.store, cause, this.action));
+    const cause = this.causes.get(fingerprint);
+    if (!this.items.has(fingerprint)) this.items.set(fingerprint, new CauseItem(this.store, cause, this.varied, this.action));
     return this.items.get(fingerprint);
   }
 }

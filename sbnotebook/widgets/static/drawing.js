@@ -48,9 +48,31 @@ export function counted(number, noun) {
 
 /** A button; its text is text. */
 export function pressable(text, action, properties = {}) {
-  const button = made("button", { type: "button", ...properties }, text);
+  const button = made("button", { type: "button", ...properties, class: `sbn-button ${properties.class ?? ""}` }, text);
   button.addEventListener("click", action);
   return button;
+}
+
+/** A button that opens a box below it, which it `fills` before; Escape, a button in the box, or the focus elsewhere close it. */
+export function dropdown(name, box, fill = () => {}) {
+  const open = (on) => {
+    if (on) fill();
+    box.hidden = !on;
+    button.setAttribute("aria-expanded", String(on));
+    if (on) box.querySelector("input, button")?.focus();
+  };
+  const close = (isBack) => {
+    if (isBack && box.contains(focusedElement())) button.focus();
+    open(false);
+  };
+  const button = pressable(name, () => open(box.hidden), { "aria-expanded": "false" });
+  const element = made("span", { class: "sbn-more" }, button, box);
+  box.className = "sbn-more-items";
+  box.hidden = true;
+  box.addEventListener("click", ({ target }) => target.closest("button") && close(false));
+  element.addEventListener("keydown", ({ key }) => key === "Escape" && close(true));
+  element.addEventListener("focusout", ({ relatedTarget }) => element.contains(relatedTarget) || close(false));
+  return element;
 }
 
 /** A function that has something drawn soon, in slices: once, however often it is asked for, and not without a pause. */

@@ -29,12 +29,20 @@ const IN_BODIES = "body_json"; // how names of columns with values in bodies beg
 
 /** One column's values, with their counts. */
 class Facet {
-  constructor(store, column) {
-    this.store = store;
-    this.name = column.name;
-    this.kind = column.kind;
-    this.id = `facet:${column.name}`;
+  constructor(store, { name, title, kind }) {
+    Object.assign(this, { store, name, kind, id: `facet:${name}` });
     this.counts = new Map();
+    this.items = new Map();
+    this.order = []; // of the values
+    this.isOpen = false;
+    this.clear = pressable("Clear", () => this.clearAll(), { class: "sbn-quiet", "aria-label": `Clear ${title}` });
+    this.search = made("input", { type: "search", placeholder: `Find in ${title}`, "aria-label": `Find in ${title}` });
+    this.search.addEventListener("input", () => this.draw());
+    this.list = made("ul", {});
+    roving(this.list, BOXES);
+    this.more = pressable("", () => this.open(!this.isOpen), { class: "sbn-quiet" });
+    const head = made("div", { class: "sbn-facet-head" }, made("span", { class: "sbn-facet-name" }, title), this.clear);
+    this.element = made("section", { class: "sbn-facet", role: "group", "aria-label": title }, head, this.search, this.list, this.more);
   }
 
   /** Values that are ticked. They belong to the filter, which all views of the table share. */
@@ -84,25 +92,6 @@ class Facet {
     if (value === null) return "(none)";
     return shownText(this.kind, value) || "(empty)";
   }
-}
-
-/** The box of one facet. */
-class FacetBox {
-  constructor(facet, title) {
-    this.facet = facet;
-    this.items = new Map();
-    this.order = []; // of the values
-    this.isOpen = false;
-    this.name = made("span", { class: "sbn-facet-name" }, title);
-    this.clear = pressable("Clear", () => this.clearAll(), { class: "sbn-quiet", "aria-label": `Clear ${title}` });
-    this.search = made("input", { type: "search", placeholder: `Find in ${title}`, "aria-label": `Find in ${title}` });
-    this.search.addEventListener("input", () => this.draw());
-    this.list = made("ul", {});
-    roving(this.list, BOXES);
-    this.more = pressable("", () => this.open(!this.isOpen), { class: "sbn-quiet" });
-    const head = made("div", { class: "sbn-facet-head" }, this.name, this.clear);
-    this.element = made("section", { class: "sbn-facet", role: "group", "aria-label": title }, head, this.search, this.list, this.more);
-  }
 
   open(on) {
     this.isOpen = on;
@@ -112,14 +101,13 @@ class FacetBox {
   }
 
   clearAll() {
-    this.facet.store.setFilter(this.facet.id, null);
+    this.store.setFilter(this.id, null);
     this.list.querySelector(BOXES)?.focus();
   }
 
   /** Values with their counts, the most frequent first; while the pointer or the focus is here, in the order before. */
   ordered() {
-    const { element, facet } = this;
-    const found = facet.values;
+    const { element, values: found } = this;
     const isHeld = element.matches(":hover") || element.contains(focusedElement());
     if (isHeld) sortAsBefore(found, ({ value }) => value, this.order);
     this.order = found.map(({ value }) => value);
@@ -127,9 +115,8 @@ class FacetBox {
   }
 
   draw() {
-    const { facet } = this;
+    const { chosen } = this;
     const all = this.ordered();
-    const { chosen } = facet;
     const words = this.search.value.toLowerCase();
     const few = all.filter(({ value }, index) => index < FEW_VALUES || chosen.has(value));
     const found = this.isOpen ? all.filter(({ text }) => text.toLowerCase().includes(words)) : few;
@@ -150,7 +137,7 @@ class FacetBox {
     let item = this.items.get(value);
     if (!item) {
       const box = made("input", { type: "checkbox" });
-      box.addEventListener("change", () => this.facet.choose(value, box.checked));
+      box.addEventListener("change", () => this.choose(value, box.checked));
       const shown = made("span", { class: "sbn-facet-value", title: text }, text);
       const number = made("span", { class: "sbn-facet-count" });
       item = made("li", {}, made("label", {}, box, shown, number));
@@ -167,7 +154,7 @@ class FacetBox {
 /** Draw facets, until a signal. */
 export function facetsView(store, element, options, signal) {
   const boxes = new Map();
-  const clearAll = () => boxes.forEach(({ facet }) => store.setFilter(facet.id, null));
+  const clearAll = () => boxes.forEach(({ id }) => store.setFilter(id, null));
   const clear = pressable("Clear all", clearAll, { class: "sbn-quiet" });
   const head = made("div", { class: "sbn-facets-head" }, made("strong", {}, "Filter by"), clear);
   const list = made("div", { class: "sbn-facets-list" });
@@ -175,7 +162,7 @@ export function facetsView(store, element, options, signal) {
 
   const box = (column) => {
     if (!boxes.has(column.name)) {
-      const added = new FacetBox(new Facet(store, column), column.title);
+      const added = new Facet(store, column);
       for (const type of ["pointerleave", "focusout"]) added.element.addEventListener(type, soon);
       boxes.set(column.name, added);
     }
@@ -186,14 +173,14 @@ export function facetsView(store, element, options, signal) {
     const names = [...inBodies, ...(options.facets ?? USUAL_FACETS)];
     const columns = names.map((name) => store.columns.find((column) => column.name === name)).filter(Boolean);
     const all = columns.map(box);
-    for (const { facet } of all) yield* facet.count();
-    const worth = all.filter(({ facet }) => facet.isWorthShowing);
+    for (const facet of all) yield* facet.count();
+    const worth = all.filter((facet) => facet.isWorthShowing);
     for (const shown of worth) {
       shown.draw();
       yield;
     }
     arrange(list, worth.map((shown) => shown.element));
-    clear.hidden = !worth.some(({ facet }) => facet.chosen.size);
+    clear.hidden = !worth.some(({ chosen }) => chosen.size);
     if (worth.length && !panel.isConnected) element.append(panel);
     else if (!worth.length) panel.remove();
   };

@@ -23,7 +23,7 @@ const HANDLERS = {
     store.load = load;
     store.state = total ? "loading" : "ready";
     store.toldHidden = 0;
-    store.causes = []; // of the rows before; new ones are announced when they are known
+    store.causes = new Map(); // those of the rows before go; new ones are announced when they are known
     store.tellTime(now);
     store.begin(store.laidOut(columns), total);
   },
@@ -51,8 +51,9 @@ const HANDLERS = {
     store.turn += 1;
     store.adopt(rowsOfBits(bits));
   },
-  causes(store, { causes }) {
-    store.causes = causes;
+  async causes(store, _, [data]) {
+    const causes = JSON.parse(new TextDecoder().decode(await inflated(data)));
+    for (const cause of causes) store.causes.set(cause.fingerprint, cause);
     store.tell("causes");
   },
   notes(store, { notes, resubmits }) {

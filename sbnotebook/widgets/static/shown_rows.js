@@ -2,7 +2,7 @@
  * Which rows are shown, and in which order: filters, sorting, and the rows that pass.
  *
  * With many rows this takes a while, so it is found out in slices. Until then everything is as it was: `shown`,
- * `rowsWithout` and `hiddenSelected` tell what the user sees, and never a half-found result.
+ * `passesWithout` and `hiddenSelected` tell what the user sees, and never a half-found result.
  */
 
 import { inSlices } from "./slices.js";
@@ -75,15 +75,6 @@ export class ShownRows extends EventTarget {
     const { fails, removed } = this;
     const passes = this.applied.get(id);
     return (row) => !removed[row] && (fails[row] === 0 || (fails[row] === 1 && passes?.[row] === 0));
-  }
-
-  /** Row numbers that pass all filters but one, in the order in which they came. */
-  rowsWithout(id) {
-    const passes = this.passesWithout(id);
-    const rows = new Uint32Array(this.fails.length);
-    let count = 0;
-    for (let row = 0; row < rows.length; row++) if (passes(row)) rows[count++] = row;
-    return rows.subarray(0, count);
   }
 
   /** Whether the rows of another filter or in another order are still to come. */

@@ -25,7 +25,7 @@ export class Store extends ShownRows {
     /** What the table waits for: "waiting" for the kernel, "loading" rows, "ready". */
     this.state = "waiting";
     this.toldHidden = 0;
-    this.causes = [];
+    this.causes = new Map(); // by fingerprint
     this.notes = {};
     this.resubmits = {}; // the last time and the count, by cause
     /** Milliseconds by which the kernel's clock is ahead of this one. */

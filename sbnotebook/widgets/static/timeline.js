@@ -3,6 +3,7 @@
  * those that pass the other filters.
  */
 
+import { span } from "./cause_rows.js";
 import { timeText } from "./columns.js";
 import { counted, drawnSoon, figure, made, oneStop, pressable, roving, svg } from "./drawing.js";
 import { filterBy, TIMES } from "./filters.js";
@@ -91,12 +92,7 @@ class Timeline {
     const cells = store.column(TIMES);
     const passes = store.passesWithout(TIME_FILTER);
     const isThere = (row) => !store.isRemoved(row) && cells[row] >= -Infinity;
-    let [first, last] = [Infinity, -Infinity];
-    yield* each(0, store.total, (row) => {
-      if (!isThere(row)) return;
-      if (cells[row] < first) first = cells[row];
-      if (cells[row] > last) last = cells[row];
-    });
+    const { first, last } = yield* span(store);
     const bars = first <= last ? barsOf(first, last) : null;
     const all = new Uint32Array(bars?.count ?? 0);
     const passing = new Uint32Array(all.length);

@@ -2,8 +2,7 @@
  * The line above the table: search, selection, columns, and how many rows are shown and selected.
  */
 
-import { figure, later, made, pressable } from "./drawing.js";
-import { focusedElement } from "./focused.js";
+import { dropdown, figure, later, made, pressable } from "./drawing.js";
 import { Search } from "./search.js";
 
 const SAID_DELAY = 400;
@@ -32,16 +31,12 @@ export class Toolbar {
     this.all = pressable("Select shown", () => store.select(store.shown));
     this.none = pressable("Clear selection", () => store.clearSelection());
     this.reset = pressable("Clear filters", () => store.clearFilters());
-    this.filters = pressable("Column filters", () => this.toggle(this.filters, (on) => header.toggleFilters(on)));
-    this.chooser = pressable("Columns", () => this.toggle(this.chooser, (on) => this.choose(on)));
-    this.menu = made("div", { class: "sbn-menu", role: "group", "aria-label": "Columns that are shown", hidden: true });
-    this.menu.addEventListener("keydown", (event) => event.key === "Escape" && this.closeMenu());
+    this.filters = pressable("Column filters", () => this.toggleFilters(), { "aria-expanded": "false" });
+    const menu = made("div", { role: "group", "aria-label": "Columns that are shown" });
+    const columns = dropdown("Columns", menu, () => menu.replaceChildren(...store.columns.map((column) => this.choice(column))));
     this.counts = made("span", { class: "sbn-counts" });
     this.said = made("span", { class: "sbn-said", role: "status" });
     this.failed = made("span", { class: "sbn-failed", role: "alert" });
-    for (const opener of [this.filters, this.chooser]) opener.setAttribute("aria-expanded", "false");
-    const columns = made("span", { class: "sbn-columns" }, this.chooser, this.menu);
-    columns.addEventListener("focusout", (event) => columns.contains(event.relatedTarget) || this.closeMenu());
     const buttons = [this.all, this.none, this.filters, columns, this.reset];
     this.element = made("div", { class: "sbn-bar" }, this.search.element, ...buttons, this.counts, this.said, this.failed);
     this.say = later(SAID_DELAY, () => (this.said.textContent = this.counts.textContent));
@@ -64,28 +59,15 @@ export class Toolbar {
     this.failed.textContent = text;
   }
 
-  toggle(button, action) {
-    const on = button.getAttribute("aria-expanded") !== "true";
-    button.setAttribute("aria-expanded", String(on));
-    action(on);
-  }
-
-  choose(on) {
-    this.menu.hidden = !on;
-    if (!on) return;
-    this.menu.replaceChildren(...this.store.columns.map((column) => this.choice(column)));
-    this.menu.querySelector("input")?.focus();
+  toggleFilters() {
+    const on = this.filters.getAttribute("aria-expanded") !== "true";
+    this.filters.setAttribute("aria-expanded", String(on));
+    this.header.toggleFilters(on);
   }
 
   choice(column) {
     const box = made("input", { type: "checkbox", checked: !column.hidden });
     box.addEventListener("change", () => this.store.showColumn(column.name, box.checked));
     return made("label", { title: column.name }, box, column.title);
-  }
-
-  closeMenu() {
-    if (this.menu.hidden) return;
-    this.toggle(this.chooser, (on) => this.choose(on));
-    if (this.menu.contains(focusedElement())) this.chooser.focus();
   }
 }

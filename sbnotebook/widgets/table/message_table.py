@@ -6,7 +6,9 @@ other side. The browser sends its selection before any click that follows it, so
 
 from __future__ import annotations
 
+import json
 import threading
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -28,7 +30,7 @@ from sbnotebook.widgets.background import Callbacks, answer_at_once
 from sbnotebook.widgets.front_end import module, style
 from sbnotebook.widgets.pretty import JsonPath
 from sbnotebook.widgets.table.body_values import body_values, checked_path, path_name
-from sbnotebook.widgets.table.cause_finder import MOST, CauseFinder, Causes
+from sbnotebook.widgets.table.causes import Causes
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
 from sbnotebook.widgets.table.rows import MessageKey, Rows, long_texts, matches
@@ -39,8 +41,9 @@ _MAX_NOTE: Final = 10_000
 _MAX_FILTERS: Final = 50_000
 _MOST_BODY_COLUMNS: Final = 20
 _CAUSE: Final = TableColumn("cause", "text", hidden=True)
+_CAUSES: Final = 200
+"""Causes in one message, less than a megabyte."""
 _NOTHING: Final[Mapping[str, Sequence[object]]] = {}
-_NO_CAUSES: Final = Causes([], [])
 _NO_RESUBMITS: Final[Mapping[str, Resubmitted]] = {}
 
 
@@ -90,18 +93,17 @@ class MessageTable(anywidget.AnyWidget):
         self.selection: tuple[int, ...] = ()
         """The selected row numbers, in ascending order."""
         self._hidden = 0
-        self.causes = _NO_CAUSES
+        self.causes = Causes()
         self.notes: dict[str, str] = {}
         self.resubmits: dict[str, Resubmitted] = {}
         self._body_columns: dict[str, JsonPath] = {}
         self.on_change, self.on_causes, self.on_act, self.on_note, self._on_selection = (
             Callbacks(self.say_problem) for _ in range(5)
         )
-        self.finder = CauseFinder(self._take_causes, self.say_problem)
         self._is_finding = False
+        self._finder: threading.Thread | None = None
         self._columns: list[TableColumn] = []
         self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
-        self._causes_sent = 0
         self._has_long = False
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
         options = {"label": label, "facets": facets if facets is None else [*facets], "timeline": timeline}
@@ -123,7 +125,7 @@ class MessageTable(anywidget.AnyWidget):
         rows = self._with_body_columns(_table_of(messages), extra)
         with self.lock:
             keys = self.selected_keys
-            self.rows, self.load, self.causes = rows, self.load + 1, _NO_CAUSES
+            self.rows, self.load, self.causes = rows, self.load + 1, Causes()
             self.selection = tuple(sorted(rows.present(keys))) if keys else ()
             self._show_rows()
             self.on_change.tell()
@@ -144,8 +146,9 @@ class MessageTable(anywidget.AnyWidget):
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
         """Change cells. A column with a new name is added."""
         with self.lock:
-            self._send_cells(self.rows.patch(values))
-            self.on_change.tell()
+            if changes := self.rows.patch(values):
+                self._send_cells(changes)
+                self.on_change.tell()
 
     def remove(self, keys: Iterable[MessageKey]) -> None:
         """Remove rows, also from the selection."""
@@ -235,6 +238,12 @@ class MessageTable(anywidget.AnyWidget):
         self._is_finding = self.with_causes
         self._find_causes()
 
+    def wait_for_causes(self, timeout: float) -> bool:
+        finder = self._finder
+        if finder is not None:
+            finder.join(timeout)
+        return self._finder is None
+
     def count_causes(self, keys: Iterable[MessageKey]) -> Counter[str]:
         """Count messages by the fingerprint of their cause, without those whose cause is not known."""
         with self.lock:
@@ -248,17 +257,33 @@ class MessageTable(anywidget.AnyWidget):
         self.on_change.tell()
 
     def _find_causes(self) -> None:
-        if self._is_finding and len(self.rows):
-            self.finder.find(self.load, self.rows.table)
-
-    def _take_causes(self, load: int, causes: Causes) -> None:
         with self.lock:
-            if load != self.load:
-                return  # the rows were replaced meanwhile, and their causes come, too
-            self.causes = causes
-            self._show_causes()
-            self.on_change.tell()
-        self.on_causes.tell()
+            if self._is_finding and self._finder is None:
+                self._finder = background.start(self._examine, done=lambda _: None, failed=self._miss_causes)
+
+    def _examine(self) -> None:
+        """Find the causes of rows until each has one; rows may come, or be replaced, meanwhile."""
+        while True:
+            with self.lock:
+                load, rows, before = self.load, self.rows, self.causes
+                if len(before.fingerprints) == len(rows):
+                    self._finder = None
+                    return
+            causes = before.and_of(rows.table)
+            with self.lock:
+                if load != self.load:
+                    continue
+                self.causes = causes
+                self._columns = [column for column in self._columns if column.name != _CAUSE.name] + [_CAUSE]
+                self._send_columns()
+                self._send_packets([_CAUSE], len(before.fingerprints))
+                self._send_causes(len(before.every))
+                self.on_change.tell()
+            self.on_causes.tell()
+
+    def _miss_causes(self, problem: str) -> None:
+        self._finder = None
+        self.say_problem(problem)
 
     # ------------------------------------------------------------ to the browser
 
@@ -266,7 +291,7 @@ class MessageTable(anywidget.AnyWidget):
         return tables.messages_text(self.messages)
 
     def _show_rows(self) -> None:
-        self._hidden = self._causes_sent = 0
+        self._hidden = 0
         rows = self.rows
         self._columns = table_columns(rows.table, rows.extra, self.columns)
         self._send_rows()
@@ -305,14 +330,6 @@ class MessageTable(anywidget.AnyWidget):
         chosen[list(self.selection)] = True
         self._emit("select", page, [np.packbits(chosen, bitorder="little").tobytes()], but=but)
 
-    def _show_causes(self) -> None:
-        """Send the causes, and the cause of each message that had none before, in a hidden column."""
-        self._columns = [column for column in self._columns if column.name != _CAUSE.name] + [_CAUSE]
-        self._send_columns()
-        self._send_packets([_CAUSE], self._causes_sent)
-        self._causes_sent = len(self.causes.fingerprints)
-        self._send_causes()
-
     def _send_notes(self) -> None:
         notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in self.notes.items()}
         resubmits = self.resubmits.items()
@@ -335,8 +352,8 @@ class MessageTable(anywidget.AnyWidget):
         self._send_selection(page)
         self._has_long = bool(rows.long_texts)
         self._emit("end", page, has_long=self._has_long)
-        if self.causes.told:
-            self._send_causes()
+        if self.causes.every:
+            self._send_causes(0, page)
 
     def _send_columns(self) -> None:
         self._emit("columns", total=len(self.rows), columns=[column.message for column in self._columns])
@@ -359,8 +376,11 @@ class MessageTable(anywidget.AnyWidget):
         shown = dict(zip(table.column_names, table.columns, strict=True))
         return pa.table({**shown, _CAUSE.name: array_of_values([*causes, *[""] * later], pa.string())})
 
-    def _send_causes(self) -> None:
-        self._emit("causes", causes=self.causes.told)
+    def _send_causes(self, first: int, page: str | None = None) -> None:
+        causes = [*self.causes.every.values()][first:] if self._pages else []
+        for start in range(0, len(causes), _CAUSES):
+            part = json.dumps(causes[start : start + _CAUSES]).encode()
+            self._emit("causes", page, [zlib.compress(part)])
         self._send_notes()
 
     def _emit(self, kind: str, page: str | None = None, buffers: Sequence[bytes] = (), **content: object) -> None:
@@ -395,8 +415,7 @@ class MessageTable(anywidget.AnyWidget):
             self._send_rows(page)
             if self._filters:
                 self._emit("filters", page, filters=self._filters)
-        if not self.causes.told:
-            self.find_causes()
+        self.find_causes()
 
     def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:
         with self.lock:
@@ -447,10 +466,6 @@ def answer(table: MessageTable, name: str, data: Mapping[str, Any]) -> tuple[dic
     rows = table.rows
     if name == "body_column":
         return {"name": table.add_body_column(checked_path(data["path"]))}, []
-    if name == "causes":
-        wanted = data.get("fingerprints")
-        found = table.causes.having(str(data["words"])) if wanted is None else table.causes.named(set(wanted))
-        return {"causes": found[:MOST], "count": len(found)}, []
     if name == "search":
         return {}, list(matches(rows.long_texts, [str(word) for word in data["words"]], len(rows)))
     number = int(data["row"])

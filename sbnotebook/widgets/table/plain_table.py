@@ -26,6 +26,7 @@ _PAGE: Final = 20
 _MOST_COLUMNS: Final = 8
 """More would not fit beside each other."""
 _MAX_CELL: Final = 120
+_MOST_CAUSES: Final = 200
 _CAUSE_PARTS: Final = ("reason", "cause", "frame", "subject")
 _ALL: Final = "all"
 _AS_THEY_CAME: Final = "as they came"
@@ -77,7 +78,8 @@ class PlainTable:
         if not table.with_causes:
             return []
         counts = Counter(table.causes.fingerprints)
-        names = {_cause_text(cause, counts): cause["fingerprint"] for cause in table.causes.told}
+        causes = table.causes.every
+        names = {_cause_text(causes[each], counts): each for each, _ in counts.most_common(_MOST_CAUSES)}
         chosen = next((name for name, fingerprint in names.items() if fingerprint == self._cause), _ALL)
 
         def choose(name: str) -> None:

@@ -90,13 +90,15 @@ class Rows:
         return both
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> dict[str, dict[int, object]]:
+        """Change cells, and return by column those that had not been changed to these values before."""
         changed: dict[str, dict[int, object]] = {}
         for key, cells in values.items():
             for row in self.present([key]):
                 for name, value in cells.items():
-                    changed.setdefault(name, {})[row] = value
-        for name, cells in changed.items():
-            self.patched.setdefault(name, {}).update(cells)
+                    known = self.patched.setdefault(name, {})
+                    if row not in known or known[row] != value:
+                        known[row] = value
+                        changed.setdefault(name, {})[row] = value
         return changed
 
     def column(self, name: str) -> Any:

@@ -135,7 +135,7 @@ def test_rows_are_replaced_added_changed_and_removed(plain: Plain) -> None:
 def test_a_cause_is_chosen_noted_and_a_message_looked_at() -> None:
     plain = Plain([message(1), message(2, "Odd"), message(3)], causes=True)
     texts(plain)
-    assert plain.table.finder.wait(60)
+    assert plain.table.wait_for_causes(60)
     notes: list[tuple[str, str]] = []
     plain.table.on_note(lambda *note: notes.append(note))
     write(plain, "Cause", find(plain, "Cause").options[1])
