@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum, auto
 from functools import partial
+from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from sbnotebook.client import Namespace
@@ -16,12 +16,12 @@ from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import Work
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress, OutcomeStatus, Report, Resubmit
-from sbnotebook.settlement import Limits, Preview
+from sbnotebook.settlement import Limits
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
 from sbnotebook.widgets.blocks import Block, Button, Code, Column, Menu, Progress, Row, Table, Text, Title
 from sbnotebook.widgets.fields import Entry
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.peek_steps import LookingPanel
 from sbnotebook.widgets.plan_run import PlanRun, key_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,
@@ -64,15 +64,13 @@ class _Stage(Enum):
     ENDED = auto()
 
 
-class ActionPanel(Panel):
+class ActionPanel(LookingPanel):
     """Shows a plan, carries it out when that is confirmed, and says how each message ended."""
 
     def __init__(self, namespace: Namespace, *, table: MessageTable | None = None, is_editing: bool = True) -> None:
         super().__init__()
         self._namespace = namespace
         self._table = table
-        self._lock = threading.RLock()
-        self._quiet = threading.Event()
         self._turn = self._forward = 0
         self._plan: Plan | None = None
         self._limits = _NO_LIMITS
@@ -101,25 +99,15 @@ class ActionPanel(Panel):
         self, make: Callable[[], Plan], *, hidden: int = 0, title: str = "", limits: Limits = _NO_LIMITS
     ) -> Callable[[str], None]:
         """Show a plan, to be confirmed. While another is being carried out it is refused, with a word."""
-        with self._lock:
+        with self.lock:
             if self._stage is _Stage.RUNNING:
                 self._add(Text("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
                 return lambda _: None
-            self._end_rehearsal()
             self._turn += 1
-            turn = self._turn
-            self._enter(_Stage.MAKING, *_heading(title), Text("Looking which messages it is for …", "quiet"))
-
-        def look() -> tuple[Plan, Preview]:
-            plan = make()
-            return plan, plan.preview(_ROWS)
-
-        background.start(
-            look,
-            done=lambda found: self._propose(turn, *found, limits, hidden=hidden, title=title),
-            failed=lambda why: self._fail(turn, why, title),
-        )
-        return lambda why: self._take_back(turn, why)
+            heading = [Title(title, is_small=True)] if title else []
+            self._enter(_Stage.MAKING, *heading, Text("Looking which messages it is for …", "quiet"))
+            self.look(partial(self._make, make, limits, hidden=hidden, title=title))
+            return partial(self._take_back, self._turn)
 
     def resume(self, entity: EntityAddress, title: str) -> None:
         """Propose to finish the interrupted resubmits of an entity."""
@@ -138,16 +126,19 @@ class ActionPanel(Panel):
 
     @property
     def busy(self) -> bool:
-        return not self._quiet.is_set()
+        return self._stage in (_Stage.MAKING, _Stage.REHEARSING, _Stage.RUNNING)
 
-    def wait(self, seconds: float = 60.0) -> bool:
-        return self._quiet.wait(seconds)
+    def stop(self) -> None:
+        super().stop()
+        rehearsal, self._rehearsal = self._rehearsal, None
+        if rehearsal is not None:
+            rehearsal.cancel()
 
     def cancel(self) -> None:
         """Stop the plan or the rehearsal in progress; :meth:`wait` until a plan has released its messages."""
-        with self._lock:
+        with self.lock:
             if self._stage is _Stage.REHEARSING:
-                self._end_rehearsal()
+                self.abandon()
                 self._enter(_Stage.PROPOSED, *self._proposed, Text("The rehearsal was cancelled.", "quiet"))
                 return
         work = self._work
@@ -156,12 +147,10 @@ class ActionPanel(Panel):
             self.redraw()
 
     def close(self) -> None:
-        with self._lock:
+        with self.lock:
             self._turn += 1
-            self._end_rehearsal()
             work, self._work = self._work, None
             self._stage = _Stage.IDLE
-            self._quiet.set()
         if work is not None:
             work.cancel()
         super().close()
@@ -172,19 +161,24 @@ class ActionPanel(Panel):
 
     # ------------------------------------------------------------ before
 
-    def _propose(self, turn: int, plan: Plan, preview: Preview, limits: Limits, *, hidden: int, title: str) -> None:
-        blocks = plan_blocks(plan, preview, self._namespace, hidden=hidden, title=title, rate=limits.rate)
-        with self._lock:
-            if turn == self._turn:
-                self._plan, self._limits = plan, limits
-                self._trial.offer(plan)
-                self._offer_code()
-                self._proposed = tuple(blocks)
-                self._forward += 1
-                self._enter(_Stage.PROPOSED, *blocks)
+    def _make(self, make: Callable[[], Plan], limits: Limits, stop: Event, *, hidden: int, title: str) -> None:
+        plan = make()
+        blocks = plan_blocks(plan, plan.preview(_ROWS), self._namespace, hidden=hidden, title=title, rate=limits.rate)
+        with self.showing(stop):
+            self._plan, self._limits = plan, limits
+            self._trial.offer(plan)
+            self._offer_code()
+            self._proposed = tuple(blocks)
+            self._forward += 1
+            self._enter(_Stage.PROPOSED, *blocks)
+
+    def ended(self, problem: str) -> None:
+        if problem:
+            self._forward += 1
+            self._go_back(*(block for block in self._words if isinstance(block, Title)), Text(problem, "error"))
 
     def _offer_code(self) -> None:
-        with self._lock, suppress(SbNotebookError):
+        with self.lock, suppress(SbNotebookError):
             if self._plan is not None:
                 target = "emulator" if self._namespace.is_emulator else self._namespace.host
                 self._code = code_of(self._chosen(self._plan), target=target, rate=self._limits.rate)
@@ -206,20 +200,13 @@ class ActionPanel(Panel):
         return plan if ramp is None else plan.with_ramp(**asdict(ramp))
 
     def _take_back(self, turn: int, why: str) -> None:
-        with self._lock:
+        with self.lock:
             if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED, _Stage.REHEARSING):
-                self._end_rehearsal()
                 self._go_back(Text(why, "warning"))
-
-    def _fail(self, turn: int, why: str, title: str = "") -> None:
-        with self._lock:
-            if turn == self._turn:
-                self._forward += 1
-                self._go_back(*_heading(title), Text(why, "error"))
 
     def _put_away(self) -> None:
         """Forget the plan or the report that is shown."""
-        with self._lock:
+        with self.lock:
             if self._stage is _Stage.ENDED:
                 self.report = None
             if self._stage in (_Stage.MAKING, _Stage.PROPOSED, _Stage.ENDED):
@@ -227,8 +214,9 @@ class ActionPanel(Panel):
 
     def _go_back(self, *words: Block) -> None:
         """Forget the plan, and go back to the report before it, which can still be undone."""
+        self.abandon()
         self._turn += 1
-        self._plan = None
+        self._plan = self._work = None
         if self.report:
             self._enter(_Stage.ENDED, *(words or self._reported))
         else:
@@ -237,7 +225,7 @@ class ActionPanel(Panel):
     # ------------------------------------------------------------ on copies
 
     def _rehearse(self) -> None:
-        with self._lock:
+        with self.lock:
             plan = self._plan
             if self._stage is not _Stage.PROPOSED or plan is None:
                 return
@@ -245,32 +233,26 @@ class ActionPanel(Panel):
                 consumer = self._trial.named_consumer()
             except SbNotebookError:  # the form shows its fault
                 return
-            rehearsal = self._rehearsal = Work(self._namespace.asynchronous.rehearse, plan.asynchronous, consumer)
+            rehearsal = Work(self._namespace.asynchronous.rehearse, plan.asynchronous, consumer)
             words = f"Rehearsing {len(plan):,} message{'s' if len(plan) != 1 else ''} on copies …"
             self._enter(_Stage.REHEARSING, *self._proposed, Text(words, "quiet"))
+            self.look(partial(self._await, rehearsal))
+            self._rehearsal = rehearsal
 
-        background.start(
-            lambda: rehearsal_blocks(rehearsal.start().result()),
-            done=partial(self._rehearsed, rehearsal),
-            failed=lambda why: self._rehearsed(rehearsal, [Text(f"The rehearsal failed: {why}", "error")]),
-        )
-
-    def _rehearsed(self, rehearsal: Work[Rehearsal], blocks: Iterable[Block]) -> None:
-        with self._lock:
-            if rehearsal is self._rehearsal:  # else it was cancelled
-                self._rehearsal = None
-                self._forward += 1
-                self._enter(_Stage.PROPOSED, *self._proposed, *blocks)
-
-    def _end_rehearsal(self) -> None:
-        rehearsal, self._rehearsal = self._rehearsal, None
-        if rehearsal is not None:
-            rehearsal.cancel()
+    def _await(self, rehearsal: Work[Rehearsal], stop: Event) -> None:
+        try:
+            blocks = rehearsal_blocks(rehearsal.start().result())
+        except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
+            blocks = [Text(f"The rehearsal failed: {background.sentence(error)}", "error")]
+        with self.showing(stop):
+            self._rehearsal = None
+            self._forward += 1
+            self._enter(_Stage.PROPOSED, *self._proposed, *blocks)
 
     # ------------------------------------------------------------ while it is carried out
 
     def _confirmed(self, turn: int) -> None:
-        with self._lock:
+        with self.lock:
             plan = self._plan
             # A second click of a double click comes here, too.
             if turn != self._turn or self._stage is not _Stage.PROPOSED or plan is None or not self._can_confirm:
@@ -286,16 +268,12 @@ class ActionPanel(Panel):
             try:
                 work = PlanRun(plan, self._table, self._limits)
             except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-                self._fail(turn, background.sentence(error))
+                self.ended(background.sentence(error))
                 return
             self._plan, self._work = None, work
+            title = Title(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", is_small=True)
             self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
-        title = Title(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", is_small=True)
-        background.start(
-            lambda: work.follow(self.redraw),
-            done=lambda _: self._ended(work, [title, *said]),
-            failed=lambda why: self._add(Text(why, "error")),
-        )
+            self.look(partial(self._carry_out, work, [title, *said]))
 
     def _paused(self) -> None:
         if self._work is not None:
@@ -304,10 +282,9 @@ class ActionPanel(Panel):
 
     # ------------------------------------------------------------ afterwards
 
-    def _ended(self, work: PlanRun, said: list[Block]) -> None:
-        with self._lock:
-            if work is not self._work:  # the panel was closed
-                return
+    def _carry_out(self, work: PlanRun, said: list[Block], stop: Event) -> None:
+        work.follow(self.redraw)
+        with self.showing(stop):
             self._work = None
             report = self.report = work.report
             problems = [Text(each, "error") for each in (work.problem, work.table_problem) if each]
@@ -351,10 +328,6 @@ class ActionPanel(Panel):
 
     def _enter(self, stage: _Stage, *words: Block) -> None:
         self._stage, self._words = stage, words
-        if stage in (_Stage.MAKING, _Stage.REHEARSING, _Stage.RUNNING):
-            self._quiet.clear()
-        else:
-            self._quiet.set()
         self.redraw()
 
     @property
@@ -418,7 +391,7 @@ class ActionPanel(Panel):
         return [Menu("More", [Button(_TWICE, self._undone, "Plan to send the originals once more")])] * is_twice
 
     def _add(self, block: Block) -> None:
-        with self._lock:
+        with self.lock:
             if block not in self._words:
                 self._enter(self._stage, *self._words, block)
 
@@ -426,7 +399,3 @@ class ActionPanel(Panel):
 def _is_resubmit(report: Report) -> bool:
     """Return whether an undo of a report sends originals back whose clones exist."""
     return any(each.verb == Resubmit.verb for each in report)
-
-
-def _heading(text: str) -> list[Block]:
-    return [Title(text, is_small=True)] if text else []

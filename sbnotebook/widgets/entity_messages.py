@@ -23,7 +23,7 @@ from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text
 from sbnotebook.widgets.fields import Entry, choice_entry, number_entry, watch
 from sbnotebook.widgets.forms.message_actions import deferred_actions, scheduled_actions
 from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.peek_steps import PeekPanel, PeekProgress, PeekRequest
+from sbnotebook.widgets.peek_steps import LookingPanel, PeekProgress, PeekRequest
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
@@ -57,7 +57,7 @@ _STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
 _ORPHANS: Final = "(not in this journal: deferred by another program, or before the journal was lost)"
 
 
-class EntityMessages(PeekPanel):
+class EntityMessages(LookingPanel):
     """The messages of an entity, which are peeked at: nothing is locked or changed by looking."""
 
     def __init__(self, actions: ActionPanel, table: MessageTable, go: Callable[[EntityAddress], object]) -> None:

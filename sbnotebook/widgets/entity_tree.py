@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from threading import Event
+from time import monotonic
 from typing import Final
 
 from sbnotebook.analysis import tables
@@ -13,7 +13,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import EntityCounts
 from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text, Tree
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.peek_steps import LookingPanel
 
 _EVERY: Final = 25.0
 """Seconds between two questions for the counts, which are management operations. A page says each 30 seconds that it is
@@ -27,7 +27,7 @@ _TOLD_APART: Final = " "
 _HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
 
 
-class EntityTree(Panel):
+class EntityTree(LookingPanel):
     """Queues, topics and subscriptions with their counts, and their sub-queues below them."""
 
     def __init__(self, namespace: Namespace, chosen: str = "", opened: Callable[[], object] = lambda: None) -> None:
@@ -35,8 +35,6 @@ class EntityTree(Panel):
         address = EntityAddress.parse(chosen) if chosen else None
         self._namespace = namespace
         self._opened = opened
-        self._asking = threading.Lock()
-        self._loaded = threading.Event()
         self._listed: set[str] = set()
         self._as_of = ""
         self.chosen = str(address or "")
@@ -45,13 +43,12 @@ class EntityTree(Panel):
         self.rows: list[dict[str, object]] = []
         self.problem = ""
         self.next_at = 0.0
-        """When a page in sight asks for new counts (``time.monotonic``)."""
+        """When a page in sight asks for new counts, by the monotonic clock."""
         self.refresh()
 
     def blocks(self) -> list[Block]:
-        is_busy = self._asking.locked()
-        said = "Asking for the counts…" if is_busy else self._as_of
-        refresh = Button("Refresh", self.refresh, "Ask for the counts", is_enabled=not is_busy)
+        said = "Asking for the counts…" if self.is_looking else self._as_of
+        refresh = Button("Refresh", self.refresh, "Ask for the counts", is_enabled=not self.is_looking)
         foot = [
             Row([refresh, Text(said, "quiet", key="as-of")], key="foot"),
             *([Text(self.problem, "error", key="problem")] if self.problem else []),
@@ -61,27 +58,31 @@ class EntityTree(Panel):
 
     def refresh(self) -> None:
         """Ask for the counts in the background, unless they are being asked for."""
-        if not self._asking.acquire(blocking=False):
-            return
-        topics = set(self._topics())
-        begin = time.monotonic()
+        with self.lock:
+            if self.is_looking:
+                return
+            self.look(self._ask)
+        self.redraw()
 
-        def done(counts: list[EntityCounts]) -> None:
-            self.next_at = time.monotonic() + max(_EVERY, _SHARE * (time.monotonic() - begin))
+    def _ask(self, stop: Event) -> None:
+        topics, begin = set(self._topics()), monotonic()
+        counts = self._namespace.entities(topics=topics)
+        with self.showing(stop):
+            self.next_at = monotonic() + max(_EVERY, _SHARE * (monotonic() - begin))
             self.counts, self.rows = counts, [_row_of(each) for each in counts[:_MOST]]
             self._as_of = f"as of {datetime.now(UTC):%H:%M:%S} UTC"
             self._listed = topics
-            self._end("" if len(counts) <= _MOST else f"The first {_MOST:,} of {len(counts):,} entities are shown.")
 
-        self.in_background(lambda: self._namespace.entities(topics=topics), done, self._end)
-        self.redraw()
-
-    def wait(self, seconds: float = 30.0) -> bool:
-        return self._loaded.wait(seconds)
+    def ended(self, problem: str) -> None:
+        count = len(self.counts)
+        more = "" if count <= _MOST else f"The first {_MOST:,} of {count:,} entities are shown."
+        self.problem = problem or more
+        if set(self._topics()) - self._listed and not problem:  # opened meanwhile
+            self.refresh()
 
     def seen(self, page: str, how: str) -> None:
         super().seen(page, how)
-        if how != "gone" and time.monotonic() >= self.next_at:
+        if how != "gone" and monotonic() >= self.next_at:
             self.refresh()
 
     def choose(self, path: str) -> None:
@@ -115,13 +116,6 @@ class EntityTree(Panel):
         """Return the open nodes that are topics, or may be as long as the counts are unknown."""
         others = {str(counts.address) for counts in self.counts if counts.kind != "topic"}
         return [path for path in self.expanded if path not in others]
-
-    def _end(self, problem: str) -> None:
-        self.problem = problem
-        self._asking.release()
-        self._loaded.set()
-        if set(self._topics()) - self._listed and not problem:  # opened meanwhile
-            self.refresh()
 
 
 def _above(address: EntityAddress) -> list[str]:

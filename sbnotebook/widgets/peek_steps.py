@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
+from time import monotonic
 from typing import Final
 
 from sbnotebook.client import Entity
@@ -73,7 +74,7 @@ def peek_in_steps(
     return looked
 
 
-class PeekPanel(Panel):
+class LookingPanel(Panel):
     """A panel that looks for messages in the background: one look at a time, and a new one ends the one before."""
 
     def __init__(self, *parts: Panel) -> None:
@@ -91,9 +92,9 @@ class PeekPanel(Panel):
 
     def wait(self, timeout: float = 60.0) -> bool:
         """Wait until looking has ended, and return whether it has."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(timeout)
+        deadline = monotonic() + timeout
+        while (thread := self._thread) is not None and thread.is_alive() and monotonic() < deadline:
+            thread.join(max(0.0, deadline - monotonic()))
         return not self.is_looking
 
     def look(self, work: Callable[[Event], object]) -> None:
@@ -137,8 +138,12 @@ class PeekPanel(Panel):
 
         return peek_in_steps(entity, ask, show, advance=advance, stop=stop)
 
-    def close(self) -> None:
+    def abandon(self) -> None:
+        """Begin no more with what the look in progress finds."""
         with self.lock:
             self.stop()
-            self._stop = Event()
+            self._stop, self.is_looking = Event(), False
+
+    def close(self) -> None:
+        self.abandon()
         super().close()

@@ -38,8 +38,7 @@ class SelectionBar(Panel):
         self._opened = 0
         self._problem = self._said = ""
         self._planned: tuple[MessageKey, ...] = ()
-        self._planning = 0
-        """The number of the form that a plan was asked for in."""
+        """The messages for which the form has asked for a plan."""
         self._take_back: Callable[[str], object] = lambda _: None
         self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._carried_out()))
 
@@ -115,24 +114,19 @@ class SelectionBar(Panel):
         self._said = ""
         form = make()
         self._opened += 1
-        watch(form.fields, partial(self._changed, self._opened))
+        watch(form.fields, lambda: self._take_back(FORM_CHANGED))
         for part in form.fields:
             if isinstance(part, Panel):
                 part.outer = self
         self._form = form
 
     def _close_form(self) -> None:
-        if self._form is not None and self._planning == self._opened:
+        if self._planned:
             self._take_back(_CLOSED)  # does nothing to a plan that is carried out
-        self._form, self._problem = None, ""
-
-    def _changed(self, form: int) -> None:
-        if self._planning == form:
-            self._take_back(FORM_CHANGED)
+        self._form, self._problem, self._planned = None, "", ()
 
     def _carried_out(self) -> None:
-        # Another form may have been opened meanwhile.
-        if self._planning == self._opened:
+        if self._planned:  # else another form was opened meanwhile
             self._close_form()
             self.redraw()
 
@@ -148,7 +142,7 @@ class SelectionBar(Panel):
         try:
             if form.plan:
                 make, limits = form.plan()
-                self._planned, self._planning = self._table.selected_keys, self._opened
+                self._planned = self._table.selected_keys
                 self._take_back = self._panel.propose(
                     partial(make, messages), hidden=self._table.hidden, title=form.title, limits=limits
                 )

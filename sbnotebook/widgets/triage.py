@@ -22,7 +22,7 @@ from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.peek_steps import PeekPanel, PeekProgress, PeekRequest
+from sbnotebook.widgets.peek_steps import LookingPanel, PeekProgress, PeekRequest
 from sbnotebook.widgets.plan_run import key_of, removed_by
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
@@ -51,7 +51,7 @@ _NO_MESSAGES: Final = "There are no messages here."
 _BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
 
 
-class Triage(PeekPanel):
+class Triage(LookingPanel):
     """The messages of an entity by cause, and actions on selected ones.
 
     It peeks, so nothing is locked or changed by looking. Each action shows its plan first, and asks.

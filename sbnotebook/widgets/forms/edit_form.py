@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from threading import Event
 from typing import Any, Final
 
 from sbnotebook.errors import DecisionError
@@ -22,7 +22,7 @@ from sbnotebook.widgets.forms.edits import (
     edit_of_steps,
     notebook_names,
 )
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.peek_steps import LookingPanel
 from sbnotebook.widgets.plan_text import changes_table
 from sbnotebook.widgets.renderers.terminal import text_of
 
@@ -53,7 +53,7 @@ class StepRow:
         return Row([self.kind.block(), *fields, Button("Remove", remove, "Leave this change out")], key=f"{id(self)}")
 
 
-class EditForm(Panel):
+class EditForm(LookingPanel):
     """Asks how messages are changed, and shows what that changes in each of them."""
 
     def __init__(
@@ -65,8 +65,7 @@ class EditForm(Panel):
         super().__init__()
         self._messages = messages
         self._names = names
-        self._place = self._turn = 0
-        self._lock = threading.Lock()
+        self._place = 0
         self._tried: tuple[str, Edit] | None = None
         self._which = ""
         self._shown: tuple[Block, ...] = ()
@@ -127,40 +126,36 @@ class EditForm(Panel):
 
     def preview(self) -> None:
         """Show its changes in the current message; this runs typed code. Returns at once."""
-        with self._lock:
-            self._turn += 1
-            turn = self._turn
         self._which = "Trying …"
         is_typed = self.way.value == _PYTHON and self.function.value == _TYPED
-        source = self.code.value if is_typed else None
-        self.in_background(
-            lambda: self._look(source),
-            done=lambda found: self._show(turn, *found),
-            failed=lambda why: self._show(turn, "", (Text(why, "error"),)),
-        )
+        self.look(partial(self._try, self.code.value if is_typed else None))
 
     # ------------------------------------------------------------ in the background
 
-    def _look(self, source: str | None) -> tuple[str, tuple[Block, ...]]:
+    def _try(self, source: str | None, stop: Event) -> None:
+        which, found = self._changes(source)
+        with self.showing(stop):
+            self._which, self._shown = which, (found,)
+
+    def ended(self, problem: str) -> None:
+        if problem:
+            self._which, self._shown = "", (Text(problem, "error"),)
+
+    def _changes(self, source: str | None) -> tuple[str, Block]:
         if source is not None:
             self._tried = None
             self._tried = source, edit_of_source(source, self._names())
         edit = self.edit
         messages = self._messages()
         if edit is None:
-            return "", (Text("Nothing is changed: add a change, or send the messages as they are.", "quiet"),)
+            return "", Text("Nothing is changed: add a change, or send the messages as they are.", "quiet")
         if not messages:
-            return "", (Text("Select messages to see what it changes in them.", "quiet"),)
+            return "", Text("Select messages to see what it changes in them.", "quiet")
         self._place %= len(messages)
         message = messages[self._place]
         changes = edit_changes(message, edit)
         which = f"Message {self._place + 1:,} of {len(messages):,}, number {message.sequence_number}"
-        return which, (changes_table(changes) if changes else Text("It changes nothing in this message.", "warning"),)
-
-    def _show(self, turn: int, which: str, blocks: tuple[Block, ...]) -> None:
-        with self._lock:
-            if turn == self._turn:
-                self._which, self._shown = which, blocks
+        return which, changes_table(changes) if changes else Text("It changes nothing in this message.", "warning")
 
     # ------------------------------------------------------------ clicks
 
