@@ -230,7 +230,7 @@ class ActionPanel(LookingPanel):
             if self._stage is not _Stage.PROPOSED or plan is None:
                 return
             try:
-                consumer = self._trial.named_consumer()
+                consumer = self._trial.consumer.read() if self._trial.is_naming else None
             except SbNotebookError:  # the form shows its fault
                 return
             rehearsal = Work(self._namespace.asynchronous.rehearse, plan.asynchronous, consumer)

@@ -37,9 +37,8 @@ class PlanTrial:
         self, rehearse: Callable[[], object], changed: Callable[[], object], *, is_naming: bool = True
     ) -> None:
         self._rehearse = rehearse
-        self._is_naming = is_naming
+        self.is_naming = is_naming
         self._total = 0
-        self._problem = ""
         self.wants_ramp = check_entry("Send a few first", tooltip=_RAMP)
         self.batches = Entry("First", _sizes, str(_DEFAULT.batches[0]), hint="such as 10, or 1,5,20,100", size="short")
         self.watch = Entry(
@@ -48,7 +47,7 @@ class PlanTrial:
         self.stop_at = Entry(
             "Stop at", _share, hint="the share that came back, such as 0.02; empty for any", size="short"
         )
-        self.consumer = Entry("Consumer", str, hint="a function of this notebook; empty for none")
+        self.consumer = Entry("Consumer", _consumer, hint="a function of this notebook; empty for none")
         self._fields = self.batches, self.watch, self.stop_at
         watch([self.wants_ramp, *self._fields], changed)
 
@@ -56,10 +55,9 @@ class PlanTrial:
         """Return the offers; nothing for a plan that sends no clones."""
         if not self._total:
             return []
-        consumer = self.consumer.blocks() if self._is_naming else []
+        consumer = self.consumer.blocks() if self.is_naming else []
         found: list[Block] = [
             Row([Button("Rehearse", self._rehearse, _REHEARSE, icon="copy"), *consumer], key="rehearse"),
-            *([Text(self._problem, "error", key="trial-problem")] if self._problem else []),
             self.wants_ramp.block(),
         ]
         if self.wants_ramp.value:
@@ -70,7 +68,6 @@ class PlanTrial:
 
     def offer(self, plan: Plan) -> None:
         """Offer to try a plan, with no ramp at first."""
-        self._problem = ""
         self.wants_ramp.value = False
         self._total = len(plan) if plan.inner.with_ramp is not None else 0
 
@@ -80,16 +77,16 @@ class PlanTrial:
             return None
         return ramp_of(self.batches.read(), self.watch.read(), self.stop_at.read())
 
-    def named_consumer(self) -> Consumer | None:
-        self._problem = ""
-        name = self.consumer.read() if self._is_naming else ""
-        if not name:
-            return None
-        found = notebook_variable(name)
-        if callable(found) or isinstance(found, (str, list, tuple)):
-            return found
-        self._problem = f"The notebook has no function or command {name[:_MOST_NAME]!r}: run the cell that defines it."
-        raise ConfigurationError(self._problem)
+
+def _consumer(name: str) -> Consumer | None:
+    if not name:
+        return None
+    found = notebook_variable(name)
+    if callable(found) or isinstance(found, (str, list, tuple)):
+        return found
+    raise ConfigurationError(
+        f"The notebook has no function or command {name[:_MOST_NAME]!r}: run the cell that defines it."
+    )
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ import { inflated, Transport } from "./transport.js";
 import { Store } from "./store.js";
 import { keepKeys } from "./focused.js";
 import { Grid } from "./grid.js";
+import { decoded } from "./columns.js";
 import { later, made } from "./drawing.js";
 import { Toolbar } from "./toolbar.js";
 import { causesView } from "./causes.js";
@@ -42,9 +43,10 @@ const HANDLERS = {
     store.refocus();
     store.tell("rows", { kind: store.total ? "added" : "replaced" });
   },
-  patch(store, { column, values, now }, [rows]) {
+  async patch(store, { column, parts: [{ coding }], now }, [data, rows]) {
+    const numbers = numbersOf(rows);
     store.tellTime(now);
-    store.patch(column, numbersOf(rows), values);
+    store.patch(column, numbers, decoded(coding, await inflated(data), numbers.length));
   },
   remove: (store, _, [rows]) => store.remove(numbersOf(rows)),
   select(store, _, [bits]) {

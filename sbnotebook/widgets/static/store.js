@@ -108,9 +108,10 @@ export class Store extends ShownRows {
       this.cells.set(column.name, number ? wider(new Float64Array(0), this.capacity) : new Array(this.total).fill(null));
     }
     const held = this.cells.get(column.name);
-    const missing = held instanceof Float64Array ? NaN : null;
     rows.forEach((row, index) => {
-      held[row] = held instanceof BigInt64Array ? whole(values[index] ?? NaN) : (values[index] ?? missing);
+      const value = cellValue(values[index]);
+      const number = value === null ? NaN : Number(value);
+      held[row] = Array.isArray(held) ? value : held instanceof BigInt64Array ? whole(number) : number;
       this.texts[row] = undefined;
     });
     this.testAgain(rows, column.name);

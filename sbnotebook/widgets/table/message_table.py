@@ -32,11 +32,9 @@ from sbnotebook.widgets.pretty import JsonPath
 from sbnotebook.widgets.table.body_values import body_values, checked_path, path_name
 from sbnotebook.widgets.table.causes import Causes
 from sbnotebook.widgets.table.message_detail import body_part, detail_of
-from sbnotebook.widgets.table.row_packing import TableColumn, packets, patch_column, table_columns
+from sbnotebook.widgets.table.row_packing import TableColumn, changed_cells, packets, table_columns
 from sbnotebook.widgets.table.rows import MessageKey, Rows, long_texts, matches
 
-_PATCH: Final = 10_000
-"""Rows in one message of changes, far below a megabyte."""
 _MAX_NOTE: Final = 10_000
 _MAX_FILTERS: Final = 50_000
 _MOST_BODY_COLUMNS: Final = 20
@@ -314,13 +312,13 @@ class MessageTable(anywidget.AnyWidget):
     def _send_cells(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
         kinds = {column.name: column for column in self._columns}
         for name, cells in changes.items():
-            column, values = patch_column(name, list(cells.values()), kinds.get(name))
+            column, table = changed_cells(name, list(cells.values()), kinds.get(name))
             if name not in kinds:
                 self._columns.append(column)
             rows = list(cells)
-            for start in range(0, len(rows), _PATCH):
-                part = slice(start, start + _PATCH)
-                self._emit("patch", page, [_packed_numbers(rows[part])], column=column.message, values=values[part])
+            for packet in packets(table, [column]) if self._pages else ():
+                numbers = _packed_numbers(rows[packet.first : packet.first + packet.count])
+                self._emit("patch", page, [packet.data, numbers], column=column.message, parts=packet.parts)
 
     def _send_selection(self, page: str | None = None, but: str | None = None) -> None:
         """Send the selection to one page, or to all but one."""

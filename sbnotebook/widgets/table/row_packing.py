@@ -17,7 +17,6 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers, array_of_values
-from sbnotebook.analysis.tables import printable
 from sbnotebook.model.body import json_letters
 from sbnotebook.widgets.table.body_values import BODY
 
@@ -156,25 +154,22 @@ def shown_texts(name: str, values: Any) -> Any:
     return pa.chunked_array([shown]) if isinstance(texts, pa.ChunkedArray) else shown
 
 
-def patch_column(name: str, values: Sequence[object], known: TableColumn | None) -> tuple[TableColumn, list[object]]:
-    column = known or TableColumn(name, _kind_of_values(values))
-    return column, [_json_value(column.kind, value) for value in values]
+def array_of_cells(values: Sequence[object]) -> Any:
+    """Return values of any kind as an array; as texts where they are of several kinds."""
+    given: Any = values
+    try:
+        return pa.array(given)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+        return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
-def _kind_of_values(values: Sequence[object]) -> str:
-    said = [value for value in values if value is not None]
-    kinds = {"flag": bool, "number": (int, float), "time": datetime}
-    return next((kind for kind, types in kinds.items() if said and all(isinstance(v, types) for v in said)), "text")
-
-
-def _json_value(kind: str, value: object) -> object:
-    if value is None:
-        return None
-    if kind == "text":
-        return printable(" ".join(str(value)[:CUT].splitlines()))
-    if isinstance(value, datetime):
-        return value.timestamp() * 1000
-    return float(value) if isinstance(value, (bool, int, float)) and math.isfinite(value) else None
+def changed_cells(name: str, values: Sequence[object], known: TableColumn | None) -> tuple[TableColumn, pa.Table]:
+    """Return changed cells as a table, and their column; in a column of numbers, texts are nulls."""
+    cells = array_of_cells(values)
+    column = known or TableColumn(name, _kind(cells.type))
+    if column.kind != "text" and _kind(cells.type) == "text":
+        cells = pa.nulls(len(cells))
+    return column, pa.table({name: cells})
 
 
 def _telling(table: pa.Table) -> Iterator[str]:

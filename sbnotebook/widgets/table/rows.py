@@ -18,7 +18,7 @@ from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
 from sbnotebook.analysis.decoders import DECODE_ERROR
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, shown_texts
+from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, array_of_cells, shown_texts
 
 MessageKey = tuple[str, int]
 """The address of the entity as text, and the sequence number."""
@@ -136,11 +136,7 @@ def _taken(values: Any, rows: Sequence[int]) -> Any:
 def _array(name: str, values: Sequence[object], count: int) -> Any:
     if len(values) != count:
         raise ValueError(f"The column {name!r} has {len(values)} values for {count} messages: give one for each.")
-    given: Any = values
-    try:
-        return pa.array(given)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-        return pa.array([None if value is None else str(value) for value in values], pa.string())
+    return array_of_cells(values)
 
 
 def _joined(before: Rows, added: dict[str, Any], count: int) -> dict[str, Any]:

@@ -76,7 +76,8 @@ def test_message_table_sends_everything_to_a_new_browser() -> None:
     begin, patch, removed, selected = (SENT[index] for index in (0, 2, 3, 4))
     assert begin[0]["total"] == 3
     assert removed[1] == [b"\0\0\0\0"]
-    assert (patch[0]["column"]["name"], patch[0]["values"], patch[1]) == ("outcome", ["settled"], [b"\1\0\0\0"])
+    assert patch[0]["column"]["name"] == "outcome"
+    assert (zlib.decompress(patch[1][0]), patch[1][1]) == (b"\0\0\0\0settled", b"\1\0\0\0")
     assert selected[1] == [b"\2"]
 
 

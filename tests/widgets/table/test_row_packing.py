@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import struct
 import zlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.widgets.table import row_packing as packing
-from sbnotebook.widgets.table.row_packing import Packet, TableColumn, cleaned, packets, patch_column, table_columns
+from sbnotebook.widgets.table.row_packing import Packet, TableColumn, changed_cells, cleaned, packets, table_columns
 from sbnotebook.widgets.table.rows import long_texts, matches
 
 if TYPE_CHECKING:
@@ -136,12 +137,18 @@ def test_slices_of_maps_keep_their_own_values() -> None:
 
 
 def test_changed_cells_fit_their_column() -> None:
-    new, values = patch_column("outcome", ["settled", None, EntityAddress.parse("orders"), "two\nlines\u202e"], None)
-    assert (new.kind, values) == ("text", ["settled", None, "orders", "two lines·"])
-    assert patch_column("count", [1, 2.5, None, "x"], TableColumn("count", "number"))[1] == [1.0, 2.5, None, None]
-    assert patch_column("until", [NOON, None], None) == (TableColumn("until", "time"), [NOON.timestamp() * 1000, None])
-    assert patch_column("done", [True, False], None) == (TableColumn("done", "flag"), [1.0, 0.0])
-    assert patch_column("share", [float("nan"), 1.0], None)[1] == [None, 1.0]
+    def changed(values: Sequence[object], known: TableColumn | None = None) -> tuple[str, list[Any]]:
+        column, table = changed_cells("changed", values, known)
+        (packet,) = packets(table, [column])
+        return column.kind, unpacked(packet)["changed"]
+
+    texts = ["settled", None, EntityAddress.parse("orders"), "two\nlines\u202e"]
+    assert changed(texts) == ("text", ["settled", None, "orders", "two lines·"])
+    assert changed([1, 2.5, None]) == ("number", [1.0, 2.5, None])
+    assert changed([1, None, "x"], TableColumn("changed", "number")) == ("number", [None, None, None])
+    assert changed([NOON, None]) == ("time", [NOON.timestamp() * 1000, None])
+    assert changed([True, False]) == ("flag", [1.0, 0.0])
+    assert changed([float("nan"), 1.0]) == ("number", [None, 1.0])
 
 
 def test_escaped_letters_in_json_bodies_are_readable() -> None:
