@@ -128,8 +128,8 @@ class ActionPanel(LookingPanel):
     def busy(self) -> bool:
         return self._stage in (_Stage.MAKING, _Stage.REHEARSING, _Stage.RUNNING)
 
-    def stop(self) -> None:
-        super().stop()
+    def halt(self) -> None:
+        super().halt()
         rehearsal, self._rehearsal = self._rehearsal, None
         if rehearsal is not None:
             rehearsal.cancel()

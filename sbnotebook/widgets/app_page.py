@@ -53,7 +53,7 @@ def show() -> Triage:
 
 
 def _leave(panel: Triage, namespace: Namespace) -> None:
-    panel.stop()
+    panel.halt()
     panel.actions.cancel()
     panel.actions.wait(_CLEAN_UP)
     namespace.close()

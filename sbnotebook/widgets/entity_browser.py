@@ -131,7 +131,7 @@ class Browser(Panel):
         address = EntityAddress.parse(self.tree.chosen)
         self.form.to.value = str(address.sends_to)
         if self._is_topic(address):
-            self.messages.stop()
+            self.messages.halt()
         else:
             self.messages.look_into(self._namespace.entity(address))
         self.redraw()

@@ -89,7 +89,7 @@ class EntityMessages(LookingPanel):
         buttons = [
             Button("Peek", self.peek, "Look at messages; none is locked or changed", "primary"),
             Button("Load more", self.peek_onward, _ONWARD, is_enabled=not self.is_looking and self._follows),
-            *([Button("Stop", self.stop, "Look no further")] if self.is_looking else []),
+            *([Button("Stop", self.halt, "Look no further")] if self.is_looking else []),
         ]
         return [
             self.views.block(options=self._views),
@@ -105,7 +105,7 @@ class EntityMessages(LookingPanel):
 
     def look_into(self, entity: Entity) -> None:
         with self.lock:
-            self.stop()
+            self.halt()
             self._entity = entity
             triage = f'Triage(namespace, "{entity.address}")' if is_in_marimo() else f"%sb_triage {entity.address}"
             self._hint = f"Looking changes nothing. To repair, move or remove messages: {triage}"

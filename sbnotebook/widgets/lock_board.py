@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Final
 
 from sbnotebook.analysis import tables
@@ -21,7 +21,7 @@ from sbnotebook.widgets.blocks import Block, Button, Row, Text, Title
 from sbnotebook.widgets.fields import Entry, number_entry
 from sbnotebook.widgets.forms.message_actions import lock_actions
 from sbnotebook.widgets.front_end import thread_class
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.peek_steps import LookingPanel
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import keys_of
@@ -53,7 +53,7 @@ _LOST: Final = "The session is lost: lock it again to continue."
 _CLOSED: Final = "The batch is closed, and its messages were released. Lock messages again to continue."
 
 
-class LockBoard(Panel):
+class LockBoard(LookingPanel):
     """Messages that are held under locks, with the remaining time of each lock, and actions on them.
 
     The time that is left runs on in the browser, and the locks are renewed, also while a cell runs. An action
@@ -75,11 +75,9 @@ class LockBoard(Panel):
         self._messages: dict[int, LockedMessage] = {}
         self._locks: dict[int, tuple[str, datetime | None]] = {}
         """The state of each lock, and when it ends, as they were at the last look."""
-        self._lock = threading.RLock()
-        self._is_locking = False
         self._said = ""
-        self._news = threading.Event()
-        self._closed = threading.Event()
+        self._news = Event()
+        self._closed = Event()
         self.table = MessageTable(
             columns=_COLUMNS, facets=(), countdown=True, label=f"Messages held in {batch.address}"
         )
@@ -112,7 +110,7 @@ class LockBoard(Panel):
         more, renew = "Lock and hold this number of further messages", "Renew the locks for so long from now"
         found: list[Block] = [
             self._count.block(is_enabled=usable),
-            Button("Lock more", self._lock_more, more, icon="lock", is_enabled=usable and not self._is_locking),
+            Button("Lock more", self._lock_more, more, icon="lock", is_enabled=usable and not self.is_looking),
             self._for.block(is_enabled=usable),
             Button("Renew", self._renew_longer, renew, icon="refresh", is_enabled=usable),
             Button("Release all", self._release_all, _RELEASE, icon="unlock", is_enabled=bool(self.batch.messages)),
@@ -138,7 +136,7 @@ class LockBoard(Panel):
 
     def refresh(self) -> None:
         """Show the current state of the batch. This is done each second, and as soon as something happens to a lock."""
-        with self._lock:
+        with self.lock:
             if self._closed.is_set():
                 return
             new = [each for each in self.batch.messages if self._is_new(each)]
@@ -209,7 +207,7 @@ class LockBoard(Panel):
 
     def _plan(self, decision: Decision, messages: Messages) -> Plan:
         """Return a plan for selected messages; those with lost locks are part of it, and of its report."""
-        with self._lock:
+        with self.lock:
             # Each with its last lock, which may have ended.
             chosen = [self._messages[number] for _, number in keys_of(messages) if number in self._messages]
         held = {message.lock_token for message in self.batch.messages}
@@ -221,26 +219,23 @@ class LockBoard(Panel):
         self.actions.propose(lambda: self.batch.plan(Release()), title="Release all")
 
     def _lock_more(self) -> None:
-        if self._is_locking:  # the second click of a double click
+        if self.is_looking:  # the second click of a double click
             return
         count, renew_for = self._count.read(), self._for.read()
 
-        def ended(words: str) -> None:
-            self._is_locking = False
-            self._news.set()
-            self._say(words)
-
-        def done(taken: int) -> None:
-            ended(f"{_counted(taken)} locked." if taken else "There is no more to lock now.")
-
-        def lock() -> int:
+        def lock(stop: Event) -> None:
             if self.batch.renew_until <= datetime.now(UTC):
                 self.batch.extend(renew_for)
-            return len(self.batch.receive(count, max_wait=_MAX_WAIT))
+            taken = len(self.batch.receive(count, max_wait=_MAX_WAIT))
+            with self.showing(stop):
+                self._said = f"{_counted(taken)} locked." if taken else "There is no more to lock now."
 
-        self._is_locking = True
-        self._say("Locking…")
-        self.in_background(lock, done=done, failed=ended)
+        self._said = "Locking…"
+        self.look(lock)
+
+    def ended(self, problem: str) -> None:
+        self._said = problem or self._said
+        self._news.set()
 
     def _renew_longer(self) -> None:
         def done(until: datetime) -> None:
@@ -252,12 +247,12 @@ class LockBoard(Panel):
 
     def _reported(self, report: Report) -> None:
         self.refresh()
-        with self._lock:
+        with self.lock:
             settled = {each.sequence_number for each in report if each.ok}
             self._put_away_rows([number for number in self._numbers(ENDED) if number in settled])
 
     def _put_ended_away(self) -> None:
-        with self._lock:
+        with self.lock:
             self._put_away_rows(self._numbers(LOST, ENDED))
 
     def _put_away_rows(self, numbers: list[int]) -> None:
@@ -284,7 +279,7 @@ class LockBoard(Panel):
             self.batch.close()
 
     def __repr__(self) -> str:
-        with self._lock:
+        with self.lock:
             rows = [
                 (number, lock, _left(end), message.subject, message.message_id, _beginning(message))
                 for message, (number, (lock, end)) in zip(self._messages.values(), self._locks.items(), strict=True)

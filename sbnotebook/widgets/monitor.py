@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from functools import partial
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
 
 from sbnotebook.analysis import tables
@@ -20,7 +19,7 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import must_wait
 from sbnotebook.widgets.blocks import Block, Button, Chart, Column, Field, Row, Table, Text
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.peek_steps import LookingPanel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +44,7 @@ _HEADERS: Final = (
 )
 
 
-class Monitor(Panel):
+class Monitor(LookingPanel):
     """Watches counts, the age of the oldest message, and the least arrivals and departures of each second.
 
     Samples are taken while the panel can be seen; :meth:`start` takes them also while the panel is hidden. Each costs a
@@ -69,6 +68,7 @@ class Monitor(Panel):
     ) -> None:
         if every <= 0:
             raise ConfigurationError("every is the seconds between two samples, above 0.")
+        super().__init__()
         self._namespace = namespace
         self._history: dict[EntityAddress, deque[Sample]] = {}
         self._pages: dict[str, float] = {}
@@ -76,12 +76,9 @@ class Monitor(Panel):
         self._wanted, self._unseen, self._closed = True, False, False
         self._every = every
         self._said = "Samples are taken while this can be seen."
-        self._sampling = threading.Lock()
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._sampling = Lock()
         self._failures = 0
         self._sampler = Sampler(namespace, entities)
-        super().__init__()
 
     def blocks(self) -> Sequence[Block]:
         every = Field(
@@ -126,7 +123,7 @@ class Monitor(Panel):
     @property
     def is_sampling(self) -> bool:
         """Tell whether samples are being taken from time to time."""
-        return self._thread is not None
+        return self.is_looking
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the last 500 samples of each entity, with the fields of ``Sample`` as columns."""
@@ -177,7 +174,7 @@ class Monitor(Panel):
 
     def _set_every(self, every: float) -> None:
         self._every = every
-        self._wake()
+        self.halt()  # and go on at once
 
     def seen(self, page: str, how: str) -> None:
         if how == "gone":
@@ -187,24 +184,20 @@ class Monitor(Panel):
         self._wake()
 
     def _wake(self) -> None:
-        """Have the loop look at once whether and how often samples are wanted, and begin it where it is none."""
-        with self._changed:
-            self._changed.notify_all()
-            if self._is_due and self._thread is None:
-                self._thread = background.start(self._run, done=self._ended, failed=self._ended)
+        """Begin to take samples, or end it, as they are wanted now."""
+        with self.lock:
+            if not self._is_due:
+                self.halt()
+            elif not self.is_looking:
+                self.look(self._run)
 
-    def _run(self) -> None:
-        while self._is_due:
-            pause = self._take()
-            with self._changed:
-                self._changed.wait_for(partial(self._is_other, self._every), pause)
-
-    def _is_other(self, every: float) -> bool:
-        return not self._is_due or self._every != every
-
-    def _ended(self, _: object) -> None:
-        self._thread = None
+    def ended(self, problem: str) -> None:
+        self._said = problem or self._said
         self._wake()
+
+    def _run(self, stop: Event) -> None:
+        while self._is_due and not stop.is_set():
+            stop.wait(self._take())
 
     def _take(self) -> float:
         """Take a sample, and return the seconds to the next one."""

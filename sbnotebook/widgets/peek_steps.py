@@ -86,15 +86,16 @@ class LookingPanel(Panel):
         self._stop = Event()
         self._thread: threading.Thread | None = None
 
-    def stop(self) -> None:
-        """Look no further; the messages that are here stay."""
+    def halt(self) -> None:
+        """Look no further; what is here stays."""
         self._stop.set()
 
     def wait(self, timeout: float = 60.0) -> bool:
         """Wait until looking has ended, and return whether it has."""
         deadline = monotonic() + timeout
-        while (thread := self._thread) is not None and thread.is_alive() and monotonic() < deadline:
-            thread.join(max(0.0, deadline - monotonic()))
+        while self.is_looking and (left := deadline - monotonic()) > 0:
+            if (thread := self._thread) is not None:
+                thread.join(left)
         return not self.is_looking
 
     def look(self, work: Callable[[Event], object]) -> None:
@@ -107,7 +108,7 @@ class LookingPanel(Panel):
                     self.ended(problem)
 
         with self.lock:
-            self.stop()
+            self.halt()
             stop = self._stop = Event()
             self.is_looking, self.looked = True, PeekProgress()
             self._thread = self.in_background(lambda: work(stop), done=lambda _: end(""), failed=end)
@@ -141,7 +142,7 @@ class LookingPanel(Panel):
     def abandon(self) -> None:
         """Begin no more with what the look in progress finds."""
         with self.lock:
-            self.stop()
+            self.halt()
             self._stop, self.is_looking = Event(), False
 
     def close(self) -> None:

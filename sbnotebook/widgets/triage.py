@@ -124,7 +124,7 @@ class Triage(LookingPanel):
 
     def _peek_buttons(self) -> list[Button]:
         if self.is_looking:
-            return [Button("Stop", self.stop, _STOP, icon="stop")]
+            return [Button("Stop", self.halt, _STOP, icon="stop")]
         return [
             Button("Refresh", self.refresh, _REFRESH, icon="refresh"),
             Button("Load more", self.peek_onward, _ONWARD, icon="forward"),

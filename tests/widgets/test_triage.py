@@ -158,7 +158,7 @@ def test_looking_can_be_stopped(namespace: Namespace) -> None:
     filled_client_queue(namespace, "long", 1_500)
     triage = Triage(namespace, "long")
     until(lambda: triage.table.messages)
-    triage.stop()
+    triage.halt()
     assert triage.wait()
     assert len(triage.table.messages) in (250, 750, 1_500)
     triage.refresh()
