@@ -34,7 +34,7 @@ from sbnotebook.widgets.plan_text import (
 )
 from sbnotebook.widgets.plan_trial import PlanTrial, ramp_blocks, rehearsal_blocks
 from sbnotebook.widgets.pretty import cell
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.table.message_table import MessageTable
 
 if TYPE_CHECKING:

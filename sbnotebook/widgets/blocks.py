@@ -1,7 +1,7 @@
 """The blocks that panels are made of.
 
 A panel is a function from its model to a tree of these. The renderers show any tree: ``renderers.browser`` with a
-script of ours, ``renderers.plain`` with ipywidgets, ``renderers.page`` as static HTML, ``renderers.terminal`` as text.
+script of ours, ``renderers.plain`` with ipywidgets, ``renderers.words`` as static HTML and as text.
 A new panel writes blocks, and no renderer.
 
 A block is a value. When its model changes, a panel makes all of its blocks again, and a renderer draws what differs. It

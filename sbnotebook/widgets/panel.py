@@ -20,7 +20,7 @@ from sbnotebook.widgets.blocks import Block, Text, answer
 from sbnotebook.widgets.front_end import call_unless, is_in_marimo, marimo
 from sbnotebook.widgets.renderers.browser import BrowserView
 from sbnotebook.widgets.renderers.plain import PlainView
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 
 _T = TypeVar("_T")
 _PLAIN_AFTER: Final = 15.0

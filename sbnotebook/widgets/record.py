@@ -22,7 +22,7 @@ from sbnotebook.analysis.arrays import array_of_flags, array_of_values
 from sbnotebook.widgets.blocks import Block, Table, Text
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.pretty import cell
-from sbnotebook.widgets.renderers.page import html_of
+from sbnotebook.widgets.renderers.words import html_of
 from sbnotebook.widgets.table.message_table import MessageTable
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -19,12 +19,12 @@ COMPARE: Final = """
     const letters = ["a", "b", "Z", " ", "\\0", "é", "ÿ", "語", "\\uffff", "\\ud83d\\ude00"];
     const word = (most) => several(chance(most), () => oneOf(letters)).join("");
     const floats = [0, -0, 1, -1, 0.1, NaN, Infinity, -Infinity, 1e300, -1e300, 5e-324, -5e-324, 2 ** 53];
-    const longs = [0n, 1n, -1n, 2n ** 40n, 2n ** 63n - 1n, 1n - 2n ** 63n, -(2n ** 63n)];
+    const longs = [0n, 1n, -1n, 2n ** 40n, 2n ** 63n - 1n, 1n - 2n ** 63n, 7, null];
     const columns = (count) => {
         const start = word(30);
         return {
             floats: Float64Array.from({ length: count + 5 }, () => oneOf([oneOf(floats), chance(9) - 4])),
-            longs: BigInt64Array.from({ length: count + 5 }, () => oneOf([oneOf(longs), BigInt(chance(9) - 4)])),
+            longs: several(count + 5, () => oneOf([oneOf(longs), BigInt(chance(9) - 4)])),
             words: several(count, () => oneOf([word(12), word(3), null])),
             sameStart: several(count, () => start + word(12)),
             repeated: several(count, () => start + "q".repeat(8 * chance(3)) + chance(40)),
@@ -34,7 +34,7 @@ COMPARE: Final = """
             none: [],
         };
     };
-    const isThere = (value) => value != null && !Number.isNaN(value) && value !== -(2n ** 63n);
+    const isThere = (value) => value != null && !Number.isNaN(value);
     const expected = (column, count, descending) => {
         const rows = several(count, (_, row) => row);
         const before = (one, other) => (descending ? column[one] > column[other] : column[one] < column[other]);

@@ -13,7 +13,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.widgets.blocks import CHOICES, Block, Button, Column, Field, Form, Grid, Menu, Row, nodes_of
 from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 from tests.namespaces import opened
 
 TIMEOUT = 60.0

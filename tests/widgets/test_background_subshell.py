@@ -21,7 +21,7 @@ from sbnotebook.emulator import running
 from sbnotebook.settlement import Limits
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.monitor import Monitor
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.triage import Triage
 server = running(queues=["orders"])
 namespace = connect(server.__enter__().connection_string)

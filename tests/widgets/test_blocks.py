@@ -29,9 +29,8 @@ from sbnotebook.widgets.blocks import (
     nodes_of,
 )
 from sbnotebook.widgets.renderers.browser import BrowserView, difference
-from sbnotebook.widgets.renderers.page import html_of
 from sbnotebook.widgets.renderers.plain import PlainView
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import html_of, text_of
 from tests.widgets.conftest import parts
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e\x1b[31m"

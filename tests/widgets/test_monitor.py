@@ -9,7 +9,7 @@ from sbnotebook.emulator import running
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 from sbnotebook.widgets.monitor import Monitor, pause_after
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 from tests.widgets.conftest import click, parts, until
 
 

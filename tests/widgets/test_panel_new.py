@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from sbnotebook.client import Namespace
 from sbnotebook.model import Message
-from sbnotebook.widgets.renderers.page import html_of
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import html_of, text_of
 from tests.filled_queues import filled_client_queue
 from tests.widgets.conftest import click, parts, until, write
 

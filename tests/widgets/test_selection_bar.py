@@ -7,7 +7,7 @@ from sbnotebook.model import Report
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Button
 from sbnotebook.widgets.forms.message_actions import resubmit_form
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
 from tests.filled_queues import filled_client_queue

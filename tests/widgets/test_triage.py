@@ -9,7 +9,7 @@ from sbnotebook import read_messages
 from sbnotebook.client import Entity, Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Message
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.triage import Triage
 from tests.filled_queues import filled_client_queue
 from tests.namespaces import opened

@@ -24,7 +24,7 @@ from sbnotebook.widgets.forms.edits import (
 )
 from sbnotebook.widgets.peek_steps import LookingPanel
 from sbnotebook.widgets.plan_text import changes_table
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 
 _FIELDS: Final = "By a form"
 _PYTHON: Final = "By a Python function"

@@ -9,7 +9,7 @@ import ipywidgets as widgets
 
 from sbnotebook.widgets.blocks import CHOICES, Block, Node, nodes_of
 from sbnotebook.widgets.front_end import style
-from sbnotebook.widgets.renderers.page import node_html
+from sbnotebook.widgets.renderers.words import node_html
 
 # Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
 _NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")

@@ -12,7 +12,7 @@ export const CUT = 200;
 /** Values as the kernel packed them; see row_packing.py. */
 export function decoded(coding, bytes, count) {
   if (coding === "float") return new Float64Array(bytes.slice().buffer);
-  if (coding === "long") return new BigInt64Array(bytes.slice().buffer);
+  if (coding === "long") return Array.from(new BigInt64Array(bytes.slice().buffer), (value) => (value === NULL_LONG ? null : value));
   if (coding === "text") return lines(bytes);
   const codes = new Uint32Array(bytes.slice(0, 4 * count).buffer);
   const texts = lines(bytes.subarray(4 * count));
@@ -28,7 +28,7 @@ function lines(bytes) {
 /** A cell of a column as value: null where there is none. */
 export function cellValue(cell) {
   if (typeof cell === "number") return Number.isNaN(cell) ? null : cell;
-  return cell === undefined || cell === NULL_LONG ? null : cell;
+  return cell ?? null;
 }
 
 /** A value as it is shown. */

@@ -13,7 +13,7 @@ const NO_ROWS = new Uint32Array(0);
 const NOTHING = new Set();
 
 /** A typed array with more room; the new part is empty. */
-export function wider(values, capacity, nothing = values instanceof BigInt64Array ? -(2n ** 63n) : NaN) {
+export function wider(values, capacity, nothing = NaN) {
   const all = new values.constructor(capacity).fill(nothing);
   all.set(values.subarray(0, capacity));
   return all;

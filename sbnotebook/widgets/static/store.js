@@ -77,22 +77,14 @@ export class Store extends ShownRows {
     this.gatherTexts();
   }
 
+  /** Keep values of a column: floats in an array of floats; texts, and numbers that floats cannot hold, in a list. */
   put(name, first, values) {
-    let held = this.cells.get(name);
-    if (!held) this.cells.set(name, (held = Array.isArray(values) ? [] : wider(values.subarray(0, 0), this.capacity)));
-    if (Array.isArray(held)) for (let index = 0; index < values.length; index++) held[first + index] = values[index];
-    else if (held instanceof values.constructor) held.set(values, first);
-    else this.put(name, first, this.alike(name, values));
-  }
-
-  /** Values of a number column in the form that its other rows have; the wider of both where they differ. */
-  alike(name, values) {
-    if (values instanceof BigInt64Array) {
-      const held = this.cells.get(name);
-      this.cells.set(name, wider(BigInt64Array.from(held, whole), this.capacity));
-      return values;
-    }
-    return BigInt64Array.from(values, whole);
+    const isList = Array.isArray(values);
+    let held = this.cells.get(name) ?? (isList ? [] : wider(new Float64Array(0), this.capacity));
+    if (isList && !Array.isArray(held)) held = Array.from(held, cellValue);
+    this.cells.set(name, held);
+    if (!Array.isArray(held)) held.set(values, first);
+    else for (let index = 0; index < values.length; index++) held[first + index] = cellValue(values[index]);
   }
 
   /** Change the cells of a column, which appears where it is not there. */
@@ -110,8 +102,7 @@ export class Store extends ShownRows {
     const held = this.cells.get(column.name);
     rows.forEach((row, index) => {
       const value = cellValue(values[index]);
-      const number = value === null ? NaN : Number(value);
-      held[row] = Array.isArray(held) ? value : held instanceof BigInt64Array ? whole(number) : number;
+      held[row] = Array.isArray(held) ? value : value === null ? NaN : Number(value);
       this.texts[row] = undefined;
     });
     this.testAgain(rows, column.name);
@@ -255,20 +246,15 @@ export class Store extends ShownRows {
   }
 
   keyOf(row) {
-    return [this.value(row, "sequence_number"), this.value(row, "entity")];
+    return `${this.value(row, "sequence_number")} ${this.value(row, "entity")}`;
   }
 
   /** Find the focused message again among rows that came in place of others. */
   refocus() {
     if (this.lost === undefined) return;
-    const [number, entity] = this.lost;
     let row = 0;
-    while (row < this.total && (this.value(row, "sequence_number") !== number || this.value(row, "entity") !== entity)) row++;
+    while (row < this.total && this.keyOf(row) !== this.lost) row++;
     this.lost = undefined;
     this.focus(row < this.total ? row : null, this.opener);
   }
-}
-
-function whole(value) {
-  return Number.isNaN(value) ? -(2n ** 63n) : BigInt(value);
 }

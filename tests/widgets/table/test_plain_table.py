@@ -9,7 +9,7 @@ import pytest
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.blocks import Block
 from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.renderers.terminal import text_of
+from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.plain_table import PlainTable
 from tests.widgets.conftest import click, find, names, write

@@ -1,13 +1,20 @@
-"""Blocks as text, for a terminal and for readers of a saved notebook: their words, without buttons."""
+"""Blocks without buttons: as text for a terminal, and as static HTML for the record in a saved notebook.
+
+The HTML loads nothing, runs nothing, and escapes all texts.
+"""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from sbnotebook.analysis import tables
+from sbnotebook.settlement import scrub
 from sbnotebook.widgets.blocks import CHOICES, Block, Node, is_change, nodes_of
 from sbnotebook.widgets.pretty import cell
+
+_TAGS: Final = {"-": "del", "+": "ins"}
 
 
 def text_of(blocks: Sequence[Block]) -> str:
@@ -18,11 +25,47 @@ def text_of(blocks: Sequence[Block]) -> str:
 def _lines(node: Node) -> list[str]:
     match node["kind"]:
         case "table":
-            return [_table(node)]
+            return [_text_table(node)]
         case "progress":
             return [f"{node['done']:.0%} done"]
         case _:
             return [text for _, text in words_of(node)]
+
+
+def html_of(blocks: Sequence[Block]) -> str:
+    """Return blocks as HTML, without buttons and without secrets."""
+    return "".join(node_html(node) for _, node in nodes_of(blocks, is_plain=True).values())
+
+
+def node_html(node: Node) -> str:
+    """Return what one block says, without the blocks in it."""
+    match node["kind"]:
+        case "table":
+            return _html_table(node)
+        case "progress":
+            return f'<progress value="{node["done"]:g}"></progress>'
+        case _:
+            return "".join(_said(tag, text) for tag, text in words_of(node))
+
+
+def _said(tag: str, text: str) -> str:
+    return f"<{tag}>{html.escape(scrub(text))}</{tag}>" if text else ""
+
+
+def _html_table(node: Node) -> str:
+    rows = node["rows"]
+    if any(is_change(value) for row in rows for value in row):
+        return _said("p", node["caption"]) + "".join(_row_of_changes(row) for row in rows)
+    scrubbed = [[scrub(value) if isinstance(value, str) else value for value in row] for row in rows]
+    return tables.html_table(node["columns"], scrubbed, scrub(node["caption"]))
+
+
+def _row_of_changes(row: Sequence[object]) -> str:
+    return "".join(_changes(value) if is_change(value) else _said("p", str(value)) for value in row)
+
+
+def _changes(lines: Any) -> str:
+    return f"<pre>{'<br>'.join(_said(_TAGS.get(mark, 'span'), f'{mark} {text}') for mark, text in lines)}</pre>"
 
 
 def words_of(node: Node) -> list[tuple[str, str]]:
@@ -48,7 +91,7 @@ def words_of(node: Node) -> list[tuple[str, str]]:
     return [each for each in words if each[1]]
 
 
-def _table(node: Node) -> str:
+def _text_table(node: Node) -> str:
     rows, caption = node["rows"], node["caption"]
     if not any(is_change(value) for row in rows for value in row):
         return tables.text_table(node["columns"], rows, caption)
