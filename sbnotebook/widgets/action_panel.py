@@ -346,8 +346,7 @@ class ActionPanel(LookingPanel):
             case _Stage.RUNNING:
                 return self._progress()
             case _Stage.ENDED:
-                done = Button("Done", self._put_away, "Put the report away")
-                return [Row([*self._offers(self.report or Report()), done, *self._seldom(self.report or Report())])]
+                return [Row(self._afterwards(self.report or Report()))]
             case _Stage.IDLE:
                 return []
 
@@ -375,20 +374,20 @@ class ActionPanel(LookingPanel):
             ]),
         ]  # fmt: skip
 
-    def _offers(self, report: Report) -> Iterable[Block]:
+    def _afterwards(self, report: Report) -> list[Block]:
+        can_be_undone, is_twice = can_undo(report, self._namespace), _is_resubmit(report)
+        found: list[Block] = []
         if can_resume(report):
-            yield Button("Resume", self._resumed, "Plan to finish interrupted resubmits", "primary", "forward")
-        if can_undo(report, self._namespace):
-            if not _is_resubmit(report):
-                yield Button(_UNDO, self._undone, "Plan to send removed messages back", icon="undo")
-            # Sent to the topic, all subscriptions would get them.
-            if any(each.entity.subscription for each in report[:1]):
-                yield self._to.block()
-        yield from self._selecting(report)
-
-    def _seldom(self, report: Report) -> list[Block]:
-        is_twice = _is_resubmit(report) and can_undo(report, self._namespace)
-        return [Menu("More", [Button(_TWICE, self._undone, "Plan to send the originals once more")])] * is_twice
+            found.append(Button("Resume", self._resumed, "Plan to finish interrupted resubmits", "primary", "forward"))
+        if can_be_undone and not is_twice:
+            found.append(Button(_UNDO, self._undone, "Plan to send removed messages back", icon="undo"))
+        # Sent to the topic, all subscriptions would get them.
+        if can_be_undone and any(each.entity.subscription for each in report[:1]):
+            found.append(self._to.block())
+        found += [*self._selecting(report), Button("Done", self._put_away, "Put the report away")]
+        if can_be_undone and is_twice:
+            found.append(Menu("More", [Button(_TWICE, self._undone, "Plan to send the originals once more")]))
+        return found
 
     def _add(self, block: Block) -> None:
         with self.lock:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -21,8 +20,8 @@ from sbnotebook.widgets.table.rows import MessageKey
 
 _TICK: Final = 0.1
 """Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
-_WINDOW: Final = 5.0
-"""Seconds over which the rate is measured."""
+_SAMPLES: Final = 50
+"""Looks over which the rate is measured."""
 _SOONEST: Final = 1.0
 """Seconds after which a rate says anything."""
 _MAX_WHY: Final = 200
@@ -30,30 +29,12 @@ _OUTCOME: Final = "outcome"
 """The table's column."""
 
 
-@dataclass(slots=True)
-class Speed:
-    """The messages finished each second, over the last five seconds."""
-
-    _samples: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
-
-    def note(self, now: float, done: int) -> None:
-        self._samples.append((now, done))
-        while now - self._samples[0][0] > _WINDOW:
-            self._samples.popleft()
-
-    def forget(self) -> None:
-        self._samples.clear()
-
-    @property
-    def a_second(self) -> float | None:
-        if not self._samples:
-            return None
-        (begin, first), (end, last) = self._samples[0], self._samples[-1]
-        return (last - first) / (end - begin) if end - begin >= _SOONEST else None
-
-    def seconds_for(self, count: int) -> float | None:
-        rate = self.a_second
-        return count / rate if rate else None
+def rate_of(samples: Sequence[tuple[float, int]]) -> float | None:
+    """Return the messages done each second, by times and the messages done by then; None for less than a second."""
+    if not samples:
+        return None
+    (begin, first), (end, last) = samples[0], samples[-1]
+    return (last - first) / (end - begin) if end - begin >= _SOONEST else None
 
 
 class PlanRun:
@@ -69,7 +50,7 @@ class PlanRun:
         self.done, self.status = 0.0, f"0 of {len(plan):,}"
         """How far it is, from 0 to 1 and in words."""
         self._counts = Counter[OutcomeStatus]()
-        self._speed = Speed()
+        self._samples = deque[tuple[float, int]](maxlen=_SAMPLES)
         self._watched_since = 0.0
         """When the watch over the last batch of a ramp began, by the monotonic clock."""
         self._batches = 0
@@ -98,9 +79,9 @@ class PlanRun:
         if len(running.steps) > self._batches:
             self._watched_since, self._batches = time.monotonic(), len(running.steps)
         if running.is_paused or running.steps:
-            self._speed.forget()
+            self._samples.clear()
         else:
-            self._speed.note(time.monotonic(), running.done)
+            self._samples.append((time.monotonic(), running.done))
         new = running.new_outcomes()
         self._counts.update(outcome.status for outcome in new)
         self._mark(new)
@@ -120,13 +101,13 @@ class PlanRun:
             return "Paused. Locks are renewed. " + ", ".join(parts) if running.is_held else "Finishing …"
         if watching:
             return ", ".join([*parts, watching])
-        rate, left = self._speed.a_second, self._speed.seconds_for(self.plan.total - running.done)
+        rate, left = rate_of(self._samples), self.plan.total - running.done
         if rate:
             parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")
         if running.in_flight:
             parts.append(f"{running.in_flight:,} in flight")
-        if left:
-            parts.append(f"about {duration_text(left, rounded=True)} left")
+        if rate and left:
+            parts.append(f"about {duration_text(left / rate, rounded=True)} left")
         return ", ".join(parts)
 
     def _watching(self, told: int) -> str:

@@ -40,7 +40,8 @@ class SelectionBar(Panel):
         self._planned: tuple[MessageKey, ...] = ()
         """The messages for which the form has asked for a plan."""
         self._take_back: Callable[[str], object] = lambda _: None
-        self._ends = (table.on_selection(self.update), panel.on_report(lambda _: self._carried_out()))
+        table.on_selection(self.update)
+        panel.on_report(lambda _: self._carried_out())
 
     @property
     def grid(self) -> Grid:
@@ -104,8 +105,6 @@ class SelectionBar(Panel):
             self.redraw()
 
     def close(self) -> None:
-        for end in self._ends:
-            end()
         self._close_form()
         super().close()
 

@@ -1,18 +1,10 @@
 from __future__ import annotations
 
-from sbnotebook.widgets.plan_run import Speed
+from sbnotebook.widgets.plan_run import rate_of
 
 
-def test_speed_measures_the_last_seconds() -> None:
-    speed = Speed()
-    speed.note(0.0, 0)
-    speed.note(0.5, 100)
-    assert (speed.a_second, speed.seconds_for(10)) == (None, None)
-    for second in range(1, 20):
-        speed.note(float(second), 100 + 10 * second)
-    assert (speed.a_second, speed.seconds_for(20)) == (10.0, 2.0)
-    speed.forget()
-    assert speed.a_second is None
-    speed.note(30.0, 300)
-    speed.note(32.0, 300)
-    assert (speed.a_second, speed.seconds_for(10)) == (0.0, None)
+def test_rate_is_that_of_the_first_to_the_last_sample() -> None:
+    assert rate_of([]) is None
+    assert rate_of([(0.0, 0), (0.5, 100)]) is None, "too soon"
+    assert rate_of([(second, 100 + 10 * round(second)) for second in (14.0, 15.0, 19.0)]) == 10.0
+    assert rate_of([(30.0, 300), (32.0, 300)]) == 0.0
