@@ -7,20 +7,20 @@ learnt, which was decoded. Where few messages have the same shape, each is decod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import cached_property, partial
-from itertools import chain, repeat
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from itertools import count, repeat
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbnotebook.amqp import Timestamp
+from sbnotebook.amqp import Timestamp, decode
 from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers, array_of_values
-from sbnotebook.analysis.shapes import Numbers, Places, Shape, shape_of
+from sbnotebook.analysis.shapes import COUNTS, MOMENTS, TIMES, Numbers, Places, Shape, shape_of
 from sbnotebook.model import MessageState, PeekedMessage
 from sbnotebook.model.body import UNUSUAL_STARTS, Marks, body_text, is_usually_utf8
 from sbnotebook.model.budget import Allowance
@@ -40,29 +40,22 @@ _MOST_MISSES: Final = 2
 _MOST_BYTES: Final = 64 << 20
 """A larger page is decoded: its messages would be in memory twice."""
 _MICROSECONDS: Final = 1000
-_TIMES: Final = ("enqueued_time", "scheduled_enqueue_time")
-_NUMBERS: Final = ("sequence_number", "enqueued_sequence_number", "delivery_count")
-_MOMENTS: Final = ("absolute_expiry_time", "creation_time")
 _PROPERTIES: Final = "application_properties"
 _COLUMN_OF_PROPERTY: Final = {
     "DeadLetterReason": "dead_letter_reason",
     "DeadLetterErrorDescription": "dead_letter_error_description",
 }
-_TO_TEXT: Final[dict[int, Callable[[Any], str | None]]] = {
-    0x82: to_text,
-    0x83: lambda value: to_text(Timestamp(value)),
-    0x98: lambda value: str(UUID(bytes=value)),
-}
-"""Text of the property values that Arrow writes otherwise: double, timestamp and uuid, by constructor."""
+_IS_UNUSUAL: Final = np.isin(np.arange(256), np.frombuffer(UNUSUAL_STARTS, np.uint8))
 
 
 class _Row(NamedTuple):
-    """The condition of a cursor on a message."""
+    """A message of a page: what the condition of a cursor is on, its place in the page, and that in the columns."""
 
     sequence_number: int
     state: MessageState
     session_id: str | None
-    row: int
+    place: int
+    column_place: int
 
 
 class PageColumns:
@@ -79,38 +72,43 @@ class PageColumns:
 
         The columns are the same as if each message were decoded.
         """
-        batch, numbers, states = self._all(page, unpacking)
-        untyped: Any = batch
-        sessions = repeat(None) if cursor.session_id is None else untyped.column("session_id").to_pylist()
-        rows = [*map(_Row, numbers, states, sessions, range(len(numbers)))]
-        kept = cursor.take(rows)
-        if len(kept) == len(rows):
-            return batch
-        return untyped.take(array_of_numbers(np.array([row.row for row in kept], np.int64)))
-
-    def _all(self, page: Page, unpacking: Allowance) -> tuple[pa.RecordBatch, list[int], list[MessageState]]:
-        room = unpacking.left
-        parts, left = self._shaped(page, unpacking)
-        rows: list[int] = left.tolist()
-        messages = [peeked_from_payload(page.payloads[row], page.entity, self._sections) for row in rows]
+        room, joined = unpacking.left, _Joined(page.payloads)
+        self._take_shaped(page, joined, unpacking)
+        messages = [
+            peeked_from_payload(page.payloads[row], page.entity, self._sections) for row in joined.left.tolist()
+        ]
         if not all(message.sequence_number for message in messages):
             # A message without a number gets one from those beside it.
-            parts, left, messages = [], np.arange(len(page.payloads)), page.messages(self._sections)
-            unpacking.left = room
+            joined, messages, unpacking.left = _Joined(page.payloads), page.messages(self._sections), room
         if messages:
             arrays: list[Any] = [
                 array_of_values(values_of(column, messages, unpacking), field.type)
                 for column, field in zip(self._columns, self._schema, strict=True)
             ]
-            numbers = [message.sequence_number for message in messages]
-            parts.append(_Part(left, arrays, numbers, [message.state for message in messages]))
-        return _together(parts, self._schema)
+            joined.note(
+                joined.left, arrays, [each.sequence_number for each in messages], [each.state for each in messages]
+            )
+        return self._kept(joined, cursor)
 
-    def _shaped(self, page: Page, unpacking: Allowance) -> tuple[list[_Part], Numbers]:
-        """Return the messages that have a shape, and the rows of the others."""
-        joined = _Joined(page.payloads)
+    def _kept(self, joined: _Joined, cursor: PeekCursor) -> pa.RecordBatch:
+        """Return the columns of the wanted messages, in their order."""
+        batches = [_arrow.RecordBatch.from_arrays(arrays, schema=self._schema) for arrays in joined.parts]
+        batch, rows = batches[0], joined.rows
+        if cursor.session_id is not None:
+            sessions = [session for each in batches for session in each.column("session_id").to_pylist()]
+            rows = [row._replace(session_id=session) for row, session in zip(rows, sessions, strict=True)]
+        if len(batches) > 1:
+            (batch,) = _arrow.Table.from_batches(batches, self._schema).combine_chunks().to_batches()
+            rows.sort(key=attrgetter("place"))
+        kept = cursor.take(rows)
+        if len(batches) == 1 and len(kept) == len(rows):
+            return batch
+        return batch.take(array_of_numbers(np.array([row.column_place for row in kept], np.int64)))
+
+    def _take_shaped(self, page: Page, joined: _Joined, unpacking: Allowance) -> None:
+        """Take the messages that have a shape."""
         if joined.ends[-1] > _MOST_BYTES:
-            return [], joined.left
+            return
         for known in self._known:
             if len(joined.left) >= _FEW:
                 joined.take(known, unpacking)
@@ -121,7 +119,6 @@ class PageColumns:
                 self._known = [learnt, *self._known][:_MOST_SHAPES]
             else:
                 misses += 1
-        return joined.parts, joined.left
 
     def _learnt(self, page: Page, row: int) -> _Known | None:
         """Return the shape of one message; None where it is better decoded by itself."""
@@ -138,13 +135,14 @@ class PageColumns:
 
 
 class _Joined:
-    """The messages of a page, one behind the other."""
+    """The messages of a page, one behind the other: those that are left, and the columns of the others."""
 
     def __init__(self, payloads: Sequence[bytes]) -> None:
         self._lengths: Numbers = np.fromiter(map(len, payloads), np.int64, len(payloads))
         self.ends: Numbers = np.cumsum(self._lengths)
         self.left = np.arange(len(payloads))
-        self.parts: list[_Part] = []
+        self.parts: list[list[Any]] = []
+        self.rows: list[_Row] = []
         self._payloads = payloads
 
     @cached_property
@@ -157,45 +155,26 @@ class _Joined:
         if not found.fits.all():
             rows = rows[found.fits]
             found = self._places(known.shape, rows)
-        texts = _texts(found, self._bytes)
+        texts = _texts(known.shape, found, self._bytes)
         if texts is None:
-            rows = rows[_are_ascii(found, self._bytes)]
+            rows = rows[_are_ascii(known.shape, found, self._bytes)]
             found = self._places(known.shape, rows)
-            texts = _texts(found, self._bytes) or {}
-        if not len(rows):
-            return 0
-        arrays = known.arrays(found, texts, unpacking)
-        numbers: list[int] = found.numbers["sequence_number"].tolist()
-        self.parts.append(_Part(rows, arrays, numbers, [known.message.state] * len(rows)))
-        self.left = np.setdiff1d(self.left, rows, assume_unique=True)
+            texts = _texts(known.shape, found, self._bytes) or {}
+        if len(rows):
+            arrays = known.arrays(found, texts, self._bytes, unpacking)
+            self.note(rows, arrays, found.numbers["sequence_number"].tolist(), [known.message.state] * len(rows))
+            are_others = len(rows) < len(self.left)
+            self.left = np.setdiff1d(self.left, rows, assume_unique=True) if are_others else rows[:0]
         return len(rows)
+
+    def note(self, rows: Numbers, arrays: list[Any], numbers: Iterable[int], states: Iterable[MessageState]) -> None:
+        """Note the columns of some messages."""
+        self.parts.append(arrays)
+        self.rows += map(_Row, numbers, states, repeat(None), rows.tolist(), count(len(self.rows)))
 
     def _places(self, shape: Shape, rows: Numbers) -> Places:
         ends = self.ends[rows]
         return shape.places(np.frombuffer(self._bytes, np.uint8), ends - self._lengths[rows], ends)
-
-
-class _Part(NamedTuple):
-    """Some messages of a page."""
-
-    rows: Numbers
-    arrays: list[Any]
-    numbers: list[int]
-    states: list[MessageState]
-
-
-def _together(parts: list[_Part], schema: Any) -> tuple[pa.RecordBatch, list[int], list[MessageState]]:
-    """Return all messages of a page in their order."""
-    batches = [_arrow.RecordBatch.from_arrays(part.arrays, schema=schema) for part in parts]
-    numbers = [*chain.from_iterable(part.numbers for part in parts)]
-    states = [*chain.from_iterable(part.states for part in parts)]
-    if len(parts) == 1:
-        return batches[0], numbers, states
-    order = np.argsort(np.concatenate([part.rows for part in parts]))
-    table: Any = _arrow.Table.from_batches(batches, schema)
-    (batch,) = table.take(array_of_numbers(order)).combine_chunks().to_batches()
-    places: list[int] = order.tolist()
-    return batch, [numbers[at] for at in places], [states[at] for at in places]
 
 
 class _Known:
@@ -208,38 +187,36 @@ class _Known:
         self._schema = schema
         self._same: dict[str, Any] = {}
 
-    def arrays(self, places: Places, texts: dict[str, Any], unpacking: Allowance) -> list[Any]:
+    def arrays(self, places: Places, texts: dict[str, Any], joined: bytes, unpacking: Allowance) -> list[Any]:
         """Return the columns of messages that have the shape."""
-        differing = self._differing(places, texts, unpacking)
+        differing = self._differing(places, texts, joined, unpacking)
         return [
-            differing[field.name](field.type)
-            if field.name in differing
-            else self._constant(column, field, len(places.at))
+            self._constant(column, field, len(places.at))
+            if (array := differing.get(field.name)) is None
+            else array
+            if array.type == field.type
+            else array.cast(field.type)
             for column, field in zip(self._columns, self._schema, strict=True)
         ]
 
-    def _differing(
-        self, places: Places, texts: dict[str, Any], unpacking: Allowance
-    ) -> dict[str, Callable[[Any], Any]]:
-        """Return what makes each column that differs, given its Arrow type."""
-        numbers, lives = places.numbers, places.numbers.get("time_to_live")
-        found: dict[str, Callable[[Any], Any]] = {
-            **{name: partial(_of_type, texts[name]) for name in texts},
-            **{name: partial(_of_type, array_of_numbers(numbers[name])) for name in _NUMBERS if name in numbers},
-            **{name: partial(_times, numbers[name]) for name in _TIMES if name in numbers},
-        }
-        for known in self.shape.properties:
-            if known.name in _COLUMN_OF_PROPERTY:
-                found[_COLUMN_OF_PROPERTY[known.name]] = partial(_of_type, texts[known.field])
-            found[_PROPERTIES] = partial(self._properties, texts, places)
-        if "body" in texts:
-            found["body_text"] = lambda _: self._body_text(texts["body"], places, unpacking)
-        if lives is not None:
-            found["time_to_live_ms"] = partial(_of_type, array_of_numbers(lives.astype(np.int64)))
+    def _differing(self, places: Places, texts: dict[str, Any], joined: bytes, unpacking: Allowance) -> dict[str, Any]:
+        """Return the columns that differ."""
+        numbers, wanted = places.numbers, {*self._schema.names}
+        found = dict(texts) | {name: array_of_numbers(numbers[name]) for name in COUNTS if name in numbers}
+        found |= {name: array_of_numbers(numbers[name] * _MICROSECONDS) for name in TIMES if name in numbers}
+        for name, place in self.shape.properties.items():
+            if name in _COLUMN_OF_PROPERTY:
+                found[_COLUMN_OF_PROPERTY[name]] = texts[place]
+        if self.shape.properties and _PROPERTIES in wanted:
+            found[_PROPERTIES] = self._properties(texts, places, joined)
+        if "body" in texts and "body_text" in wanted:
+            found["body_text"] = self._body_text(texts["body"], places, unpacking)
+        if (lives := numbers.get("time_to_live")) is not None:
+            found["time_to_live_ms"] = array_of_numbers(lives)
             if "enqueued_time" in numbers:
-                found["expires_at"] = partial(_times, numbers["enqueued_time"] + lives.astype(np.int64))
-        if not self.shape.fields.isdisjoint(_MOMENTS):
-            found["extras"] = partial(self._extras, places)
+                found["expires_at"] = array_of_numbers((numbers["enqueued_time"] + lives) * _MICROSECONDS)
+        if "extras" in wanted and not self.shape.fields.isdisjoint(MOMENTS):
+            found["extras"] = self._extras(places)
         return found
 
     def _constant(self, column: Column, kind: Any, count: int) -> Any:
@@ -252,7 +229,7 @@ class _Known:
 
     def _body_text(self, bodies: Any, places: Places, unpacking: Allowance) -> Any:
         content_type = self.message.content_type
-        start, length, _ = places.texts["body"]
+        start, length, _ = places.values["body"]
         unusual = _IS_UNUSUAL[places.buffer.take(start, mode="clip")] & (length > 0)
         texts = None
         if is_usually_utf8(content_type):
@@ -271,106 +248,83 @@ class _Known:
         ]
         return _kernels.replace_with_mask(texts, mask, array_of_values(decoded, _arrow.string()))
 
-    def _properties(self, texts: dict[str, Any], places: Places, kind: Any) -> Any:
+    def _properties(self, texts: dict[str, Any], places: Places, joined: bytes) -> Any:
         """Return the maps of application properties."""
         count, names = len(places.at), self.shape.names
-        differing = {each.name: each for each in self.shape.properties}
         values: list[Any] = []
         for name in names:
-            known = differing.get(name)
-            if known is None:
+            place = self.shape.properties.get(name)
+            if place is None:
                 value = self.message.application_properties[name]
                 text = value if type(value) is str else to_text(value)
-                values.append(array_of_values([text] * count, _arrow.string()))
-            elif known.field in texts:
-                values.append(texts[known.field])
+                values.append(
+                    array_of_values([text], _arrow.string()).take(array_of_numbers(np.zeros(count, np.int64)))
+                )
+            elif place in texts:
+                values.append(texts[place])
             else:
-                values.append(_number_texts(places.numbers[known.field], known.code))
+                encoded = _cut(places, joined, [place]).dictionary_encode()
+                own = [to_text(decode(each, 0)[0]) for each in encoded.dictionary.to_pylist()]
+                values.append(array_of_values(own, _arrow.string()).take(encoded.indices))
         items = _arrow.concat_arrays(values) if len(values) > 1 else values[0]
         if len(names) > 1:
             by_row = np.arange(count)[:, None] + count * np.arange(len(names))
             items = items.take(array_of_numbers(by_row.ravel()))
-        keys = array_of_values([*names] * count, _arrow.string())
+        keys = array_of_values(names, _arrow.string()).take(array_of_numbers(np.tile(np.arange(len(names)), count)))
         offsets = array_of_numbers(np.arange(count + 1, dtype=np.int32) * np.int32(len(names)))
-        return _arrow.MapArray.from_arrays(offsets, keys, items, type=kind)
+        return _arrow.MapArray.from_arrays(offsets, keys, items)
 
-    def _extras(self, places: Places, kind: Any) -> Any:
+    def _extras(self, places: Places) -> Any:
         """Return the extras with the times that differ."""
         encoded = extras_to_bytes(self.message.extras) or b""
         rows = np.tile(np.frombuffer(encoded, np.uint8), (len(places.at), 1))
-        for name in _MOMENTS:
+        for name in MOMENTS:
             if name in places.numbers:
                 start = _place_in_extras(self.message.extras, name)
                 rows[:, start : start + 8] = places.numbers[name].astype(">i8").view(np.uint8).reshape(-1, 8)
         offsets = np.arange(len(rows) + 1, dtype=np.int32) * np.int32(len(encoded))
         buffers = [None, _arrow.py_buffer(offsets), _arrow.py_buffer(rows)]
-        return _of_type(_arrow.Array.from_buffers(_arrow.binary(), len(rows), buffers), kind)
+        return _arrow.Array.from_buffers(_arrow.binary(), len(rows), buffers)
 
 
-_IS_UNUSUAL: Final = np.isin(np.arange(256), np.frombuffer(UNUSUAL_STARTS, np.uint8))
-
-
-def _texts(places: Places, joined: bytes) -> dict[str, Any] | None:
+def _texts(shape: Shape, places: Places, joined: bytes) -> dict[str, Any] | None:
     """Return all texts by name, and the body as bytes; None where a text is not UTF-8."""
-    names = [name for name in places.texts if name != "body"]
     found: dict[str, Any] = {}
-    if names:
+    if not places.fits.any():
+        return found
+    if shape.texts:
         # All texts together, one column after the other.
         try:
-            texts = _cut(places, joined, names).cast(_arrow.string())
+            texts = _cut(places, joined, shape.texts).cast(_arrow.string())
         except pa.ArrowInvalid:
             return None
         count = len(places.at)
-        found = {name: texts.slice(place * count, count) for place, name in enumerate(names)}
-    if "body" in places.texts:
+        found = {name: texts.slice(place * count, count) for place, name in enumerate(shape.texts)}
+    if "body" in places.values:
         found["body"] = _cut(places, joined, ["body"])
     return found
 
 
-def _are_ascii(places: Places, joined: bytes) -> Any:
+def _are_ascii(shape: Shape, places: Places, joined: bytes) -> Any:
     """Return which messages have texts of ASCII only."""
-    names = [name for name in places.texts if name != "body"]
-    texts = _cut(places, joined, names).cast(_arrow.string(), safe=False)
-    return _kernels.string_is_ascii(texts).fill_null(True).to_numpy(False).reshape(len(names), -1).all(axis=0)
+    texts = _cut(places, joined, shape.texts).cast(_arrow.string(), safe=False)
+    return _kernels.string_is_ascii(texts).fill_null(True).to_numpy(False).reshape(len(shape.texts), -1).all(axis=0)
 
 
-def _cut(places: Places, joined: bytes, names: list[str]) -> Any:
-    """Return texts as bytes, one column after the other."""
-    # Cut the page where a text begins or ends. Each second piece is a text.
-    count = len(places.at)
+def _cut(places: Places, joined: bytes, names: Sequence[str]) -> Any:
+    """Return values as bytes, one column after the other."""
+    # Cut the page where a value begins or ends. Each second piece is a value.
+    count, values = len(places.at), [places.values[name] for name in names]
     cuts = np.empty((count, 2 * len(names)), np.int32)
-    for place, (start, length, _) in enumerate(places.texts[name] for name in names):
+    for place, (start, length, _) in enumerate(values):
         cuts[:, 2 * place], cuts[:, 2 * place + 1] = start, start + length
     buffers = [None, _arrow.py_buffer(cuts), _arrow.py_buffer(joined)]
     pieces = _arrow.Array.from_buffers(_arrow.binary(), max(cuts.size - 1, 0), buffers)
     rows = 2 * np.arange(len(names))[:, None] + cuts.shape[1] * np.arange(count)
-    return pieces.take(array_of_numbers(rows.ravel(), _nulls(places, names)))
-
-
-def _nulls(places: Places, names: list[str]) -> Any:
-    """Return which texts are missing; None where none is."""
-    flags = [places.texts[name].is_null for name in names]
-    if not any(each is not None for each in flags):
-        return None
-    none = np.zeros(len(places.at), np.bool_)
-    return np.concatenate([none if each is None else each for each in flags])
-
-
-def _of_type(array: Any, kind: Any) -> Any:
-    return array if array.type == kind else array.cast(kind)
-
-
-def _times(milliseconds: Numbers, kind: Any) -> Any:
-    return array_of_numbers(milliseconds * _MICROSECONDS).cast(kind)
-
-
-def _number_texts(numbers: Any, code: int) -> Any:
-    """Return the values of a property as texts: see :mod:`sbnotebook.model.property_text`."""
-    write = _TO_TEXT.get(code)
-    if write is None:
-        array = array_of_flags(numbers) if numbers.dtype == np.bool_ else array_of_numbers(numbers)
-        return array.cast(_arrow.string())
-    return array_of_values([write(value) for value in numbers.tolist()], _arrow.string())
+    if all(each.is_null is None for each in values):
+        return pieces.take(array_of_numbers(rows.ravel()))
+    flags = [np.zeros(count, np.bool_) if each.is_null is None else each.is_null for each in values]
+    return pieces.take(array_of_numbers(rows.ravel(), np.concatenate(flags)))
 
 
 def _place_in_extras(extras: Any, name: str) -> int:

@@ -9,8 +9,8 @@ unusual in any way has another shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -56,66 +56,51 @@ _MAX_COUNT: Final = 2**31 - 1
 _LAST_TIME: Final = 2**47
 """Milliseconds since 1970, in the year 6429: no time to live leads from an earlier time out of the calendar."""
 
-# Constructors (AMQP 1.0 section 1.6).
-_NULL, _TRUE, _FALSE, _TIMESTAMP, _UUID = 0x40, 0x41, 0x42, 0x83, 0x98
-_TEXT, _BINARY = (0xA1, 0xB1), (0xA0, 0xB0)
+# Constructors (AMQP 1.0 section 1.6), whose upper half tells how many bytes a value takes.
+_NULL: Final = 0x40
+_TEXT, _BINARY, _TIMESTAMP, _UUID = (0xA1, 0xB1), (0xA0, 0xB0), (0x83,), (0x98,)
+_UINT, _LONG = (0x43, 0x52, 0x70), (0x55, 0x81)
+_OTHERS: Final = ((0x44, 0x53, 0x80), (0x54, 0x71), (0x41, 0x42), (0x50,), (0x51,), (0x60,), (0x61,), (0x82,))
+_ALIKE: Final = {code: codes for codes in (_UINT, _LONG, _TIMESTAMP, _UUID, *_OTHERS) for code in codes}
+"""The constructors of one type, of which a writer chooses by the value, by each of them."""
+_SHORT: Final = 0xA
+_WIDTHS: Final = np.repeat([*[0] * 5, 1, 2, 4, 8, 16, *[0] * 6], 16)
+_WIDE: Final = (1, 4, 8)
+"""Bytes of the whole numbers that become columns."""
 _LISTS: Final = {0xC0: 1, 0xD0: 4}
 _MAPS: Final = {0xC1: 1, 0xD1: 4}
 """Bytes that the size takes, and as many the count."""
-_FIXED: Final = {0x50: ">u1", 0x51: ">i1", 0x60: ">u2", 0x61: ">i2", 0x82: ">f8", _TIMESTAMP: ">i8", _UUID: "V16"}
-"""Values of one width, by constructor."""
 
-
-class _Whole(NamedTuple):
-    """The constructors of one type of whole numbers; a writer chooses by the number."""
-
-    zero: int
-    small: int
-    full: int
-    layout: str
-
-
-_UINT: Final = _Whole(0x43, 0x52, 0x70, ">u4")
-_LONG: Final = _Whole(-1, 0x55, 0x81, ">i8")
-_WHOLES: Final = (_UINT, _LONG, _Whole(0x44, 0x53, 0x80, ">u8"), _Whole(-1, 0x54, 0x71, ">i4"))
-_WHOLE: Final = {code: each for each in _WHOLES for code in each[:3]}
-
-_FROM_SERVICE: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {
-    SEQUENCE_NUMBER: ("sequence_number", _LONG[1:3]),
-    ENQUEUED_SEQUENCE_NUMBER: ("enqueued_sequence_number", _LONG[1:3]),
-    ENQUEUED_TIME: ("enqueued_time", (_TIMESTAMP,)),
-    SCHEDULED_TIME: ("scheduled_enqueue_time", (_TIMESTAMP,)),
-    LOCKED_UNTIL: ("locked_until", (_TIMESTAMP,)),
+_Known = Mapping[str, tuple[str, tuple[int, ...]]]
+_FROM_SERVICE: Final[_Known] = {
+    SEQUENCE_NUMBER: ("sequence_number", _LONG),
+    ENQUEUED_SEQUENCE_NUMBER: ("enqueued_sequence_number", _LONG),
+    ENQUEUED_TIME: ("enqueued_time", _TIMESTAMP),
+    SCHEDULED_TIME: ("scheduled_enqueue_time", _TIMESTAMP),
+    LOCKED_UNTIL: ("locked_until", _TIMESTAMP),
     PARTITION_KEY: ("partition_key", _TEXT),
     STATE: ("", ()),
 }
-_FROM_LINK: Final[Mapping[str, tuple[str, tuple[int, ...]]]] = {LOCK_TOKEN: ("lock_token", (_UUID,))}
+_FROM_LINK: Final[_Known] = {LOCK_TOKEN: ("lock_token", _UUID)}
 """Annotations of the message, and of its delivery: the value that differs, and its constructors."""
-_TIMES: Final = ("enqueued_time", "scheduled_enqueue_time")
+TIMES: Final = ("enqueued_time", "scheduled_enqueue_time")
+MOMENTS: Final = ("absolute_expiry_time", "creation_time")
+COUNTS: Final = ("sequence_number", "enqueued_sequence_number", "delivery_count", "time_to_live")
 _TEXT_PROPERTIES: Final = frozenset(
     {"message_id", "to", "subject", "reply_to", "correlation_id", "session_id", "reply_to_session_id"}
 )
-_TIME_PROPERTIES: Final = frozenset({"absolute_expiry_time", "creation_time"})
 _WITH_COLUMN: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount"})
 """Application properties that have a column of their own. Only their texts differ from message to message."""
 _SCHEDULED: Final = 2
 
 
-class Text(NamedTuple):
-    """The position of a text in each message."""
+class Value(NamedTuple):
+    """The position of a value in each message."""
 
     start: Numbers
     length: Numbers
     is_null: _Flags | None
     """None where there is one in each."""
-
-
-class Property(NamedTuple):
-    """An application property that differs."""
-
-    name: str
-    field: str
-    code: int
 
 
 @dataclass(slots=True)
@@ -125,25 +110,31 @@ class Places:
     buffer: Bytes
     at: Numbers
     fits: _Flags = field(init=False)
-    texts: dict[str, Text] = field(default_factory=dict[str, Text], init=False)
-    numbers: dict[str, npt.NDArray[Any]] = field(default_factory=dict[str, npt.NDArray[Any]], init=False)
+    values: dict[str, Value] = field(default_factory=dict[str, Value], init=False)
+    numbers: dict[str, Numbers] = field(default_factory=dict[str, Numbers], init=False)
     ends: list[Numbers] = field(default_factory=list[Numbers], init=False)
 
     def __post_init__(self) -> None:
         self.fits = np.ones(len(self.at), np.bool_)
 
-    def byte(self, ahead: int = 0) -> Bytes:
-        """Return the byte at which each message is, or one further on."""
-        return self.buffer.take(self.at + ahead, mode="clip")
-
-    def number(self, layout: str, ahead: int = 0) -> npt.NDArray[Any]:
-        """Return the value that lies there in each message, as numpy reads it."""
-        kind = np.dtype(layout)
-        return self.window(kind.itemsize, ahead).view(kind)[:, 0]
-
     def window(self, width: int, ahead: int = 0) -> Bytes:
-        """Return as many bytes of each message, a row for each."""
+        """Return as many bytes of each message from where it is, or further on, a row for each."""
         return self.buffer.take(self.at[:, None] + np.arange(ahead, ahead + width), mode="clip")
+
+    def size(self, width: int, ahead: int = 0) -> Numbers:
+        """Return the number of so many bytes that lies there in each message."""
+        return self.window(width, ahead).view(f">u{width}")[:, 0].astype(np.int64)
+
+    def whole(self, name: str, sign: str) -> Numbers:
+        """Return a value as whole numbers, ``i`` for those with a sign, and ``u``."""
+        start, length, _ = self.values[name]
+        found = np.zeros(len(start), np.int64)
+        for width in _WIDE:
+            rows = np.flatnonzero(length == width)
+            if len(rows):
+                held = self.buffer.take(start[rows, None] + np.arange(width), mode="clip")
+                found[rows] = held.view(f">{sign}{width}")[:, 0]
+        return found
 
 
 _Step = Callable[[Places], None]
@@ -154,10 +145,13 @@ class Shape:
     """The steps through messages that are made like one."""
 
     steps: tuple[_Step, ...]
-    properties: tuple[Property, ...]
-    names: tuple[str, ...]
     fields: frozenset[str]
-    turns_active: bool | None
+    texts: tuple[str, ...]
+    names: tuple[str, ...]
+    """Of all application properties."""
+    properties: Mapping[str, str]
+    """The fields of those that differ, by their names."""
+    turns_active: bool | None = None
     """For a message that was scheduled, whether it was enqueued anew since; None for any other."""
 
     def places(self, buffer: Bytes, starts: Numbers, ends: Numbers) -> Places:
@@ -169,21 +163,23 @@ class Shape:
                 return found
         # Steps only go forward. So in a message that ends where it should, each value lies inside of it.
         found.fits &= found.at == ends
+        for names, sign in ((COUNTS[:2], "i"), (COUNTS[2:], "u"), (TIMES, "i"), (MOMENTS, "i")):
+            found.numbers |= {name: found.whole(name, sign) for name in names if name in self.fields}
         self._check(found.numbers, found.fits)
         return found
 
-    def _check(self, numbers: Mapping[str, npt.NDArray[Any]], fits: _Flags) -> None:
+    def _check(self, numbers: Mapping[str, Numbers], fits: _Flags) -> None:
         """Leave out messages with a value that decoding takes for another one."""
         fits &= numbers["sequence_number"] > 0
         if "time_to_live" in numbers:
             fits &= numbers["time_to_live"] != MAX_TTL
         if "delivery_count" in numbers:
             fits &= numbers["delivery_count"] <= _MAX_COUNT
-        for name in _TIMES:
+        for name in TIMES:
             if name in numbers:
                 fits &= (numbers[name] >= FIRST_MOMENT) & (numbers[name] < _LAST_TIME)
         if self.turns_active is not None:
-            fits &= (numbers["enqueued_time"] >= numbers["scheduled_enqueue_time"]) == self.turns_active
+            fits &= (numbers[TIMES[0]] >= numbers[TIMES[1]]) == self.turns_active
 
 
 def shape_of(payload: bytes) -> Shape | None:
@@ -195,7 +191,7 @@ def shape_of(payload: bytes) -> Shape | None:
             walk.at = section.value_start
             if section.code == DATA:
                 if bodies == 1 and payload[walk.at] in _BINARY:
-                    walk.text("body", _BINARY)
+                    walk.value("body", _BINARY)
             elif section.code in _SECTIONS:
                 _SECTIONS[section.code](walk)
             walk.at = section.end
@@ -212,57 +208,44 @@ class _Walk:
         self.at = 0
         self.lives_long = False
         self.is_scheduled = False
-        self.properties: list[Property] = []
         self.names: tuple[str, ...] = ()
+        self.properties: dict[str, str] = {}
         self._noted = 0
         self._constant = 0
         self._steps: list[_Step] = []
-        self._fields: set[str] = set()
+        self._fields: dict[str, bool] = {}
+        """Those that differ, and whether each is a text."""
 
     def shape(self) -> Shape | None:
         """Return the steps; None for a message that is better decoded by itself."""
         self._take(None, self.at)
-        if self._constant > _MOST_CONSTANT or "sequence_number" not in self._fields:
+        texts = tuple(name for name, is_text in self._fields.items() if is_text)
+        shape = Shape(tuple(self._steps), frozenset(self._fields), texts, self.names, self.properties)
+        if "sequence_number" not in self._fields:
             return None
-        turns_active = None
-        if self.is_scheduled:
-            if not self._fields.issuperset(_TIMES):
-                return None
-            places = _places_in(self.payload, self._steps)
-            turns_active = bool(places.numbers[_TIMES[0]][0] >= places.numbers[_TIMES[1]][0])
-        return Shape(tuple(self._steps), tuple(self.properties), self.names, frozenset(self._fields), turns_active)
+        if not self.is_scheduled:
+            return shape
+        if not self._fields.keys() >= {*TIMES}:
+            return None
+        ends = np.array([len(self.payload)], np.int64)
+        numbers = shape.places(np.frombuffer(self.payload, np.uint8), np.zeros(1, np.int64), ends).numbers
+        return replace(shape, turns_active=bool(numbers[TIMES[0]][0] >= numbers[TIMES[1]][0]))
 
-    def compound(self, widths: Mapping[int, int]) -> int | None:
-        """Go into a list or a map, and return the number of its items; None where it is neither."""
+    def items(self, widths: Mapping[int, int], each: int = 1) -> Iterator[int]:
+        """Go through a list or a map, and yield the number of each item; none where it is neither."""
         width = widths.get(self.payload[self.at])
         if width is None:
-            return None
+            return
         self.at += 1
-        self._take(_size(f">u{width}"), self.at + width)
+        self._take(partial(_size, width=width), self.at + width)
         self.at += width
-        return int.from_bytes(self.payload[self.at - width : self.at])
-
-    def end_of_compound(self) -> None:
-        """Note that the list or map ends here."""
+        yield from range(int.from_bytes(self.payload[self.at - width : self.at]) // each)
         self._take(_end, self.at)
 
-    def text(self, name: str, codes: tuple[int, int], *, or_null: bool = False) -> None:
-        """Note a text that differs, or bytes."""
-        self._differs(name, _text(name, codes, or_null=or_null), skip(self.payload, self.at))
-
-    def value(self, name: str) -> None:
-        """Note a text or a number that differs."""
-        code, end = self.payload[self.at], skip(self.payload, self.at)
-        if code in _TEXT:
-            step = _text(name, _TEXT)
-        elif code in _WHOLE:
-            step = _whole(name, _WHOLE[code])
-        elif code in _FIXED:
-            self.at += 1  # the constructor is the same in each
-            step = _fixed(name, _FIXED[code])
-        else:
-            step = _boolean(name)
-        self._differs(name, step, end)
+    def value(self, name: str, codes: tuple[int, ...], *, with_code: bool = False) -> None:
+        """Note a value that differs, and has one of some constructors."""
+        self._fields[name] = codes[0] == _TEXT[0]
+        self._take(_value(name, codes, with_code=with_code), skip(self.payload, self.at))
 
     def same(self) -> None:
         """Pass a value that is the same in each message."""
@@ -272,10 +255,6 @@ class _Walk:
         """Pass a value that is the same in each message, and return it."""
         value, self.at = decode(self.payload, self.at)
         return value
-
-    def _differs(self, name: str, step: _Step, end: int) -> None:
-        self._fields.add(name)
-        self._take(step, end)
 
     def _take(self, step: _Step | None, end: int) -> None:
         """Note the bytes since the last step, which are the same in each message, and a step that goes to an end."""
@@ -290,37 +269,26 @@ class _Walk:
         self.at = self._noted = end
 
 
-def _places_in(payload: bytes, steps: list[_Step]) -> Places:
-    places = Places(np.frombuffer(payload, np.uint8), np.zeros(1, np.int64))
-    for step in steps:
-        step(places)
-    return places
-
-
 # ---------------------------------------------------------------- sections
 
 
 def _header(walk: _Walk) -> None:
-    count = walk.compound(_LISTS)
-    for place in range(count or 0):
-        is_uint = walk.payload[walk.at] in _UINT[:3]
+    for place in walk.items(_LISTS):
+        is_uint = walk.payload[walk.at] in _UINT
         if place == TTL and is_uint:
             # The most that the header holds stands for other lives: see ``_read_long_life`` of the conversion.
             walk.lives_long = decode(walk.payload, walk.at)[0] == MAX_TTL
         if place == DELIVERY_COUNT and is_uint:
-            walk.value("delivery_count")
+            walk.value("delivery_count", _UINT)
         elif place == TTL and is_uint and not walk.lives_long:
-            walk.value("time_to_live")
+            walk.value("time_to_live", _UINT)
         else:
             walk.same()
-    if count is not None:
-        walk.end_of_compound()
 
 
-def _annotations(walk: _Walk, known: Mapping[str, tuple[str, tuple[int, ...]]]) -> None:
+def _annotations(walk: _Walk, known: _Known) -> None:
     seen = set[str]()
-    count = walk.compound(_MAPS)
-    for _ in range((count or 0) // 2):
+    for _ in walk.items(_MAPS, each=2):
         key = walk.item()
         name, codes = known.get(key, ("", ())) if isinstance(key, str) else ("", ())
         if isinstance(key, str) and key in known:
@@ -330,26 +298,21 @@ def _annotations(walk: _Walk, known: Mapping[str, tuple[str, tuple[int, ...]]]) 
         if key == STATE and known is _FROM_SERVICE:
             walk.is_scheduled = decode(walk.payload, walk.at)[0] == _SCHEDULED
         if walk.payload[walk.at] in codes:
-            walk.value(name)
+            walk.value(name, codes)
         else:
             walk.same()
-    if count is not None:
-        walk.end_of_compound()
 
 
 def _properties(walk: _Walk) -> None:
-    count = walk.compound(_LISTS)
-    for place in range(count or 0):
+    for place in walk.items(_LISTS):
         name = PROPERTY_FIELDS[place] if place < len(PROPERTY_FIELDS) else ""
         code = walk.payload[walk.at]
         if name in _TEXT_PROPERTIES and code in (*_TEXT, _NULL):
-            walk.text(name, _TEXT, or_null=True)
-        elif name in _TIME_PROPERTIES and code == _TIMESTAMP and not walk.lives_long:
-            walk.value(name)
+            walk.value(name, (*_TEXT, _NULL))
+        elif name in MOMENTS and code in _TIMESTAMP and not walk.lives_long:
+            walk.value(name, _TIMESTAMP)
         else:
             walk.same()
-    if count is not None:
-        walk.end_of_compound()
 
 
 def _application_properties(walk: _Walk) -> None:
@@ -357,23 +320,21 @@ def _application_properties(walk: _Walk) -> None:
     names: list[Any] = [*named] if isinstance(named, dict) else [None]
     if any(type(name) is not str for name in names):
         return
-    count = walk.compound(_MAPS)
-    for place in range((count or 0) // 2):
-        name = walk.item()
-        code = walk.payload[walk.at]
-        if code in _TEXT or (code in _DIFFERING and name not in _WITH_COLUMN):
-            walk.properties.append(Property(name, f"property {place}", code))
-            walk.value(f"property {place}")
+    walked: list[str] = []
+    for place in walk.items(_MAPS, each=2):
+        name, code = walk.item(), walk.payload[walk.at]
+        walked.append(name)
+        codes = _TEXT if code in _TEXT else () if name in _WITH_COLUMN else _ALIKE.get(code, ())
+        if codes:
+            walk.properties[name] = f"property {place}"
+            walk.value(f"property {place}", codes, with_code=codes is not _TEXT)
         else:
             walk.same()
-    if count is not None and count != 2 * len(names):
+    if len(walked) != len(names):
         raise AmqpDecodeError("An application property comes twice.")
     walk.names = tuple(names)
-    if count is not None:
-        walk.end_of_compound()
 
 
-_DIFFERING: Final = frozenset({*_WHOLE, *_FIXED, _TRUE, _FALSE} - {-1})
 _SECTIONS: Final[Mapping[int, Callable[[_Walk], None]]] = {
     HEADER: _header,
     DELIVERY_ANNOTATIONS: partial(_annotations, known=_FROM_LINK),
@@ -395,72 +356,36 @@ def _same(expected: bytes) -> _Step:
     return step
 
 
-def _size(layout: str) -> _Step:
-    def step(places: Places) -> None:
-        size = places.number(layout).astype(np.int64)
-        places.at = places.at + np.dtype(layout).itemsize
-        places.ends.append(places.at + size)
-
-    return step
+def _size(places: Places, width: int) -> None:
+    size = places.size(width)
+    places.at = places.at + width
+    places.ends.append(places.at + size)
 
 
 def _end(places: Places) -> None:
     places.fits &= places.at == places.ends.pop()
 
 
-def _text(name: str, codes: tuple[int, int], *, or_null: bool = False) -> _Step:
+def _value(name: str, codes: tuple[int, ...], *, with_code: bool) -> _Step:
+    is_known = np.isin(np.arange(256), codes)
+    widths = np.where(is_known, _WIDTHS, 0)
+
     def step(places: Places) -> None:
-        code = places.byte()
-        is_short, is_long = code == codes[0], code == codes[1]
-        is_null = code == _NULL if or_null else None
-        places.fits &= is_short | is_long if is_null is None else is_short | is_long | is_null
-        length = np.where(is_short, places.byte(1), 0).astype(np.int64)
-        head = np.where(is_short, 2, 1)
-        if is_long.any():
-            length = np.where(is_long, places.number(">u4", 1), length)
-            head = np.where(is_long, 5, head)
-        start = places.at + head
-        places.texts[name] = Text(start, length, is_null if is_null is not None and is_null.any() else None)
+        code = places.buffer.take(places.at, mode="clip")
+        places.fits &= is_known[code]
+        start, is_missing = places.at + 1, None
+        if codes[0] >> 4 == _SHORT:
+            is_short, is_large = code == codes[0], code == codes[1]
+            length = np.where(is_short, places.buffer.take(start, mode="clip"), 0).astype(np.int64)
+            if is_large.any():
+                length = np.where(is_large, places.size(4, 1), length)
+                start = start + 4 * is_large
+            start = start + is_short
+            is_missing = code == _NULL
+        else:
+            length = widths[code]
+        is_missing = is_missing if is_missing is not None and is_missing.any() else None
+        places.values[name] = Value(start - with_code, length + with_code, is_missing)
         places.at = start + length
-
-    return step
-
-
-def _whole(name: str, kind: _Whole) -> _Step:
-    width = np.dtype(kind.layout).itemsize
-    small = np.dtype("i1" if kind.layout[1] == "i" else "u1")
-
-    def step(places: Places) -> None:
-        code = places.byte()
-        is_small, is_full = code == kind.small, code == kind.full
-        places.fits &= is_small | is_full | (code == kind.zero)
-        value = np.where(is_small, places.byte(1).view(small), 0).astype(kind.layout[1:])
-        head = np.where(is_small, 2, 1)
-        if is_full.any():
-            value = np.where(is_full, places.number(kind.layout, 1), value)
-            head = np.where(is_full, 1 + width, head)
-        places.numbers[name] = value
-        places.at = places.at + head
-
-    return step
-
-
-def _fixed(name: str, layout: str) -> _Step:
-    kind = np.dtype(layout)
-
-    def step(places: Places) -> None:
-        found = places.number(layout)
-        places.numbers[name] = found if kind.kind == "V" else found.astype(kind.newbyteorder("="))
-        places.at = places.at + kind.itemsize
-
-    return step
-
-
-def _boolean(name: str) -> _Step:
-    def step(places: Places) -> None:
-        code = places.byte()
-        places.numbers[name] = code == _TRUE
-        places.fits &= (code == _TRUE) | (code == _FALSE)
-        places.at = places.at + 1
 
     return step
