@@ -59,6 +59,11 @@ def kinds_query(paths: Sequence[str], source: str, rows: str | None = None) -> s
     return f"SELECT {', '.join(numbers + kinds)} FROM {inner}{grouped}"  # noqa: S608 - see above
 
 
+def without_limits(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Return fractions for whole numbers, which have a largest one."""
+    return tuple("fraction" if kind in {"whole", "huge"} else kind for kind in kinds)
+
+
 def kind_of_all(kinds: Iterable[str | None]) -> str:
     """Return the kind that values of some kinds have together: ``text`` where they differ, ``none`` of nulls."""
     found = {each for kind in kinds for each in (kind or "").split("|") if each}
@@ -190,21 +195,7 @@ class Paths:
             own = [_own(use, kinds[use.path]) for use in self._uses]
             strictly = self._strictly(own, bind, self._texts) or self._strictly(own, bind, [])
             self._fitting[key] = strictly or self._unchanged(own, bind)
-        self._last = key
         self._put(self._fitting[key])
-
-    def put_again(self) -> None:
-        """Put the kinds of the last :meth:`fit` in again, after :meth:`widen`."""
-        self._put(self._fitting[self._last])
-
-    def widen(self) -> bool:
-        """Take fractions for whole numbers, which have no largest; return whether there are any."""
-        wider = {
-            key: ["fraction" if kind in {"whole", "huge"} else kind for kind in chosen]
-            for key, chosen in self._fitting.items()
-        }
-        is_wider, self._fitting = wider != self._fitting, wider
-        return is_wider
 
     def _strictly(self, own: list[str], bind: Bind, texts: list[Node]) -> list[str] | None:
         # DuckDB orders only values of types that go together, but compares a text with a number by reading the text. It

@@ -21,7 +21,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, TypeVar, cast
 
-from sbnotebook.analysis.json_values import BODY_JSON, Paths, Refused, kind_of_all, kinds_query, parts_of
+from sbnotebook.analysis.json_values import (
+    BODY_JSON,
+    Paths,
+    Refused,
+    kind_of_all,
+    kinds_query,
+    parts_of,
+    without_limits,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -73,11 +81,7 @@ _MOST_GROUPS: Final = 64
 _TOGETHER: Final = 32 * 1024 * 1024
 """Bytes of the batches whose values are looked at together."""
 _FROM: Final = " FROM messages"
-_FIRST: Final = "(FROM messages LIMIT 1000)"
-_MANY: Final = 20_000
-"""Messages that take longer to look at than DuckDB takes to plan one more query."""
 _ROWS: Final = "rows_"
-_MESSAGES: Final = f"WITH messages AS ({_SELECT}{_COLUMNS} FROM {_ROWS}) "
 _PLACE: Final = re.compile(r"\[(\d+),(\d+)\]")
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _ADVICE: Final = " You might need to add explicit type casts."
@@ -162,6 +166,7 @@ def _limit_memory(most: int) -> None:
 def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink: BinaryIO) -> None:
     """Answer requests until there are no more, or until one has exhausted the memory."""
     import duckdb
+    import pyarrow as pa
 
     answer: Answer = {}
     while not answer.get("exhausted") and (line := source.readline()):
@@ -170,11 +175,14 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
         faulthandler.dump_traceback_later(request["seconds"], exit=True)
         result = b""
         try:
-            others = {name: _Messages(source).table() for name in request["others"]}
-            messages = _Messages(source)
+            others = {name: pa.ipc.open_stream(cast("Any", source)).read_all() for name in request["others"]}
+            reader: Any = pa.ipc.open_stream(cast("Any", source))
+            # At its end it does not ask the reader again, which would read the next request.
+            messages = (batch for batch in reader)
             with _registered(database, others):
-                answer, result = _answered(database, messages, request)
-            messages.read_rest()
+                answer, result = _answered(database, reader.schema, messages, request)
+            for _ in messages:  # what an expression with a fault has left
+                pass
         except (duckdb.OutOfMemoryException, MemoryError):
             answer = {"exhausted": True}
             others = messages = None  # the answer needs memory, too
@@ -195,57 +203,16 @@ def _registered(database: duckdb.DuckDBPyConnection, tables: dict[str, Any]) -> 
             database.unregister(name)
 
 
-class _Messages:
-    """The table of a request. DuckDB reads it as it arrives, so that its size does not count."""
-
-    def __init__(self, source: BinaryIO) -> None:
-        import pyarrow as pa
-
-        reader: Any = pa.ipc.open_stream(cast("Any", source))
-        self.schema: Any = reader.schema
-        # At its end it does not ask the reader again, which would read the next request.
-        self._arriving: Iterator[Any] = (batch for batch in reader)
-        self._is_too_large = False
-
-    def relation(self, database: duckdb.DuckDBPyConnection, *, whole: bool = False) -> duckdb.DuckDBPyRelation:
-        """Return the messages, to be read once, or as often as DuckDB wants if the ``whole`` table is in memory."""
-        import pyarrow as pa
-
-        batches = pa.RecordBatchReader.from_batches(self.schema, self._read())
-        return _with_json(database, batches.read_all() if whole else batches)
-
-    def table(self) -> Any:
-        """Read the table, of which there is no more than memory."""
-        import pyarrow as pa
-
-        return pa.Table.from_batches(list(self._arriving), self.schema)
-
-    def read_rest(self) -> None:
-        """Read what an expression with a fault has left."""
-        if self._is_too_large:
-            raise MemoryError
-        for _ in self._arriving:
-            pass
-
-    def parts(self) -> Iterator[list[Any]]:
-        """Yield the batches of the table as they arrive, some together: each query takes a moment to plan."""
-        together, size = list[Any](), 0
-        for batch in self._read():
-            together.append(batch)
-            size += batch.nbytes
-            if size >= _TOGETHER:
-                yield together
-                together, size = [], 0
-        if together:
+def _parts(batches: Iterable[Any]) -> Iterator[list[Any]]:
+    """Yield the batches of a table as they arrive, some together: each query takes a moment to plan."""
+    together, size = list[Any](), 0
+    for batch in batches:
+        if size >= _TOGETHER:
             yield together
-
-    def _read(self) -> Iterator[Any]:
-        try:
-            for batch in self._arriving:  # noqa: UP028 - `yield from` would end it when DuckDB stops to read
-                yield batch
-        except MemoryError:
-            self._is_too_large = True
-            raise
+            together, size = [], 0
+        together.append(batch)
+        size += batch.nbytes
+    yield together  # none of an empty table, for which an expression is checked, too
 
 
 def _with_json(database: duckdb.DuckDBPyConnection, table: Any) -> duckdb.DuckDBPyRelation:
@@ -253,14 +220,16 @@ def _with_json(database: duckdb.DuckDBPyConnection, table: Any) -> duckdb.DuckDB
     return rows.project(_COLUMNS) if BODY_JSON in table.schema.names else rows
 
 
-def _answered(database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request) -> tuple[Answer, bytes]:
+def _answered(
+    database: duckdb.DuckDBPyConnection, schema: pa.Schema, messages: Iterable[Any], request: Request
+) -> tuple[Answer, bytes]:
     """Return the answer to a request, and the result of a query."""
     import duckdb
 
     try:
         if request["kind"] == "expression":
-            return _matching(database, messages, request["expression"]), b""
-        return _result(database, messages, request)
+            return _matching(database, schema, messages, request["expression"]), b""
+        return _result(database, schema, messages, request)
     except _RefusedError as refused:
         return {"refused": str(refused)}, b""
     except duckdb.OutOfMemoryException:
@@ -269,26 +238,17 @@ def _answered(database: duckdb.DuckDBPyConnection, messages: _Messages, request:
         return _reason(database, error, request), b""
 
 
-def _matching(database: duckdb.DuckDBPyConnection, messages: _Messages, expression: str) -> Answer:
-    columns = _needed(_parsed(database, expression), messages.schema)
-    text = _prepared(database, _SELECT, expression, messages.schema)
-    if text.paths.paths:
-        found = [index for part in messages.parts() for index in _true_in(database, part, text)]
-    else:
-        rows = messages.relation(database)
-        kind = str(rows.project(expression).types[0])
-        if kind not in _TRUTHS:
-            _refuse(_no_truth(kind))
-        found = [index for (index,) in rows.filter(expression).project(INDEX).fetchall()]
+def _matching(
+    database: duckdb.DuckDBPyConnection, schema: pa.Schema, messages: Iterable[Any], expression: str
+) -> Answer:
+    columns = _needed(_parsed(database, expression), schema)
+    text = _prepared(database, _SELECT, expression, schema)
+    found = [index for part in _parts(messages) for index in _true_in(database, schema, part, text)]
     return {"rows": sorted(found), "columns": columns}
 
 
-def _no_truth(kind: str) -> str:
-    return f"it gives a {kind}, and not true or false: compare it with something"
-
-
-def _true_in(database: duckdb.DuckDBPyConnection, batches: list[Any], text: _Text) -> Iterator[int]:
-    """Yield the values of `INDEX` of the rows for which an expression over JSON is true.
+def _true_in(database: duckdb.DuckDBPyConnection, schema: pa.Schema, batches: list[Any], text: _Text) -> Iterator[int]:
+    """Yield the values of `INDEX` of the rows for which an expression is true.
 
     The kinds of values differ between messages, and an expression is about one message. So it is evaluated for all
     messages whose values have the same kinds.
@@ -297,18 +257,18 @@ def _true_in(database: duckdb.DuckDBPyConnection, batches: list[Any], text: _Tex
 
     def rows_where(statement: str) -> list[tuple[int]]:
         expression = statement.removeprefix(_SELECT).removesuffix(_FROM)
-        return _rows_of(database, f"{_SELECT}{INDEX}{_FROM} WHERE {expression}")
+        return _rows_of(database, schema, f"{_SELECT}{INDEX}{_FROM} WHERE {expression}")
 
-    table: Any = pa.Table.from_batches(batches)
+    table: Any = pa.Table.from_batches(batches, schema)
     with _registered(database, {_ROWS: table}):
-        groups = _by_kinds(database, table.num_rows, text.paths.paths)
+        groups = _by_kinds(database, schema, text.paths.paths)
     for kinds, indexes in groups.items():
         truth = text.fit(kinds)
         if truth in _TRUTHS:
             with _registered(database, {_ROWS: _taken(batches, indexes) if indexes else table}):
-                yield from [index for (index,) in text.run(rows_where)]
-        elif len(groups) == 1:
-            _refuse(_no_truth(truth))
+                yield from [index for (index,) in text.run(kinds, rows_where)]
+        elif len(groups) == 1 and (batches or not text.paths.paths):
+            _refuse(f"it gives a {truth}, and not true or false: compare it with something")
 
 
 def _taken(batches: list[Any], indexes: list[int]) -> Any:
@@ -323,34 +283,27 @@ def _taken(batches: list[Any], indexes: list[int]) -> Any:
     return pa.Table.from_batches(taken)
 
 
-def _rows_of(database: duckdb.DuckDBPyConnection, query: str) -> list[Any]:
+def _rows_of(database: duckdb.DuckDBPyConnection, schema: pa.Schema, query: str) -> list[Any]:
     """Run a query over the registered rows, as messages: DuckDB binds a relation anew for each of its steps."""
-    return database.execute(f"{_MESSAGES}{query}").fetchall()
+    columns = _COLUMNS if BODY_JSON in schema.names else "*"
+    return database.execute(f"WITH messages AS ({_SELECT}{columns} FROM {_ROWS}) {query}").fetchall()
 
 
-def _known(kinds: Iterable[str | None] | None) -> set[str]:
-    return {kind for kind in kinds or () if kind}
-
-
-def _by_kinds(database: duckdb.DuckDBPyConnection, count: int, paths: list[str]) -> dict[tuple[str, ...], list[int]]:
+def _by_kinds(
+    database: duckdb.DuckDBPyConnection, schema: pa.Schema, paths: list[str]
+) -> dict[tuple[str, ...], list[int]]:
     """Return the kinds of the values of some paths, each with the rows that have them; none stands for all rows."""
-    kinds: Any = ()
-    # Messages with values of one kind, the usual case, need no lists of rows; often the first show that there are more.
-    for source in (_FIRST, "messages") if count > _MANY else ("messages",):
-        (kinds,) = _rows_of(database, kinds_query(paths, source))
-        if any(len(_known(each)) > 1 for each in kinds):
-            break
-    else:
-        return {tuple(kind_of_all(each or ()) for each in kinds): []}
-    found = _rows_of(database, kinds_query(paths, "messages", INDEX))
-    of_paths = list(map(_known, list(zip(*found, strict=True))[1:]))
+    found = _rows_of(database, schema, kinds_query(paths, "messages", INDEX)) if paths else []
+    of_paths = [{*each} - {None} for each in list(zip(*found, strict=True))[1:]] or [set[str]() for _ in paths]
     all_kinds = tuple(map(kind_of_all, of_paths))
     mixed = [place for place, each in enumerate(of_paths) if len(each) > 1]
     groups: dict[tuple[str, ...], list[int]] = {}
     for indexes, *kinds in found:
         own = tuple(kind_of_all([kinds[n]]) if n in mixed else kind for n, kind in enumerate(all_kinds))
         groups.setdefault(own, []).extend(indexes)
-    return {kinds: sorted(own) for kinds, own in groups.items()} if len(groups) <= _MOST_GROUPS else {all_kinds: []}
+    if not 1 <= len(groups) <= _MOST_GROUPS:
+        return {all_kinds: []}
+    return {kinds: sorted(own) if len(groups) > 1 else [] for kinds, own in groups.items()}
 
 
 class _Text:
@@ -380,17 +333,16 @@ class _Text:
             self._types[kinds] = self._kind
         return self._types[kinds]
 
-    def run(self, evaluate: Callable[[str], T]) -> T:
-        """Return the result of the SQL; of fractions where whole numbers become too large."""
+    def run(self, kinds: tuple[str, ...], evaluate: Callable[[str], T]) -> T:
+        """Return the result of the SQL for kinds that fit; of fractions where whole numbers become too large."""
         import duckdb
 
         try:
             return evaluate(self._sql(self._statement))
         except duckdb.OutOfRangeException:
-            if not self.paths.widen():
+            if without_limits(kinds) == kinds:
                 raise
-            _prepared.cache_clear()  # fractions are less exact, and the next messages may not need them
-        self.paths.put_again()
+        self.fit(without_limits(kinds))
         return evaluate(self._sql(self._statement))
 
     def _bind(self) -> Refused | None:
@@ -435,19 +387,23 @@ def _prepared(database: duckdb.DuckDBPyConnection, before: str, text: str, schem
     return _Text(database, before, text, schema)
 
 
-def _result(database: duckdb.DuckDBPyConnection, messages: _Messages, request: Request) -> tuple[Answer, bytes]:
+def _result(
+    database: duckdb.DuckDBPyConnection, schema: pa.Schema, messages: Iterable[Any], request: Request
+) -> tuple[Answer, bytes]:
     """Run a query over the table ``messages`` and others, or only tell the tables and columns that it needs."""
     import pyarrow as pa
 
     query, is_check = request["expression"], request["kind"] == "check"
     tree, tables = _parsed_query(database, query, {"messages", *request["others"]})
-    columns = [*_needed(tree, messages.schema), _NUMBER]  # a table without columns has no rows
-    text = _prepared(database, _BLANKS, query, messages.schema)
-    rows = messages.relation(database, whole=True)
+    columns = [*_needed(tree, schema), _NUMBER]  # a table without columns has no rows
+    text = _prepared(database, _BLANKS, query, schema)
+    rows = _with_json(database, pa.Table.from_batches([*messages], schema))
+    kinds: tuple[str, ...] = ()
     if text.paths.paths:
-        kinds: Any = rows.query("messages", kinds_query(text.paths.paths, "messages"))
-        text.fit(tuple(kind_of_all(found or ()) for found in kinds.fetchall()[0]))
-    result: Any = text.run(lambda sql: _table_of(rows, sql if text.paths.paths else query, is_check=is_check))
+        found: Any = rows.query("messages", kinds_query(text.paths.paths, "messages"))
+        kinds = tuple(kind_of_all(each or ()) for each in found.fetchall()[0])
+        text.fit(kinds)
+    result: Any = text.run(kinds, lambda sql: _table_of(rows, sql if kinds else query, is_check=is_check))
     if is_check:
         return {"columns": list(dict.fromkeys(columns)), "tables": tables}, b""
     if result.nbytes > _MOST_RESULT:
@@ -544,7 +500,7 @@ def _needed(tree: Any, schema: pa.Schema) -> list[str]:
 
 
 def _reason(database: duckdb.DuckDBPyConnection, error: duckdb.Error, request: Request) -> Answer:
-    missing = _NO_COLUMN.search(str(error))
+    missing = _NO_COLUMN.search(_told(error).get("exception_message", ""))
     if missing is None:
         return {"refused": _shown(error)}
     name, text = missing[1], request["expression"]

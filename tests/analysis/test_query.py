@@ -111,6 +111,11 @@ def test_wrong_expression_is_refused_with_the_place(expression: str, why: str) -
     assert len(str(refused.value)) < 1_500
 
 
+def test_an_expression_over_bodies_is_checked_without_messages() -> None:
+    with pytest.raises(ConfigurationError, match=r"no column 'subjet' at character 21; did you mean subject\?"):
+        where([], "body_json.a = 1 and subjet = ''")
+
+
 def test_lambda_has_its_own_names() -> None:
     assert numbers("len(list_filter(map_values(application_properties), lambda x: x = '7')) = 1") == [20]
 
