@@ -7,12 +7,12 @@ plain texts only, and Python gets all texts as literals.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from sbnotebook.client.targets import EMULATOR
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -21,7 +21,6 @@ from sbnotebook.model import (
     BodyType,
     Complete,
     DeadLetter,
-    Decision,
     Defer,
     EntityAddress,
     LockedMessage,
@@ -36,9 +35,8 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.model.schema import SENT_COLUMNS, columns_of, message_from_row
 from sbnotebook.settlement import Plan, Ramp
 
-_PLAIN: Final = re.compile(r"[\w .,:;/()@#%&+=!?-]{1,200}", re.ASCII)
+_PLAIN: Final = re.compile(r"(?!-)[\w .,:;/()@#%&+=!?-]{1,200}", re.ASCII)
 """A text that a magic takes as it is, in quotes."""
-_PICKS: Final = (Complete, DeadLetter, Abandon, Defer)
 _LONGEST_CHOICE: Final = 15_000
 """Characters of an expression that chooses messages; an expression of 20,000 is refused."""
 _MOST_SENT, _MOST_CHARACTERS = 100, 100_000
@@ -46,18 +44,26 @@ _MOST_SENT, _MOST_CHARACTERS = 100, 100_000
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _EDIT: Final = "# Define the function edit(message) first: it is not part of the plan."
 _HELD: Final = "# Release the messages first: this plan was made while a kernel held them, and locks them again."
+_PICKS: Final = (Complete, DeadLetter, Abandon, Defer)
 _VERBS: Final[dict[type, str]] = {
     CancelScheduled: "entity.cancel_scheduled",
+    Purge: "entity.purge",
     Resubmit: "entity.resubmit",
     Send: "entity.plan_send",
     Undo: "ns.undo",
 }
+_MAGICS: Final[dict[type, str]] = {Purge: "%sb_purge", Resubmit: "%sb_resubmit"}
+_FLAGS: Final = {("archived", False): "--no-archive", ("atomic", "forward"): "--atomic-forward"}
+_QUOTED: Final = ("where", "reason", "description")
 _OTHER: Final = "elsewhere"
 """The variable of the entity in another namespace."""
-_IMPORTS: Final = {
-    "datetime.fromisoformat(": "from datetime import datetime",
-    "timedelta(": "from datetime import timedelta",
-}
+
+
+class _Name(str):
+    """A variable of the code."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
 
 
 def cell_of(plan: Plan, sent: Sequence[Message], rate: float | None, ramp: Ramp | None) -> str:
@@ -66,9 +72,9 @@ def cell_of(plan: Plan, sent: Sequence[Message], rate: float | None, ramp: Ramp 
     words = _magic(plan)
     if words is None:
         return python_of(plan, sent, rate, ramp)
-    paced = [] if rate is None else ["--rate", f"{rate:g}"]
+    paced = {} if rate is None else {"rate": f"{rate:g}"}
     before = ["import sbnotebook", *_elsewhere(plan)] if _elsewhere(plan) else []
-    lines = [*_remarks(plan), *before, " ".join([*words, *_ramp_words(ramp), *paced])]
+    lines = [*_remarks(plan), *before, " ".join([*words, *_options(_given_ramp(ramp) | paced)])]
     return "\n".join(lines) + "\n"
 
 
@@ -77,18 +83,15 @@ def python_of(
 ) -> str:
     """Return a plan as Python that makes it again, shows it, and applies it; ``sent`` are the messages of a send."""
     _check(plan, sent)
-    made = [*_elsewhere(plan), *_messages(plan, sent), f"plan = {_call(plan)}{_ramp_call(ramp)}"]
-    code = "\n".join(made)
-    imports = [line for name, line in _IMPORTS.items() if name in code]
+    made = "\n".join([*_elsewhere(plan), *_messages(plan, sent), f"plan = {_call(plan)}{_ramp_call(ramp)}"])
     lines = [
-        *imports,
-        *([""] if imports else []),
+        *(["import datetime", ""] if "datetime." in made else []),
         "import sbnotebook",
         "",
         *_remarks(plan),
         f"ns = {_connect(target)}",
         *([] if isinstance(plan.decision, Undo) else [f"entity = ns.entity({str(plan.entity)!r})"]),
-        *made,
+        made,
         "print(plan.preview())",
         f"report = plan.apply({'' if rate is None else f'rate={rate!r}'})",
         "report.raise_for_failures()",
@@ -103,13 +106,13 @@ def _connect(target: str | None) -> str:
 
 
 def _check(plan: Plan, sent: Sequence[Message]) -> None:
-    decision, messages = plan.decision, plan.messages
-    if not isinstance(decision, (*_PICKS, Resubmit, Purge, CancelScheduled, Send, Undo)):
+    decision = plan.decision
+    if not isinstance(decision, (*_PICKS, *_VERBS)):
         raise DecisionError(
             f"A plan to {decision.verb} has no code: it is on the locks of this kernel, or decides on each message."
         )
     is_by_age = isinstance(decision, Purge) and decision.before is not None
-    if not (messages or sent or is_by_age):
+    if not (plan.messages or sent or is_by_age):
         raise DecisionError("The plan has no messages, so there is no code for it.")
     if len(sent) > _MOST_SENT:
         raise DecisionError(
@@ -128,10 +131,12 @@ def _elsewhere(plan: Plan) -> list[str]:
     decision = plan.decision
     if not isinstance(decision, Resubmit) or decision.to_host is None:
         return []
-    host = (
-        "emulator" if decision.to_host.rpartition(":")[0] in _LOCAL or decision.to_host in _LOCAL else decision.to_host
-    )
-    return [f"{_OTHER} = {_connect(host)}.entity({str(decision.to or plan.entity.sends_to)!r})"]
+    is_local = decision.to_host in _LOCAL or decision.to_host.rpartition(":")[0] in _LOCAL
+    there = _connect(EMULATOR if is_local else decision.to_host)
+    return [f"{_OTHER} = {there}.entity({str(decision.to or plan.entity.sends_to)!r})"]
+
+
+# ---------------------------------------------------------------- the messages
 
 
 def _messages(plan: Plan, sent: Sequence[Message]) -> list[str]:
@@ -140,10 +145,24 @@ def _messages(plan: Plan, sent: Sequence[Message]) -> list[str]:
         return _removed(plan)
     if not sent:
         return [f"messages = {_numbers_in_python(_numbers(plan))}"]
-    made = [f"    {_row_literal(message)}," for message in sent]
+    made = [f"    {_row(message)!r}," for message in sent]
     if sum(map(len, made)) > _MOST_CHARACTERS:
         raise DecisionError("The messages of this plan are too large for code: send the frame or the file of them.")
     return ["messages = [", *made, "]"]
+
+
+def _row(message: Message) -> dict[str, Any]:
+    """Return a row of message columns that is sent as the same message."""
+    values = {name: found[0] for name, found in columns_of([message]).items() if name in SENT_COLUMNS}
+    row = {name: value for name, value in values.items() if value is not None and value != {}}
+    if message.body_type is BodyType.DATA:
+        del row["body_type"]
+    as_text = {name: value for name, value in row.items() if name != "body"}
+    with suppress(ConfigurationError):
+        if message_from_row(as_text).body == message.body:
+            return as_text
+    row.pop("body_text", None)
+    return row
 
 
 def _removed(plan: Plan) -> list[str]:
@@ -182,14 +201,6 @@ def _numbers_in_python(numbers: Sequence[int]) -> str:
     return f"[{', '.join(said)}]"
 
 
-def _choice(plan: Plan) -> str:
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in _ranges(_numbers(plan)))
-
-
-def _time(purge: Purge) -> str:
-    return "" if purge.before is None else purge.before.isoformat()
-
-
 def _expression(plan: Plan) -> str:
     terms = [f"sequence_number between {first} and {last}" for first, last in _ranges(_numbers(plan))]
     text = " or ".join(terms)
@@ -198,97 +209,17 @@ def _expression(plan: Plan) -> str:
     return text
 
 
-# ---------------------------------------------------------------- a magic
+# ---------------------------------------------------------------- the arguments of verbs and of magics
 
 
-def _magic(plan: Plan) -> list[str] | None:
-    """Return the words of a magic; None where no magic says the same."""
-    unusual = {name for name in plan.options if not (isinstance(plan.decision, Purge) and name == "archived")}
-    if isinstance(plan.decision, (Send, Undo)) or unusual:
-        return None
-    entity, decision, chosen = str(plan.entity), plan.decision, ["--messages", _choice(plan)]
-    match decision:
-        case Resubmit():
-            words = _resubmit_words(decision)
-            return ["%sb_resubmit", entity, *chosen, *words, *(["--edit", "edit"] if plan.edit else [])]
-        case Purge():
-            kept = ["--no-archive"] if plan.options else []
-            chosen = ["--where", f'"{_expression(plan)}"'] if decision.before is None else ["--before", _time(decision)]
-            return ["%sb_purge", entity, *chosen, *kept]
-        case Complete() | Abandon(delay=None) | Defer(wake_after=None):
-            return [_picks(plan), entity, *chosen, f"--{decision.verb}"]
-        case DeadLetter(reason, description):
-            named = {"--reason": reason, "--description": description}
-            texts = {name: text for name, text in named.items() if text is not None}
-            if not all(_PLAIN.fullmatch(text) and not text.startswith("-") for text in texts.values()):
-                return None
-            quoted = [word for name, text in texts.items() for word in (name, f'"{text}"')]
-            return [_picks(plan), entity, *chosen, "--dead-letter", *quoted]
-        case _:
-            return None
-
-
-def _picks(plan: Plan) -> str:
-    return "%sb_deferred" if _are_deferred(plan) else "%sb_pick"
-
-
-def _are_deferred(plan: Plan) -> bool:
-    return all(message.state is MessageState.DEFERRED for message in plan.messages)
-
-
-def _resubmit_words(decision: Resubmit) -> list[str]:
-    words: list[str] = []
-    for name, value in _given(decision).items():
-        option = "to-entity" if isinstance(value, _Name) else name.replace("_", "-")
-        if name == "atomic":
-            words.append("--atomic-forward" if value == "forward" else "--atomic")
-        elif value is True:
-            words.append(f"--{option}")
-        else:
-            words += [f"--{option}", "none" if value is None else str(value)]
-    return words
-
-
-def _ramp_words(ramp: Ramp | None) -> list[str]:
-    if ramp is None:
-        return []
-    words = ["--ramp", ",".join(map(str, ramp.batches)), "--watch", duration_text(ramp.watch)]
-    return [*words, "--stop-at", repr(ramp.stop_at)] if ramp.stop_at else words
-
-
-# ---------------------------------------------------------------- Python
-
-
-def _call(plan: Plan) -> str:
-    decision, verb = plan.decision, _VERBS.get(type(plan.decision))
-    options = [f"{name}={value!r}" for name, value in plan.options.items()]
-    if isinstance(decision, Purge):
-        chosen = f"where={_expression(plan)!r}" if decision.before is None else f'before="{_time(decision)}"'
-        return f"entity.purge({', '.join([chosen, *options])})"
-    edit = ["edit=edit"] if plan.edit else []
-    if verb is not None and not (isinstance(decision, Resubmit) and options and decision.to_host is None):
-        given = [f"{name}={value!r}" for name, value in _given(decision).items()]
-        return f"{verb}({', '.join(['messages', *given, *edit])})"
-    made = f"sbnotebook.{type(decision).__name__}({_fields(decision)})"
-    if _are_deferred(plan) and not options:
-        return f"entity.deferred().plan({made}, messages)"
-    return f"entity.pick({', '.join(['messages', made, *edit, *options])})"
-
-
-class _Name(str):
-    """A variable of the code."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
-
-
-def _given(decision: Decision) -> dict[str, Any]:
-    """Return the fields of a decision that differ from the default, as the arguments of its verb."""
+def _given(plan: Plan) -> dict[str, Any]:
+    """Return what the fields of a decision, and the messages of a purge, are as the arguments of its verb."""
+    decision = plan.decision
     found = {each.name: (getattr(decision, each.name), each.default) for each in fields(decision)}
     given = {name: _typed(value) for name, (value, default) in found.items() if value != default}
     if given.pop("to_host", None) is not None:
         given["to"] = _Name(_OTHER)
-    return given
+    return {"where": _expression(plan)} if isinstance(decision, Purge) and not given else given
 
 
 def _typed(value: Any) -> Any:
@@ -304,50 +235,77 @@ def _typed(value: Any) -> Any:
             return value
 
 
+def _given_ramp(ramp: Ramp | None) -> dict[str, Any]:
+    if ramp is None:
+        return {}
+    given = {"ramp": ",".join(map(str, ramp.batches)), "watch": duration_text(ramp.watch)}
+    return given | ({"stop_at": ramp.stop_at} if ramp.stop_at else {})
+
+
+def _are_deferred(plan: Plan) -> bool:
+    return all(message.state is MessageState.DEFERRED for message in plan.messages)
+
+
+def _magic(plan: Plan) -> list[str] | None:
+    """Return the words of a magic; None where no magic says the same."""
+    decision, given = plan.decision, _given(plan)
+    is_purge = isinstance(decision, Purge)
+    texts = [given[name] for name in ("reason", "description") if name in given]
+    is_unusual = bool(plan.options.keys() - ({"archived"} if is_purge else set()))
+    is_timed = isinstance(decision, Abandon | Defer) and bool(given)
+    if isinstance(decision, (Send, Undo, CancelScheduled)) or is_unusual or is_timed:
+        return None
+    if not all(map(_PLAIN.fullmatch, texts)):
+        return None
+    chosen = ",".join(str(one) if one == last else f"{one}-{last}" for one, last in _ranges(_numbers(plan)))
+    words = [str(plan.entity), *([] if is_purge else ["--messages", chosen])]
+    if isinstance(decision, _PICKS):
+        words = ["%sb_deferred" if _are_deferred(plan) else "%sb_pick", *words, f"--{decision.verb}"]
+    else:
+        words = [_MAGICS[type(decision)], *words]
+    return [*words, *_options(given | dict(plan.options)), *(["--edit", "edit"] if plan.edit else [])]
+
+
+def _options(given: Mapping[str, Any]) -> list[str]:
+    """Return arguments as the options of a magic."""
+    words: list[str] = []
+    for name, value in given.items():
+        option = _FLAGS.get((name, value), f"--{'to-entity' if isinstance(value, _Name) else name.replace('_', '-')}")
+        words.append(option)
+        if value is not True and (name, value) not in _FLAGS:
+            words.append(f'"{value}"' if name in _QUOTED else "none" if value is None else str(value))
+    return words
+
+
+def _call(plan: Plan) -> str:
+    """Return the call that makes a plan."""
+    decision, options = plan.decision, dict[str, Any](plan.options)
+    edit: dict[str, Any] = {"edit": _Name("edit")} if plan.edit else {}
+    if isinstance(decision, _PICKS) or (isinstance(decision, Resubmit) and options and decision.to_host is None):
+        values = {each.name: getattr(decision, each.name) for each in fields(decision)}
+        own = {name: value for name, value in values.items() if value is not None}
+        made = f"sbnotebook.{type(decision).__name__}({_named(own)})"
+        if _are_deferred(plan) and not options:
+            return f"entity.deferred().plan({made}, messages)"
+        return f"entity.pick({', '.join(filter(None, ['messages', made, _named(edit | options)]))})"
+    first = "" if isinstance(decision, Purge) else "messages"
+    named = _named(_given(plan) | edit | (options if isinstance(decision, Purge) else {}))
+    return f"{_VERBS[type(decision)]}({', '.join(filter(None, [first, named]))})"
+
+
 def _ramp_call(ramp: Ramp | None) -> str:
+    given = _given_ramp(ramp)
     if ramp is None:
         return ""
-    sizes = str(ramp.batches[0]) if len(ramp.batches) == 1 else repr(",".join(map(str, ramp.batches)))
-    share = f", stop_at={ramp.stop_at!r}" if ramp.stop_at else ""
-    return f".with_ramp({sizes}, watch={duration_text(ramp.watch)!r}{share})"
+    sizes = _Name(given.pop("ramp")) if len(ramp.batches) == 1 else given.pop("ramp")
+    return f".with_ramp({sizes!r}, {_named(given)})"
 
 
-def _fields(decision: Decision) -> str:
-    """Return the arguments of a decision as literals."""
-    given = {each.name: getattr(decision, each.name) for each in fields(decision)}
-    return ", ".join(f"{name}={_literal(value)}" for name, value in given.items() if value is not None)
-
-
-# ---------------------------------------------------------------- literals
-
-
-def _literal(value: Any) -> str:
-    """Return a value as a literal."""
-    match value:
-        case timedelta():
-            return f"timedelta(seconds={value.total_seconds()!r})"
-        case datetime():
-            return f"datetime.fromisoformat({value.isoformat()!r})"
-        case EntityAddress():
-            return f"sbnotebook.EntityAddress.parse({str(value)!r})"
-        case dict():
-            pairs = cast("dict[str, Any]", value).items()
-            return f"{{{', '.join(f'{name!r}: {_literal(each)}' for name, each in pairs)}}}"
-        case str():
-            return repr(str(value))
-        case _:
-            return repr(value)
-
-
-def _row_literal(message: Message) -> str:
-    """Return a row of message columns that is sent as the same message."""
-    values = {name: found[0] for name, found in columns_of([message]).items() if name in SENT_COLUMNS}
-    row = {name: value for name, value in values.items() if value is not None and value != {}}
-    if message.body_type is BodyType.DATA:
-        del row["body_type"]
-    as_text = {name: value for name, value in row.items() if name != "body"}
-    with suppress(ConfigurationError):
-        if message_from_row(as_text).body == message.body:
-            return _literal(as_text)
-    row.pop("body_text", None)
-    return _literal(row)
+def _named(given: Mapping[str, Any]) -> str:
+    """Return arguments by their names, as literals."""
+    return ", ".join(
+        f"{name}=sbnotebook.EntityAddress.parse({str(value)!r})"
+        if isinstance(value, EntityAddress)
+        else f"{name}={value!r}"
+        for name, value in given.items()
+    )
