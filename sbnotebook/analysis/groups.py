@@ -37,7 +37,7 @@ from sbnotebook.analysis.descriptions import (
     masked_reason,
 )
 from sbnotebook.analysis.fault_headers import fault_of, header_names
-from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.frames import to_arrow, values_of_column
 from sbnotebook.analysis.shown import ShownRows, Table
 from sbnotebook.analysis.telemetry import kql_of, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match
@@ -67,7 +67,6 @@ _FEW: Final = 20
 _UNREAD: Final = Cause("(not read: the time for causes is spent)", None)
 _SHOWN_IN_REPR: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECONDS: Final = pa.timestamp("us", "UTC")
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -303,7 +302,7 @@ def group_by_cause(
         table, take = to_arrow(held), take or (lambda places: [held[place] for place in places])
     found: dict[tuple[str | None, ...], list[tuple[int, _Row]]] = {}
     traces, needs_causes = traces_of(table), "description" in by or "frame" in by
-    own = [*map(_Row._make, zip(*(_values(table.column(name)) for name in _COLUMNS), strict=True))]
+    own = [*map(_Row._make, zip(*(values_of_column(table.column(name)) for name in _COLUMNS), strict=True))]
     rows = _with_faults(table, own)
     column = table.column("dead_letter_error_description") if rows is own else None
     read = read or CauseReader()
@@ -321,8 +320,7 @@ def group_by_cause(
 
 class _Row(NamedTuple):
     sequence_number: int
-    enqueued_time: int | None
-    """In microseconds since 1970."""
+    enqueued_time: datetime | None
     subject: str | None
     reason: str | None
     description: str | None
@@ -343,16 +341,6 @@ def _with_faults(table: Any, rows: list[_Row]) -> list[_Row]:
     if all(fault == (row.reason, row.description) for row, fault in zip(rows, faults, strict=True)):
         return rows
     return [row._replace(reason=why, description=what) for row, (why, what) in zip(rows, faults, strict=True)]
-
-
-def _values(column: Any) -> list[Any]:
-    # Arrow imports pandas before it makes times of a column, and they take longer than numbers.
-    is_time = pa.types.is_timestamp(column.type)
-    return (column.cast(_MICROSECONDS).cast(pa.int64()) if is_time else column).to_pylist()
-
-
-def _time(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
 
 
 def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, ...]:
@@ -378,8 +366,8 @@ def _group(
         hashlib.sha256(named.encode()).hexdigest()[:_FINGERPRINT],
         *traits,
         count=len(rows),
-        first_seen=_time(min(times, default=None)),
-        last_seen=_time(max(times, default=None)),
+        first_seen=min(times, default=None),
+        last_seen=max(times, default=None),
         subjects=tuple(Counter(row.subject for row in rows).most_common(_MAX_SUBJECTS)),
         sequence_numbers=tuple(row.sequence_number for row in rows),
         examples=tuple(descriptions)[:_MAX_EXAMPLES],
@@ -506,7 +494,7 @@ def _times_and_values(table: pa.Table, by: Trait) -> list[tuple[datetime, str | 
     for group in group_by_cause(table, by, take=cast("Any", list)):
         value = group.cause if by == "description" else getattr(group, by)
         values |= dict.fromkeys(cast("Any", group.messages), value or None)
-    times = map(_time, _values(table.column("enqueued_time")))
+    times = values_of_column(table.column("enqueued_time"))
     return [(time, values[place]) for place, time in enumerate(times) if time is not None]
 
 

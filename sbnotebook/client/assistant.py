@@ -23,6 +23,7 @@ from sbnotebook.client.entity import Entity
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.namespace import Namespace
 from sbnotebook.client.plan import Plan
+from sbnotebook.client.portal import run
 from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError, SbNotebookError
 from sbnotebook.model import Complete, DeadLetter, PeekedMessage, Report
 from sbnotebook.settlement import explained, scrub
@@ -331,9 +332,8 @@ class Assistant:
 
 def _by_number(place: Entity, numbers: Collection[int]) -> list[PeekedMessage]:
     """Return the messages with some numbers as they are now."""
-    wanted = {*numbers}
-    found = place.peek(from_sequence_number=min(wanted), to_sequence_number=max(wanted), show_progress=False)
-    return [each for each in found if each.sequence_number in wanted]
+    found = run(place.asynchronous.place.peeker.messages_of, numbers)
+    return [found[number] for number in sorted(found)]
 
 
 def _digest(namespace: Namespace, plan: Plan, messages: Iterable[PeekedMessage]) -> str:

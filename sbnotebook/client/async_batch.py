@@ -189,7 +189,6 @@ class AsyncLockedBatch(Shown, SdkNames):
             decision: the action.
             messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers; all that
                 are held by default.
-            where: of these, only those for which this SQL expression is true.
 
         Raises:
             BatchClosedError: the batch is closed, and holds no messages.
@@ -223,7 +222,6 @@ class AsyncLockedBatch(Shown, SdkNames):
 
         Args:
             messages: which ones, all that are held by default.
-            where: of these, only those for which this SQL expression is true.
             delay: how long to hold them first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
                 leaves them held.
         """
@@ -242,10 +240,6 @@ class AsyncLockedBatch(Shown, SdkNames):
 
         Args:
             messages: which ones, all that are held by default.
-            where: of these, only those for which this SQL expression is true.
-            reason: short, and the same for the same cause.
-            description: the fault of the message.
-            error_description: the name of ``description`` in the SDK, which is accepted, too.
         """
         return await self._settle(dead_letter(reason, description, error_description), messages, where)
 
@@ -261,7 +255,6 @@ class AsyncLockedBatch(Shown, SdkNames):
 
         Args:
             messages: which ones, all that are held by default.
-            where: of these, only those for which this SQL expression is true.
             wake_after: when a wake-up message for each of them becomes active, such as ``"1h"``; None for none.
             wake_to: the queue or topic for the wake-up messages, the queue itself by default.
         """
@@ -445,7 +438,6 @@ class AsyncDeferredMessages(Messages):
         Args:
             decision: complete, dead-letter or abandon.
             messages: which ones, as for ``entity.pick``; all of these by default.
-            where: of these, only those for which this SQL expression is true.
 
         Raises:
             DecisionError: the decision is not possible, or a message is not deferred there.
@@ -478,10 +470,6 @@ class AsyncDeferredMessages(Messages):
 
         Args:
             messages: which ones, all of these by default.
-            where: of these, only those for which this SQL expression is true.
-            reason: short, and the same for the same cause.
-            description: the fault of the message.
-            error_description: the name of ``description`` in the SDK, which is accepted, too.
         """
         return await self.plan(dead_letter(reason, description, error_description), messages, where=where)
 

@@ -493,7 +493,8 @@ class AsyncNamespace(SdkNames):
         place = self.entity(entity)
         peek = partial(place.peek, show_progress=show_progress)
         most = None if max_messages is None else whole_number(max_messages, "max_messages", least=1)
-        meant = await messages_to_copy(messages, where, most, place.address, peek)
+        by_number = place.place.peeker.messages_of
+        meant = await messages_to_copy(messages, where, most, place.address, peek, by_number)
         copy = copied(self.resources.connection, place.address, meant, masks=masks)
         return await AsyncNamespaceCopy.of(copy, f"a copy of {place.address}")
 

@@ -137,8 +137,6 @@ class AsyncPlan(ShownAsPreview):
 
         Args:
             batches: the sizes of the batches that go first, such as ``"1,5,20,100"`` or 10.
-            watch: for how long the clones of a batch are watched at most.
-            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
 
         Raises:
             ConfigurationError: a number is out of its range.
@@ -172,7 +170,6 @@ class AsyncPlan(ShownAsPreview):
 
         Args:
             target: the host of the namespace, None for the one that the environment names.
-            rate: messages a second at most, None for no limit.
 
         Raises:
             DecisionError: no code can say the same, as for the release of held messages.
@@ -200,8 +197,6 @@ class AsyncPlan(ShownAsPreview):
         Args:
             ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
                 clones of the one before. None for the ramp of :meth:`with_ramp`, if any.
-            watch: for how long the clones of a batch are watched at most.
-            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
             show_progress: False for no bar, and no warning.
 
         Returns:

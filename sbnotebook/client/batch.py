@@ -153,7 +153,7 @@ class LockedBatch(Shown, Twin):
             decision: the action.
             messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers; all that
                 are held by default.
-            where: of these, only those for which this SQL expression is true.
+            where: only messages for which this SQL expression over the message columns is true.
 
         Raises:
             BatchClosedError: the batch is closed, and holds no messages.
@@ -172,9 +172,9 @@ class LockedBatch(Shown, Twin):
 
         Args:
             messages: which ones, all that are held by default.
-            where: of these, only those for which this SQL expression is true.
             delay: how long to hold them first, with their locks renewed, such as ``"2m"``. An interrupt meanwhile
                 leaves them held.
+            where: only messages for which this SQL expression over the message columns is true.
         """
         return run(self._batch.abandon, messages, where=where, delay=delay)
 
@@ -191,7 +191,7 @@ class LockedBatch(Shown, Twin):
 
         Args:
             messages: which ones, all that are held by default.
-            where: of these, only those for which this SQL expression is true.
+            where: only messages for which this SQL expression over the message columns is true.
             reason: short, and the same for the same cause.
             description: the fault of the message.
             error_description: the name of ``description`` in the SDK, which is accepted, too.
@@ -217,9 +217,9 @@ class LockedBatch(Shown, Twin):
 
         Args:
             messages: which ones, all that are held by default.
-            where: of these, only those for which this SQL expression is true.
             wake_after: when a wake-up message for each of them becomes active, such as ``"1h"``; None for none.
             wake_to: the queue or topic for the wake-up messages, the queue itself by default.
+            where: only messages for which this SQL expression over the message columns is true.
         """
         return run(self._batch.defer, messages, where=where, wake_after=wake_after, wake_to=wake_to)
 
@@ -362,7 +362,7 @@ class DeferredMessages(Messages, Twin):
         Args:
             decision: complete, dead-letter or abandon.
             messages: which ones, as for ``entity.pick``; all of these by default.
-            where: of these, only those for which this SQL expression is true.
+            where: only messages for which this SQL expression over the message columns is true.
 
         Raises:
             DecisionError: the decision is not possible, or a message is not deferred there.
@@ -390,7 +390,7 @@ class DeferredMessages(Messages, Twin):
 
         Args:
             messages: which ones, all of these by default.
-            where: of these, only those for which this SQL expression is true.
+            where: only messages for which this SQL expression over the message columns is true.
             reason: short, and the same for the same cause.
             description: the fault of the message.
             error_description: the name of ``description`` in the SDK, which is accepted, too.

@@ -30,8 +30,6 @@ MOST: Final = 10_000
 """Messages of a copy at most: all of them are in memory."""
 _MOST_BYTES: Final = 512 * 1024 * 1024
 """Bytes of their bodies at most."""
-_GAP: Final = 100
-"""Messages between two chosen numbers that are peeked, too, in place of another request."""
 _SHOWN: Final = 60
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STATES: Final = {
@@ -42,6 +40,8 @@ _STATES: Final = {
 
 Peek = Callable[..., Awaitable[Iterable[ReceivedMessage]]]
 """Looks at messages as ``entity.peek`` does."""
+ByNumber = Callable[[Iterable[int]], Awaitable[Mapping[int, ReceivedMessage]]]
+"""Looks at the messages with some numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Copied:
 
 
 async def messages_to_copy(
-    choice: Choice | None, where: str | None, most: int | None, address: EntityAddress, peek: Peek
+    choice: Choice | None, where: str | None, most: int | None, address: EntityAddress, peek: Peek, by_number: ByNumber
 ) -> list[ReceivedMessage]:
     """Return the messages that a user means, whole; the entity is only peeked at."""
     if choice is not None and where is not None:
@@ -92,7 +92,7 @@ async def messages_to_copy(
     else:
         meant = (await blocking(chosen, choice, address))[:most]
         _check_count(len(meant), address)
-        found = await _whole(meant, address, peek)
+        found = await _whole(meant, address, by_number)
     _check_count(len(found), address)
     if all(message.unreadable is not None for message in found):
         raise DecisionError(f"None of the {len(found):,} messages can be read, so nothing was copied.")
@@ -183,21 +183,18 @@ def _check_count(count: int, address: EntityAddress) -> None:
         raise DecisionError(f"A copy has {MOST:,} messages at most, and these are more: choose fewer, or the first.")
 
 
-async def _whole(meant: Sequence[ReceivedMessage | int], address: EntityAddress, peek: Peek) -> list[ReceivedMessage]:
+async def _whole(
+    meant: Sequence[ReceivedMessage | int], address: EntityAddress, by_number: ByNumber
+) -> list[ReceivedMessage]:
     """Return the messages in the order of their numbers; peek at those of which only the number is known."""
     found = {message.sequence_number: message for message in meant if isinstance(message, ReceivedMessage)}
     if strange := [str(message.entity) for message in found.values() if message.entity != address]:
         raise DecisionError(
             f"Some of the chosen messages are in {strange[0]}, and not in {address}: copy them from there."
         )
-    wanted = sorted({number for number in meant if isinstance(number, int)} - found.keys())
-    start = 0
-    for place, number in enumerate(wanted):
-        if place + 1 == len(wanted) or wanted[place + 1] - number > _GAP:
-            span = {"from_sequence_number": wanted[start], "to_sequence_number": number, "show_progress": False}
-            found |= {message.sequence_number: message for message in await peek(**span)}
-            start = place + 1
     numbers = {each if isinstance(each, int) else each.sequence_number for each in meant}
+    if wanted := numbers - found.keys():
+        found |= await by_number(wanted)
     if missing := numbers - found.keys():
         raise DecisionError(
             f"{len(missing):,} of the chosen messages are not in {address}, or not any more, so nothing was copied: "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -201,20 +201,6 @@ class DeadLetters(ShownRows[DeadLetterQueue]):
         return without_empty(_COLUMNS, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    """One dead-letter queue, as this look found it."""
-
-    address: EntityAddress
-    count: int
-    before: Look | None = None
-    sample: Sequence[PeekedMessage] = ()
-    """Its first messages, without their bodies."""
-    last: PeekedMessage | None = None
-    """None where it is not known, as in a partitioned entity of more messages than the sample has."""
-    problem: str | None = None
-
-
 async def look_at(namespace: AsyncNamespace, entities: Collection[EntityAddress] | None, sample: int) -> DeadLetters:
     """Look at the dead-letter queues that have messages, or had some at the last look, and group their samples.
 
@@ -229,7 +215,7 @@ async def look_at(namespace: AsyncNamespace, entities: Collection[EntityAddress]
     looks = await in_parallel(
         lambda each: _look(namespace, each, counts[each], before.get(each), sample), wanted, _AT_ONCE
     )
-    queues = await anyio.to_thread.run_sync(_read, sorted(looks, key=lambda look: -look.count))
+    queues = await anyio.to_thread.run_sync(_with_causes, sorted(looks, key=lambda look: -look[0].count))
     return DeadLetters(namespace.host, queues, entities=len(listed), time=time, sample=sample)
 
 
@@ -272,19 +258,24 @@ async def _looks_before(
 
 async def _look(
     namespace: AsyncNamespace, address: EntityAddress, count: int, before: Look | None, sample: int
-) -> _Look:
+) -> tuple[DeadLetterQueue, Sequence[PeekedMessage]]:
+    """Return a queue without its causes, and its first messages without their bodies."""
+    growth, since = (None, None) if before is None else (count - before.messages, before.time)
+    queue = DeadLetterQueue(address, count, growth, since, None, None, 0, (), None)
     if not count:
-        return _Look(address, count, before)
+        return queue, ()
     peeker = namespace.peeker(address)
     try:
-        page = await peeker.page(1, sample)
-        messages = page.messages(_WITHOUT_BODIES)
+        messages = (await peeker.page(1, sample)).messages(_WITHOUT_BODIES)
         last = await _last(peeker, messages, max(count, len(messages))) if messages else None
     except SbNotebookError:
         raise
     except Exception as error:  # noqa: BLE001 (a queue that is gone must not hide what others have)
-        return _Look(address, count, before, problem=explained(error))
-    return _Look(address, count, before, messages, last)
+        return replace(queue, problem=explained(error)), ()
+    times = [message.enqueued_time for message in messages if message.enqueued_time is not None]
+    end = last.enqueued_time if last is not None else None
+    newest = None if end is None else max([*times, end])
+    return replace(queue, oldest=min(times, default=None), newest=newest, sampled=len(messages)), messages
 
 
 async def _last(peeker: Peeker, sample: Sequence[PeekedMessage], count: int) -> PeekedMessage | None:
@@ -314,25 +305,9 @@ async def _last(peeker: Peeker, sample: Sequence[PeekedMessage], count: int) -> 
     return known[last]
 
 
-def _read(looks: Sequence[_Look]) -> list[DeadLetterQueue]:
+def _with_causes(looks: Iterable[tuple[DeadLetterQueue, Sequence[PeekedMessage]]]) -> list[DeadLetterQueue]:
     read = CauseReader(_CAUSE_SECONDS)
-    return [_queue(look, read) for look in looks]
-
-
-def _queue(look: _Look, read: CauseReader) -> DeadLetterQueue:
-    times = [message.enqueued_time for message in look.sample if message.enqueued_time is not None]
-    last = look.last.enqueued_time if look.last is not None else None
-    return DeadLetterQueue(
-        look.address,
-        look.count,
-        growth=None if look.before is None else look.count - look.before.messages,
-        since=None if look.before is None else look.before.time,
-        oldest=min(times, default=None),
-        newest=None if last is None else max([*times, last]),
-        sampled=len(look.sample),
-        causes=tuple(group_by_cause(look.sample, read=read)),
-        problem=look.problem,
-    )
+    return [replace(queue, causes=tuple(group_by_cause(sample, read=read))) for queue, sample in looks]
 
 
 def _words(cause: Group) -> str:

@@ -74,7 +74,7 @@ class Entity(Twin):
             from_sequence_number: where to begin, included.
             to_sequence_number: where to stop, included; None for the end.
             state: ``active``, ``deferred`` or ``scheduled`` messages only.
-            session_id: only messages of this session, which is not locked by that.
+            session_id: only messages of this session; does not lock it.
             decode: decodes their bodies first, as :meth:`Messages.decode` does, so that ``where`` sees the values.
             show_progress: False for no bar.
             unpacking: what several calls may unpack together, see :mod:`sbnotebook.model.budget`; None for this call
@@ -237,7 +237,7 @@ class Entity(Twin):
             where: instead, the active messages for which this SQL expression over the message columns is true.
             to: where the clones go: the entity itself by default, or its topic; an entity of another namespace.
             delay: how long until the clones become active, such as ``"5m"``.
-            edit: a function that gives the message to send for each message.
+            edit: a function that returns the message to send for each message.
             max_resubmits: messages that were resubmitted this often are skipped, and dead-lettered unless they are dead
                 letters; None for no limit. By default 5 for dead letters, and no limit for other messages.
             resend_unknown: send again clones that an interrupted run may have sent already.
@@ -284,7 +284,7 @@ class Entity(Twin):
                 too: a list, a pandas Series, a report. None with ``where``.
             where: instead, the active messages for which this SQL expression over the message columns is true.
             decision: such as ``Complete()``, ``DeadLetter("Bad")``, ``Defer()`` or ``Resubmit()``.
-            edit: a function that gives the message to send for each message that is resubmitted.
+            edit: a function that returns the message to send for each message that is resubmitted.
             abandon_rest: abandon messages that were locked on the way and cannot be released, because their link was
                 lost. They are available at once then, and their delivery counts go up at once; otherwise both happen
                 when their locks end.

@@ -159,11 +159,11 @@ class Plan(ShownAsPreview, Twin):
         Args:
             ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
                 clones of the one before. None for the ramp of :meth:`with_ramp`, if any.
-            watch: for how long the clones of a batch are watched at most.
-            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
             show_progress: False for no bar, and no warning.
             max_in_flight: the most operations in progress at once; ``"auto"`` adapts to the network.
             rate: messages a second at most, None for no limit.
+            watch: for how long the clones of a batch are watched at most.
+            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
 
         Returns:
             An outcome for each of the messages. With a ramp, ``report.steps`` has the batches, ``report.fates`` tells

@@ -53,8 +53,6 @@ class _Loop:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.portal: BlockingPortal | None = None
-        self.usual_collection = self.seldom_collection = gc.get_threshold()
-        self.collects_seldom = 0
 
     def forget(self) -> None:
         # The child of a fork has the objects but not the thread.
@@ -78,20 +76,16 @@ def portal() -> BlockingPortal:
 def collecting_seldom() -> Generator[None]:
     """Have Python look for cycles of objects less often in the block, as it does in calls of :func:`run`."""
     with _LOOP.lock:
-        if not _LOOP.collects_seldom:
-            often, *others = _LOOP.usual_collection = gc.get_threshold()
-            if often:  # 0: it never looks
-                gc.set_threshold(max(_COLLECT_EVERY, often), *others)
-            _LOOP.seldom_collection = gc.get_threshold()
-        _LOOP.collects_seldom += 1
+        often, *others = usual = gc.get_threshold()
+        seldom = (max(_COLLECT_EVERY, often) if often else 0, *others)  # 0: it never looks
+        gc.set_threshold(*seldom)
     try:
         yield
     finally:
         with _LOOP.lock:
-            _LOOP.collects_seldom -= 1
-            # Other code that has set it meanwhile, such as a user's function, keeps what it set.
-            if not _LOOP.collects_seldom and gc.get_threshold() == _LOOP.seldom_collection:
-                gc.set_threshold(*_LOOP.usual_collection)
+            # Other code that has set it meanwhile, such as a user's function or a block around, keeps what it set.
+            if gc.get_threshold() == seldom:
+                gc.set_threshold(*usual)
 
 
 def _start() -> BlockingPortal:

@@ -54,9 +54,14 @@ _HINTS: Final = {
 }
 ARGUMENTS: Final = {
     "archived": "False to remove messages for good; otherwise ``namespace.undo`` can send them back.",
+    "description": "the fault of the message.",
+    "error_description": "the name of ``description`` in the SDK, which is accepted, too.",
     "max_in_flight": 'the most operations in progress at once; ``"auto"`` adapts to the network.',
     "rate": "messages a second at most, None for no limit.",
+    "reason": "short, and the same for the same cause.",
     "show_progress": "False for no bar.",
+    "stop_at": "the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.",
+    "watch": "for how long the clones of a batch are watched at most.",
     "where": "only messages for which this SQL expression over the message columns is true.",
 }
 """The documentation of arguments that many verbs take. A docstring with its own line for an argument keeps it."""

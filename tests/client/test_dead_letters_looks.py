@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.client.dead_letters import _look, look_at  # pyright: ignore[reportPrivateUsage]
+from sbnotebook.client.dead_letters import _last, _look, look_at  # pyright: ignore[reportPrivateUsage]
 from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
@@ -22,10 +22,10 @@ async def namespace(shared_emulator: RunningEmulator, tmp_path: Path) -> AsyncIt
 
 
 async def test_a_queue_that_goes_between_count_and_peek_is_told(namespace: AsyncNamespace) -> None:
-    look = await _look(namespace, EntityAddress.parse("gone/$dlq"), 3, None, 250)
-    assert (look.count, look.sample, look.last) == (3, (), None)
-    assert look.problem is not None
-    assert look.problem.startswith("There is no queue or topic 'gone/$dlq'")
+    queue, sample = await _look(namespace, EntityAddress.parse("gone/$dlq"), 3, None, 250)
+    assert (queue.count, queue.newest, sample) == (3, None, ())
+    assert queue.problem is not None
+    assert queue.problem.startswith("There is no queue or topic 'gone/$dlq'")
 
 
 async def test_a_journal_that_cannot_be_used_leaves_the_growth_unknown(namespace: AsyncNamespace) -> None:
@@ -52,10 +52,11 @@ async def test_the_last_message_is_found_in_any_queue(
 ) -> None:
     queue = await filled_queue(namespace, f"last-{request.node.callspec.id}".replace(" ", "-"), 10)
     (await (await queue.pick(list(gone), Complete())).apply()).raise_for_failures()
-    look = await _look(namespace, queue.address, said, None, sample)
-    assert [message.sequence_number for message in look.sample] == (await sequence_numbers(queue))[:sample]
-    assert look.last is not None
-    assert (look.last.sequence_number, look.last.message_id, look.problem) == (10, "m9", None)
+    found, first = await _look(namespace, queue.address, said, None, sample)
+    assert [message.sequence_number for message in first] == (await sequence_numbers(queue))[:sample]
+    last = await _last(namespace.peeker(queue.address), first, max(said, len(first)))
+    assert last is not None
+    assert (last.sequence_number, last.message_id, found.newest) == (10, "m9", last.enqueued_time)
 
 
 async def test_the_last_message_of_partitions_is_known_if_all_are(
@@ -66,7 +67,7 @@ async def test_the_last_message_of_partitions_is_known_if_all_are(
     assert (await queue.send([Message(partition_key=str(n)) for n in range(40)])).ok
     numbers = await sequence_numbers(queue)
     for sample in (1, 39):
-        assert (await _look(namespace, queue.address, 40, None, sample)).last is None
-    seen = (await _look(namespace, queue.address, 40, None, 40)).last
-    assert seen is not None
-    assert seen.sequence_number == numbers[-1]
+        assert (await _look(namespace, queue.address, 40, None, sample))[0].newest is None
+    found, first = await _look(namespace, queue.address, 40, None, 40)
+    assert found.newest is not None
+    assert first[-1].sequence_number == numbers[-1]
