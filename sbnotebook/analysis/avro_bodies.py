@@ -180,8 +180,9 @@ class AvroBodies:
                 parsed, whole = parse_schema(prepared), expand_schema(prepared)
             except Exception as error:  # noqa: BLE001 (fastavro has several for a wrong schema)
                 raise ConfigurationError(f"A schema of Avro is wrong: {str(error)[:200]}.") from None
-            kinds.append(_type_of(whole))
-            reader = _reader(parsed, is_recursive=_is_recursive(whole))
+            within = set[str]()
+            kinds.append(_type_of(whole, within))
+            reader = _reader(parsed, is_recursive=bool(within))
             self._by_fingerprint[marker] = reader
             if isinstance(key, str) and _FINGERPRINT.fullmatch(key):
                 self._by_fingerprint[bytes.fromhex(key)] = reader
@@ -294,32 +295,18 @@ def _prepared(schema: Any) -> Any:
     return of
 
 
-def _inner(schema: Any) -> list[Any]:
-    """Return the schemas directly in a schema."""
-    if isinstance(schema, list):
-        return [*cast("list[Any]", schema)]
-    if not isinstance(schema, Mapping):
-        return []
-    of = cast("Mapping[str, Any]", schema)
-    found = [field["type"] for field in of.get("fields", ())] + [of[name] for name in ("items", "values") if name in of]
-    return found + ([of["type"]] if isinstance(of.get("type"), (dict, list)) else [])
-
-
-def _is_recursive(schema: Any) -> bool:
-    """Return whether a type of an expanded schema is within itself: only such a type has its name in it."""
-    return schema not in _SCALARS if isinstance(schema, str) else any(map(_is_recursive, _inner(schema)))
-
-
-def _type_of(schema: Any) -> Any:
+def _type_of(schema: Any, within: set[str]) -> Any:
     """Return the Arrow type of the values of an expanded schema; JSON for a union, and for a type within itself.
 
-    An array of values that take no bytes is refused: a few bytes can ask for any number of them.
+    Only a type within itself has its name in an expanded schema; the names are added to a set. An array of values that
+    take no bytes is refused: a few bytes can ask for any number of them.
     """
     if isinstance(schema, list):
         branches = [each for each in cast("list[Any]", schema) if each not in ("null", {"type": "null"})]
-        kinds = [_type_of(each) for each in branches]
+        kinds = [_type_of(each, within) for each in branches]
         return kinds[0] if len(kinds) == 1 else pa.string()
     if isinstance(schema, str):
+        within |= {schema} - _SCALARS.keys()
         return _SCALARS.get(schema, pa.string())
     kind = schema["type"]
     if kind == "array":
@@ -328,12 +315,12 @@ def _type_of(schema: Any) -> Any:
                 "A schema of Avro has an array of values that take no bytes: a few bytes could ask for any number "
                 "of them, so it is refused."
             )
-        return pa.list_(_type_of(schema["items"]))
+        return pa.list_(_type_of(schema["items"], within))
     if kind == "map":
-        return pa.map_(pa.string(), _type_of(schema["values"]))
+        return pa.map_(pa.string(), _type_of(schema["values"], within))
     if kind in _RECORDS:
-        return pa.struct([(field["name"], _type_of(field["type"])) for field in schema["fields"]])
-    return _scalar(schema, kind) if isinstance(kind, str) and kind in _SCALARS else _type_of(kind)
+        return pa.struct([(field["name"], _type_of(field["type"], within)) for field in schema["fields"]])
+    return _scalar(schema, kind) if isinstance(kind, str) and kind in _SCALARS else _type_of(kind, within)
 
 
 def _scalar(schema: Any, kind: str) -> Any:

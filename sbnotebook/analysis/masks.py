@@ -48,7 +48,8 @@ from sbnotebook.model.message import (
 
 M = TypeVar("M", bound=ReceivedMessage)
 
-_PROPERTY: Final = "application_properties."
+_PROPERTIES: Final = "application_properties"
+_PROPERTY: Final = f"{_PROPERTIES}."
 _PROPERTY_COLUMNS: Final = {
     "dead_letter_reason": DEAD_LETTER_REASON,
     "dead_letter_error_description": DEAD_LETTER_ERROR_DESCRIPTION,
@@ -103,8 +104,7 @@ class Masks:
         self.whole = 0
         self._documents = 0
         self._key = secrets.token_bytes(32)
-        self._columns: list[str] = []
-        self._properties: dict[str, str] = {}
+        self._fields: list[tuple[str, Path]] = []
         self._bodies: dict[str, Path] = {}
         for path in self.found:
             self._add(path)
@@ -119,63 +119,56 @@ class Masks:
         """Return a message with masks in place of the values at all paths; unchanged if it could not be read."""
         if not self.found or message.unreadable is not None:
             return message
-        changes = self._masked_columns(message) | self._masked_properties(message)
+        found: set[str] = set()
+        changes = self._masked_fields(message, found)
         if self._bodies and message.body:
-            changes["body"] = self._masked_body(message)
+            changes["body"] = self._masked_body(message, found)
+        for path in found:
+            self.found[path] += 1
         changes["extras"] = _extras_without(message, {*changes})
         return message.with_changes(**changes)
 
     def _add(self, path: str) -> None:
-        steps = parse_path(path)
+        steps, is_property = parse_path(path), path.startswith(_PROPERTY) and path != _PROPERTY
         if steps is not None:
             self._bodies[path] = steps
         elif path in _COLUMNS:
-            self._columns.append(path)
-        elif path in _PROPERTY_COLUMNS:
-            self._properties[path] = _PROPERTY_COLUMNS[path]
-        elif path.startswith(_PROPERTY) and path != _PROPERTY:
-            self._properties[path] = path.removeprefix(_PROPERTY)
+            self._fields.append((path, (Step(path),)))
+        elif path in _PROPERTY_COLUMNS or is_property:
+            name = _PROPERTY_COLUMNS.get(path, path.removeprefix(_PROPERTY))
+            self._fields.append((path, (Step(_PROPERTIES), Step(name))))
         else:
             raise ConfigurationError(
                 f"{path[:_SHOWN]!r} cannot be masked: write $.email for a value in JSON bodies, "
                 "application_properties.NAME for a property, or a column such as correlation_id."
             )
+        if path == "message_id":  # a resubmit has written the id there
+            self._fields.append((path, (Step(_PROPERTIES), Step(ORIGINAL_MESSAGE_ID))))
 
-    def _masked_columns(self, message: ReceivedMessage) -> dict[str, Any]:
-        changes: dict[str, Any] = {}
-        for name in self._columns:
-            if (value := getattr(message, name)) is not None:
-                changes[name] = self._mask(value)
-                self.found[name] += 1
-        # Service Bus wants them to be equal.
-        if message.partition_key == message.session_id:
-            for masked, other in (("session_id", "partition_key"), ("partition_key", "session_id")):
-                if masked in changes:
-                    changes[other] = changes[masked]
-        return changes
-
-    def _masked_properties(self, message: ReceivedMessage) -> dict[str, Any]:
-        changes: dict[str, Any] = {}
-        for path, name in self._properties.items():
-            if (value := message.application_properties.get(name)) is not None:
-                changes[name] = change_at(value, (), self._mask, set(), is_meant=True)
-                self.found[path] += 1
-        if "message_id" in self._columns and (value := message.application_properties.get(ORIGINAL_MESSAGE_ID)):
-            changes[ORIGINAL_MESSAGE_ID] = self._mask(value)  # a resubmit has written the id there
-        return {"application_properties": {**message.application_properties, **changes}} if changes else {}
+    def _masked_fields(self, message: ReceivedMessage, found: set[str]) -> dict[str, Any]:
+        """Return the columns and properties that change."""
+        held: dict[str, Any] = {name: value for name in _COLUMNS if (value := getattr(message, name)) is not None}
+        properties = message.application_properties
+        held[_PROPERTIES] = {name: value for name, value in properties.items() if value is not None}
+        paths = self._fields
+        if message.partition_key == message.session_id:  # Service Bus wants them to be equal
+            pairs = {"session_id": "partition_key", "partition_key": "session_id"}
+            paths = [*paths, *((path, (Step(pairs[path]),)) for path, _ in paths if path in pairs)]
+        masked = change_at(held, paths, self._mask, found)
+        changes = {name: masked[name] for name, value in held.items() if masked[name] != value}
+        return changes | ({_PROPERTIES: {**properties, **changes[_PROPERTIES]}} if _PROPERTIES in changes else {})
 
     # ------------------------------------------------------------------ bodies
 
-    def _masked_body(self, message: ReceivedMessage) -> bytes:
-        found: set[str] = set()
+    def _masked_body(self, message: ReceivedMessage, found: set[str]) -> bytes:
+        inside: set[str] = set()
         try:
-            body = self._masked_json(message, found)
+            body = self._masked_json(message, inside)
         except _MISFITS:
             self.whole += 1
             return _whole(self._mask(message.body.hex()), message)
         self._documents += 1
-        for path in found:
-            self.found[path] += 1
+        found |= inside
         return body
 
     def _masked_json(self, message: ReceivedMessage, found: set[str]) -> bytes:
@@ -290,14 +283,7 @@ def _key(match: re.Match[str]) -> str | int | None:
     return None if match["name"] == _ALL else match["name"]
 
 
-def change_at(
-    value: Any,
-    paths: Iterable[tuple[str, Path]],
-    change: Callable[[Any], Any],
-    found: set[str],
-    *,
-    is_meant: bool = False,
-) -> Any:
+def change_at(value: Any, paths: Iterable[tuple[str, Path]], change: Callable[[Any], Any], found: set[str]) -> Any:
     """Return a value with changes at some paths. A path to an object or a list means all values within it."""
 
     def changed(value: Any, paths: Sequence[tuple[str, Path]], is_meant: bool, level: int) -> Any:
@@ -319,7 +305,7 @@ def change_at(
             return Array(items, value.element_type) if isinstance(value, Array) else items
         return change(value) if is_meant else value
 
-    return changed(value, list(paths), is_meant, 0)
+    return changed(value, list(paths), False, 0)
 
 
 def _inside(paths: Sequence[tuple[str, Path]], key: str | int) -> list[tuple[str, Path]]:
