@@ -241,10 +241,9 @@ def _answered(
 def _matching(
     database: duckdb.DuckDBPyConnection, schema: pa.Schema, messages: Iterable[Any], expression: str
 ) -> Answer:
-    columns = _needed(_parsed(database, expression), schema)
-    text = _prepared(database, _SELECT, expression, schema)
+    text = _prepared(database, _SELECT, expression, schema, frozenset[str]())
     found = [index for part in _parts(messages) for index in _true_in(database, schema, part, text)]
-    return {"rows": sorted(found), "columns": columns}
+    return {"rows": sorted(found), "columns": text.columns}
 
 
 def _true_in(database: duckdb.DuckDBPyConnection, schema: pa.Schema, batches: list[Any], text: _Text) -> Iterator[int]:
@@ -309,12 +308,17 @@ def _by_kinds(
 class _Text:
     """An expression, or a query, with values of their own types in the places of the paths into JSON."""
 
-    def __init__(self, database: duckdb.DuckDBPyConnection, before: str, text: str, schema: Any) -> None:
+    def __init__(
+        self, database: duckdb.DuckDBPyConnection, before: str, text: str, schema: Any, known: frozenset[str]
+    ) -> None:
         import pyarrow as pa
 
         self._database = database
         self._none: Any = pa.Table.from_batches([], schema)
-        (self._statement,) = _described(database, before, text)
+        self._statement = _parsed(database, before, text, known)
+        parts = list(parts_of(self._statement["node"]))
+        self.columns = _needed(parts, schema)
+        self.tables = sorted(known & {str(part.get("table_name")).lower() for part in parts})
         if before == _SELECT:
             (messages,) = _described(database, "", f"{_SELECT}1{_FROM}")
             self._statement["node"]["from_table"] = messages["node"]["from_table"]
@@ -382,9 +386,11 @@ class _Text:
 
 
 @lru_cache(maxsize=8)
-def _prepared(database: duckdb.DuckDBPyConnection, before: str, text: str, schema: pa.Schema) -> _Text:
-    """Prepare a text once for the tables of a search, which come page by page."""
-    return _Text(database, before, text, schema)
+def _prepared(
+    database: duckdb.DuckDBPyConnection, before: str, text: str, schema: pa.Schema, known: frozenset[str]
+) -> _Text:
+    """Prepare a text once for the tables of a search, which come page by page; others than known ones are refused."""
+    return _Text(database, before, text, schema, known)
 
 
 def _result(
@@ -394,9 +400,7 @@ def _result(
     import pyarrow as pa
 
     query, is_check = request["expression"], request["kind"] == "check"
-    tree, tables = _parsed_query(database, query, {"messages", *request["others"]})
-    columns = [*_needed(tree, schema), _NUMBER]  # a table without columns has no rows
-    text = _prepared(database, _BLANKS, query, schema)
+    text = _prepared(database, _BLANKS, query, schema, frozenset[str](("messages", *request["others"])))
     rows = _with_json(database, pa.Table.from_batches([*messages], schema))
     kinds: tuple[str, ...] = ()
     if text.paths.paths:
@@ -405,7 +409,8 @@ def _result(
         text.fit(kinds)
     result: Any = text.run(kinds, lambda sql: _table_of(rows, sql if kinds else query, is_check=is_check))
     if is_check:
-        return {"columns": list(dict.fromkeys(columns)), "tables": tables}, b""
+        # A table without columns has no rows.
+        return {"columns": list(dict.fromkeys([*text.columns, _NUMBER])), "tables": text.tables}, b""
     if result.nbytes > _MOST_RESULT:
         _refuse(f"its result has more than {_MOST_RESULT // 2**20} MB: select less")
     sink = pa.BufferOutputStream()
@@ -445,52 +450,42 @@ def _described(database: duckdb.DuckDBPyConnection, before: str, text: str) -> l
     return answer["statements"]
 
 
-def _parsed_query(database: duckdb.DuckDBPyConnection, query: str, known: set[str]) -> tuple[Any, list[str]]:
-    """Parse one query with DuckDB, return the tables that it names, and refuse all tables but those that are known."""
-    statements = _described(database, _BLANKS, query)
-    if len(statements) != 1:
-        _refuse(_ONE_SELECT)
-    node = statements[0]["node"]
-    parts = list(parts_of(node))
-    named_queries: list[Any] = [part.get("cte_map") or {} for part in parts]
-    own = known | {str(each.get("key")).lower() for queries in named_queries for each in queries.get("map", ())}
-    named: set[str] = set()
-    for part in parts:
-        place = _place(query, part.get("query_location"))
-        name = str(part.get("function_name", "")).lower()
-        if name in _OUTSIDE:
-            _refuse(f"the function {name}{place} is not about messages")
-        if part.get("type") == "TABLE_FUNCTION" and part["function"]["function_name"].lower() not in _ROW_MAKERS:
-            _refuse(f"the table function {part['function']['function_name']} is not about messages")
-        if part.get("type") == "BASE_TABLE":
-            named.add(name := part["table_name"].lower())
-            if part.get("schema_name") or name not in own:
-                there = f"there are {', '.join(sorted(known))}" if len(known) > 1 else "the only one is messages"
-                _refuse(f"there is no table {part['table_name'][:_MOST_NAME]!r}: {there}")
-    return node, sorted(named & known)
-
-
-def _parsed(database: duckdb.DuckDBPyConnection, expression: str) -> Any:
-    """Parse one expression with DuckDB, and refuse queries in it."""
-    # It must be one term, without clauses or tables.
-    statements = _described(database, _SELECT, expression)
+def _parsed(database: duckdb.DuckDBPyConnection, before: str, text: str, known: frozenset[str]) -> Any:
+    """Parse one expression or query with DuckDB, and refuse what reads other things than known tables."""
+    statements, is_expression = _described(database, before, text), before == _SELECT
     node: Any = statements[0]["node"] if len(statements) == 1 else {}
-    terms: Any = node.get("select_list", ())
-    if len(terms) != 1 or any(node.get(clause) for clause in _CLAUSES) or node["from_table"]["type"] != "EMPTY":
-        _refuse("it must be one expression that is true or false of a message")
-    # No part of it may be a query, or a function that does or reads something else.
-    for part in parts_of(terms[0]):
-        place = _place(expression, part.get("query_location"))
-        if part.get("class") == "SUBQUERY":
+    if is_expression:
+        # It must be one term, without clauses or tables.
+        is_more = len(node.get("select_list", ())) != 1 or any(node.get(clause) for clause in _CLAUSES)
+        if is_more or node["from_table"]["type"] != "EMPTY":
+            _refuse("it must be one expression that is true or false of a message")
+    elif not node:
+        _refuse(_ONE_SELECT)
+    parts = list(parts_of(node))
+    queries: list[Any] = [part.get("cte_map") or {} for part in parts]
+    own = known | {str(each.get("key")).lower() for query in queries for each in query.get("map", ())}
+    for part in parts:
+        place, name = _place(text, part.get("query_location")), str(part.get("function_name", ""))
+        if name.lower() in _OUTSIDE:
+            _refuse(f"the function {name}{place} is not about {'a message' if is_expression else 'messages'}")
+        if is_expression and part.get("class") == "SUBQUERY":
             _refuse(f"there is a query in it{place}, and only columns may be")
-        if str(part.get("function_name", "")).lower() in _OUTSIDE:
-            _refuse(f"the function {part['function_name']}{place} is not about a message")
-    return terms[0]
+        _check_source(part, own, known)
+    return statements[0]
 
 
-def _needed(tree: Any, schema: pa.Schema) -> list[str]:
-    """Return the columns of a table that an expression needs."""
-    parts = list(parts_of(tree))
+def _check_source(part: Any, own: frozenset[str], known: frozenset[str]) -> None:
+    """Refuse a part of a query that takes rows from somewhere else."""
+    kind, name = part.get("type"), str(part.get("table_name", ""))
+    if kind == "TABLE_FUNCTION" and part["function"]["function_name"].lower() not in _ROW_MAKERS:
+        _refuse(f"the table function {part['function']['function_name']} is not about messages")
+    if kind == "BASE_TABLE" and (part.get("schema_name") or name.lower() not in own):
+        there = f"there are {', '.join(sorted(known))}" if len(known) > 1 else "the only one is messages"
+        _refuse(f"there is no table {name[:_MOST_NAME]!r}: {there}")
+
+
+def _needed(parts: list[Any], schema: pa.Schema) -> list[str]:
+    """Return the columns of a table that the parts of an expression need."""
     if any(part.get("class") in _POSITIONS for part in parts):
         return schema.names
     named = {str(name).lower() for part in parts for name in part.get("column_names", ())}
