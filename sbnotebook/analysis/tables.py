@@ -18,6 +18,7 @@ from sbnotebook.model import Message, MessageState, Outcome, OutcomeStatus, Repo
 from sbnotebook.model.body import json_letters
 from sbnotebook.settlement import EditChange, Preview
 
+_Table = tuple[list[str], list[list[Any]], str]
 MAX_ROWS: Final = 50
 _MAX_CELL, _ENDING = 120, 40
 """The most characters of a cell, and of the note about a cut: a text with this note is not cut again."""
@@ -26,6 +27,7 @@ _MAX_FAILURES: Final = 20
 _FEW: Final = 3
 """Messages that were skipped for the same reason and are rows; more are one sentence."""
 _MAX_REASONS: Final = 5
+_FIRST: Final = "The first messages"
 _SENDING: Final = ("send", "schedule")
 _REMOVING: Final = ("complete", "dead-letter", "defer", "purge", "cancel")
 """Verbs of actions that a new plan continues: it finds only messages that were not settled."""
@@ -146,50 +148,45 @@ def groups_table(groups: Sequence[object], most: int) -> tuple[list[str], list[l
 
 def preview_html(preview: Preview) -> str:
     """Return a preview as HTML: its sentence, the first messages, and the changes of an edit."""
-    parts = [f"<p {_NO_FORMULAS}><strong>Plan: {_html(preview.sentence)}</strong></p>"]
-    if preview.messages:
-        parts.append(html_table(*_used(MESSAGE_COLUMNS, preview.messages), "The first messages"))
-    if preview.changes:
-        parts.append(html_table(*_changes(preview.changes), "What changes in them"))
-    return "".join(parts)
+    found = [html_table(*table) for table in _preview_tables(preview)]
+    return "".join([f"<p {_NO_FORMULAS}><strong>Plan: {_html(preview.sentence)}</strong></p>", *found])
 
 
 def preview_text(preview: Preview) -> str:
     """Return a preview as text: its sentence, the first messages, and the changes of an edit."""
-    parts = [f"Plan: {printable(preview.sentence)}"]
-    if preview.messages:
-        parts.append(text_table(*_used(MESSAGE_COLUMNS, preview.messages), "The first messages", one_line=True))
-    if preview.changes:
-        parts.append(text_table(*_changes(preview.changes), "What changes in them"))
-    return "\n".join(parts)
+    found = [text_table(*table, one_line=table[-1] == _FIRST) for table in _preview_tables(preview)]
+    return "\n".join([f"Plan: {printable(preview.sentence)}", *found])
+
+
+def _preview_tables(preview: Preview) -> list[_Table]:
+    messages = [(*_used(MESSAGE_COLUMNS, preview.messages), _FIRST)] if preview.messages else []
+    return [*messages, *([(*_changes(preview.changes), "What changes in them")] if preview.changes else [])]
 
 
 def report_html(report: Report) -> str:
     """Return a report as HTML: the number of messages by outcome, and the first that were not settled."""
-    failures, skipped = _failures(report)
-    table = html_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
-    return "".join([f"<p {_NO_FORMULAS}>{_html(line)}</p>" for line in (_summary(report), *skipped)]) + table
+    said, table = _report_parts(report)
+    return "".join([*(f"<p {_NO_FORMULAS}>{_html(line)}</p>" for line in said), *(html_table(*each) for each in table)])
 
 
 def report_text(report: Report) -> str:
     """Return a report as text: the number of messages by outcome, and the first that were not settled."""
-    failures, skipped = _failures(report)
-    table = text_table(*_used(_OUTCOME_COLUMNS, failures), _failures_caption(report)) if failures else ""
-    return "\n".join([_summary(report), *map(printable, skipped), table]).rstrip()
+    said, table = _report_parts(report)
+    return "\n".join([*map(printable, said), *(text_table(*each) for each in table)])
 
 
-def _summary(report: Report) -> str:
-    return str(report) if report.speed is None else f"{report} ({report.speed})"
-
-
-def _failures(report: Report) -> tuple[list[Outcome], list[str]]:
-    """Return the first outcomes to show as rows, and a sentence for each reason for which many were skipped."""
+def _report_parts(report: Report) -> tuple[list[str], list[_Table]]:
+    """Return sentences, and the first outcomes as rows, without those whose reason a sentence says for many."""
     failures = report.failures
     reasons = Counter(_reason(each) for each in failures if each.status is OutcomeStatus.SKIPPED)
     many = {reason: count for reason, count in reasons.most_common(_MAX_REASONS) if count > _FEW}
     rows = (each for each in failures if each.status is not OutcomeStatus.SKIPPED or _reason(each) not in many)
-    said = [f"{count:,} skipped: {reason}" for reason, count in many.items()]
-    return list(islice(rows, _MAX_FAILURES)), said
+    summary = str(report) if report.speed is None else f"{report} ({report.speed})"
+    said = [summary, *(f"{count:,} skipped: {reason}" for reason, count in many.items())]
+    shown = list(islice(rows, _MAX_FAILURES))
+    more = f", the first {_MAX_FAILURES} shown" if len(failures) > _MAX_FAILURES else ""
+    caption = f"Not settled: {len(failures):,} of {len(report):,}{more}"
+    return said, [(*_used(_OUTCOME_COLUMNS, shown), caption)] if shown else []
 
 
 def _reason(skipped: Outcome) -> str:
@@ -259,12 +256,6 @@ def around_difference(before: str, after: str) -> tuple[str, str]:
 def _same_start(one: str, other: str) -> int:
     pairs = zip(one, other, strict=False)
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-
-
-def _failures_caption(report: Report) -> str:
-    count = len(report.failures)
-    shown = f", the first {_MAX_FAILURES} shown" if count > _MAX_FAILURES else ""
-    return f"Not settled: {count:,} of {len(report):,}{shown}"
 
 
 def _caption(messages: Sequence[Message], where_from: str, max_rows: int, note: str) -> str:

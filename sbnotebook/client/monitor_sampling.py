@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from sbnotebook.client.dead_letters import choose_entities
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.namespace import Namespace
 from sbnotebook.client.portal import run
@@ -88,21 +89,16 @@ class Sampler:
         return None if self._asked is None else [address.name for address in self._asked]
 
     def _choose(self, entities: list[EntityCounts]) -> list[EntityAddress]:
-        watched = [each for each in entities if each.kind != "topic"]
+        watched = choose_entities(entities, self._asked)
+        if self._asked and not watched:
+            raise ConfigurationError(
+                f"There is no queue or subscription {self._asked[0]}, and no topic with subscriptions."
+            )
         if self._asked is None:
             fullest = sorted(watched, key=lambda counts: -(counts.active + counts.dead_letter + counts.scheduled))
             kept = {counts.address for counts in fullest[:_MOST]}
-            return [counts.address for counts in watched if counts.address in kept]
-        found: list[EntityAddress] = []
-        for address in self._asked:
-            # A subscription sends to its topic, a queue to itself.
-            places = [each.address for each in watched if address in (each.address, each.address.sends_to)]
-            if not places:
-                raise ConfigurationError(
-                    f"There is no queue or subscription {address}, and no topic with subscriptions."
-                )
-            found += places
-        return list(dict.fromkeys(found))
+            watched = [counts for counts in watched if counts.address in kept]
+        return [counts.address for counts in watched]
 
     def _newest_before(self, address: EntityAddress) -> int | None:
         last = self._last.get(address)
