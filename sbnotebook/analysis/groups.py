@@ -24,7 +24,6 @@ import pyarrow.compute as pc
 
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.arrays import array_of_values
-from sbnotebook.analysis.body_schemas import drifts_of
 from sbnotebook.analysis.decoders import DECODE_ERROR
 from sbnotebook.analysis.descriptions import (
     ANY_GUID,
@@ -38,6 +37,7 @@ from sbnotebook.analysis.descriptions import (
 )
 from sbnotebook.analysis.fault_headers import fault_of, header_names
 from sbnotebook.analysis.frames import to_arrow, values_of_column
+from sbnotebook.analysis.json_columns import drifts_of
 from sbnotebook.analysis.shown import ShownRows, Table
 from sbnotebook.analysis.telemetry import kql_of, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match

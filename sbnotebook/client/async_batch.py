@@ -18,11 +18,9 @@ from sbnotebook.analysis import frames, query, tables
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.async_plan import AsyncPlan
-from sbnotebook.client.choosing import Choice, chosen_of
-from sbnotebook.client.coercions import address, dead_letter, duration
-from sbnotebook.client.keeper import Keeper
+from sbnotebook.client.coercions import Choice, address, chosen_of, dead_letter, duration
 from sbnotebook.client.messages import Messages, present_in
-from sbnotebook.client.portal import blocking, run, warn
+from sbnotebook.client.portal import Keeper, blocking, run, warn
 from sbnotebook.client.verbs import SdkNames, documented
 from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import (

@@ -20,8 +20,7 @@ from sbnotebook.client.about import About, about
 from sbnotebook.client.async_batch import close_batches
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.async_plan import AsyncPlan
-from sbnotebook.client.choosing import Choice
-from sbnotebook.client.coercions import address, duration, start_time, whole_number
+from sbnotebook.client.coercions import Choice, address, duration, start_time, whole_number
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
 from sbnotebook.client.difference import MessageDifference, compare
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages

@@ -58,7 +58,7 @@ class AsyncNamespaceCopy(AsyncNamespace):
             >>> async with await AsyncNamespaceCopy.read("orders.sbcopy") as copy:  # doctest: +SKIP
             ...     copy.messages.groups()
         """
-        from sbnotebook.client.copy_file import read_copy_file  # it loads the emulator
+        from sbnotebook.client.copying import read_copy_file  # it loads the emulator
 
         return await cls.of(read_copy_file(path), f"the copy in {Path(path).name}")
 
@@ -102,7 +102,7 @@ class AsyncNamespaceCopy(AsyncNamespace):
             >>> async with await namespace.copy_to("emulator", "orders/$dlq", mask="$.email") as copy:  # doctest: +SKIP
             ...     await copy.save("orders.sbcopy")
         """
-        from sbnotebook.client.copy_file import write_copy_file
+        from sbnotebook.client.copying import write_copy_file
 
         return await blocking(write_copy_file, self._copied, path, overwrite=overwrite)
 

@@ -16,9 +16,8 @@ from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pa
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.coercions import RampSizes, duration, ramp_of, time_to_come
 from sbnotebook.client.plan_code import cell_of, python_of
-from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn
+from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn, watched
 from sbnotebook.client.receivers import sent_to
-from sbnotebook.client.unread import watched
 from sbnotebook.client.verbs import ShownAsPreview, documented
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.async_batch import AsyncDeferredMessages, AsyncLockedBatch, AsyncLockedSession
-from sbnotebook.client.choosing import Choice
+from sbnotebook.client.coercions import Choice
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run

@@ -12,10 +12,15 @@ from typing import Any, Literal
 from sbnotebook.analysis.decoding import Decode
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.batch import DeferredMessages, LockedBatch, LockedSession
-from sbnotebook.client.choosing import Choice
+from sbnotebook.client.coercions import (
+    Choice,
+)
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan, Processing
-from sbnotebook.client.portal import in_turn, run
+from sbnotebook.client.portal import (
+    in_turn,
+    run,
+)
 from sbnotebook.client.receivers import Receivers
 from sbnotebook.client.verbs import Twin, twin_of
 from sbnotebook.model import (

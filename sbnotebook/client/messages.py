@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import pyarrow as pa
 
 from sbnotebook.analysis import exports, foreign_files, frames, query, tables
-from sbnotebook.analysis.body_schemas import Schemas, schemas_of
 from sbnotebook.analysis.decoders import DECODE_ERROR, Decoding
 from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
-from sbnotebook.analysis.json_columns import json_columns
+from sbnotebook.analysis.json_columns import Schemas, json_columns, schemas_of
 from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.verbs import SdkNames
 from sbnotebook.model import PeekedMessage

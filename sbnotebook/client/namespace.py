@@ -15,7 +15,7 @@ from sbnotebook.analysis.decoding import Decode
 from sbnotebook.client.about import About
 from sbnotebook.client.async_namespace import AsyncNamespace
 from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
-from sbnotebook.client.choosing import Choice
+from sbnotebook.client.coercions import Choice
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
 from sbnotebook.client.difference import MessageDifference
 from sbnotebook.client.entity import Entity

@@ -7,6 +7,8 @@ The thread starts on first use, and again after a fork (Spark's Python workers f
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import gc
 import inspect
 import os
@@ -20,7 +22,8 @@ from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
+from weakref import WeakSet
 
 import anyio
 import anyio.to_thread
@@ -28,7 +31,7 @@ from anyio.from_thread import BlockingPortal
 
 from sbnotebook.errors import in_one_frame
 from sbnotebook.model import Outcome, Report
-from sbnotebook.settlement import Progress, Watch, in_flight
+from sbnotebook.settlement import LockedBatch, Progress, Watch, in_flight
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -353,3 +356,104 @@ def _bar_class() -> Any:
                 super().__del__()
 
     return Bar
+
+
+# ---------------------------------------------------------------- batches that stay open
+
+
+class Keeper:
+    """A task that holds a batch open, for callers that open and close it in different tasks."""
+
+    def __init__(self, batch: LockedBatch) -> None:
+        self._batch = batch
+        self.loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self.loop.create_future()
+        self._close = asyncio.Event()
+        self._process = os.getpid()
+        self._task = in_background(self._hold)
+
+    @classmethod
+    async def opened(cls, batch: LockedBatch) -> Self:
+        """Open a batch, and keep it open."""
+        keeper = cls(batch)
+        try:
+            await asyncio.shield(keeper._opened)
+        except BaseException:  # also an interrupt: the batch must not stay open unseen
+            keeper._close.set()
+            raise
+        return keeper
+
+    async def close(self, within: float | None = None) -> None:
+        """Close the batch and wait until its messages are released, or for so many seconds."""
+        self._close.set()
+        async with asyncio.timeout(within):
+            await asyncio.shield(self._task)
+
+    def abandon(self) -> None:
+        """Close a batch that has no references any more, and warn. Any thread may call this; it does not wait."""
+        if os.getpid() != self._process:  # the child of a fork: the batch is the parent's
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and the batch with it
+            self.loop.call_soon_threadsafe(self._close.set)
+        warnings.warn(
+            f"A batch of {self._batch.address} was forgotten while it was open: its {len(self._batch.messages):,} "
+            "messages are released. Close it, or lock messages in a with statement.",
+            ResourceWarning,
+            stacklevel=2,
+        )
+
+    async def _hold(self) -> None:
+        try:
+            async with self._batch:
+                if not self._opened.done():
+                    self._opened.set_result(None)
+                await self._close.wait()
+        except BaseException as error:
+            if not self._opened.done():
+                self._opened.set_exception(error)
+                return
+            raise
+
+
+# ---------------------------------------------------------------- reports at which nobody has looked
+
+R = TypeVar("R", bound=Report)
+
+_MOST: Final = 100
+"""Reports of which is known whether the user looked at them; a program may have any number."""
+_unread: Final[list[tuple[Report.Look, str]]] = []
+_shells: Final[WeakSet[Any]] = WeakSet()
+"""Those that warn after each cell."""
+
+
+def watched(report: R) -> R:
+    """Return a report, and let the end of the cell warn of its failures if the user has not looked at it by then.
+
+    In a script, the end of the program warns.
+    """
+    if not report.ok:
+        said = str(report)
+        _unread.append((report.watch(), said))
+        del _unread[:-_MOST]
+        if "IPython" in sys.modules:  # a script does not need the time that the import takes
+            from IPython.core.getipython import get_ipython
+
+            warn_after_cells(get_ipython())
+    return report
+
+
+def warn_after_cells(shell: Any) -> None:
+    """Let a shell call :func:`warn_of_unread` after each cell."""
+    if shell is not None and shell not in _shells:
+        _shells.add(shell)
+        shell.events.register("post_run_cell", warn_of_unread)
+
+
+def warn_of_unread(_result: object = None) -> None:
+    """Warn of the reports that were not looked at until now, once."""
+    left, _unread[:] = [said for look, said in _unread if not look.is_done], []
+    for said in left:
+        warnings.warn(f"{said}. report.failures has the others.", stacklevel=2)
+
+
+atexit.register(warn_of_unread)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.client.unread import warn_after_cells
+from sbnotebook.client.portal import warn_after_cells
 from sbnotebook.magics import display
 from sbnotebook.magics.completion import Completer
 from sbnotebook.magics.connection_magics import ConnectionMagics
@@ -21,7 +21,6 @@ from sbnotebook.magics.peek_magics import PeekMagics
 from sbnotebook.magics.recovery_magics import RecoveryMagics
 from sbnotebook.magics.selection_magics import SelectionMagics
 from sbnotebook.magics.send_magics import SendMagics
-from sbnotebook.magics.task_magics import TaskMagics
 from sbnotebook.magics.typed_secrets import keep_secrets_out
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["load_ipython_extension"]
 
 _MAGICS: Final = (
-    TaskMagics,
     ConnectionMagics,
     PeekMagics,
     OverviewMagics,

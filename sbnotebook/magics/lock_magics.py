@@ -21,9 +21,8 @@ from sbnotebook.magics.arguments import (
     count_or_all,
     seconds,
 )
-from sbnotebook.magics.choosing import MESSAGES, named
 from sbnotebook.magics.display import say
-from sbnotebook.magics.plan_magics import PlanMagics, command
+from sbnotebook.magics.plan_magics import MESSAGES, PlanMagics, command, named
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release
 
 _SETTLING: Final = (WHERE, MESSAGES, DRY_RUN, YES, INTO)

@@ -1,12 +1,15 @@
-"""Magics that look at many entities or messages at once, as tables or as panels."""
+"""``%sb``, and the magics that look at many entities or messages at once, as tables or as panels."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from IPython.core.magic import line_cell_magic
+from IPython.core.error import UsageError
+from IPython.core.magic import line_cell_magic, needs_local_scope, no_var_expand
 from IPython.core.magic_arguments import argument
 
+from sbnotebook.analysis.shown import Shown, Table
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
 from sbnotebook.client.difference import MessageDifference
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages
@@ -25,6 +28,7 @@ from sbnotebook.magics.arguments import (
     whole,
 )
 from sbnotebook.magics.display import has_widgets, say
+from sbnotebook.magics.names import TASKS, about_name
 from sbnotebook.magics.plan_magics import PlanMagics, command
 
 if TYPE_CHECKING:
@@ -47,8 +51,46 @@ _SAMPLE: Final = argument(
 )
 
 
+class Overview(Shown):
+    """All magics by task, with the first sentence of their help."""
+
+    _one_line = False
+
+    def __init__(self, magics: Mapping[str, Any]) -> None:
+        self._rows = [
+            (task if verb is verbs[0] else "", f"%sb_{verb}", magics[f"sb_{verb}"].summary)
+            for task, verbs in TASKS.items()
+            for verb in verbs
+        ]
+
+    def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
+        caption = "%sb VERB … is the same as %sb_VERB …, and %sb_VERB? shows its help."
+        return ("task", "magic", "what it does"), self._rows, caption
+
+
 class OverviewMagics(PlanMagics):
-    """Magics that look at many entities at once, and those that open a panel."""
+    """Magics that look at many entities at once, those that open a panel, and the one that names all."""
+
+    @line_cell_magic
+    @no_var_expand
+    @needs_local_scope
+    def sb(self, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> object:
+        """Show the magics by task; with a verb, run the magic of this name.
+
+        Example::
+
+            %sb
+            %sb peek orders/$dlq
+        """
+        shell: Any = self.shell
+        verb, _, rest = line.strip().partition(" ")
+        if not verb and not cell:
+            return Overview(shell.magics_manager.magics["line"])
+        name = f"sb_{verb.lower().replace('-', '_')}"
+        magic = shell.find_line_magic(name) if cell is None else shell.find_cell_magic(name)
+        if magic is None:
+            raise UsageError(about_name(f"sb {verb}"))
+        return magic(rest, cell, local_ns)
 
     @command(
         _ENTITIES,

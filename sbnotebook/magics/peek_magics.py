@@ -22,9 +22,8 @@ from sbnotebook.magics.arguments import (
     WHERE,
     MagicArguments,
 )
-from sbnotebook.magics.choosing import peeked
 from sbnotebook.magics.display import say
-from sbnotebook.magics.plan_magics import PlanMagics, command
+from sbnotebook.magics.plan_magics import PlanMagics, command, peeked
 
 
 class PeekMagics(PlanMagics):

@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import StdinNotImplementedError
@@ -14,12 +14,24 @@ from IPython.core.magic import Magics, line_magic, magics_class, needs_local_sco
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
-from sbnotebook.client import Plan
+from sbnotebook.analysis.groups import CAUSE, TRAITS, Trait
+from sbnotebook.client import Entity, Messages, Plan
+from sbnotebook.client.coercions import Choice, chosen
 from sbnotebook.errors import ConfigurationError, DecisionError, ReadOnlyError, near_match
-from sbnotebook.magics.arguments import LAST_REPORT, MagicArguments, in_one_line, refuse_connection_string
+from sbnotebook.magics.arguments import (
+    COUNT,
+    FROM,
+    LAST_REPORT,
+    STATE,
+    UP_TO,
+    WHERE,
+    MagicArguments,
+    in_one_line,
+    refuse_connection_string,
+)
 from sbnotebook.magics.display import say
 from sbnotebook.magics.parsing import parsed
-from sbnotebook.model import Release, Report, Resubmit
+from sbnotebook.model import EntityAddress, ReceivedMessage, Release, Report, Resubmit
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import Edit, edit_json
 
@@ -185,3 +197,69 @@ def edit_function(args: MagicArguments) -> Edit | None:
         )
     function = args.variables[name]
     return function if args.edit is not None else edit_json(function)
+
+
+# ---------------------------------------------------------------- the options with which magics choose messages
+
+MESSAGES: Final = argument(
+    "--messages",
+    metavar="NAME",
+    help="sequence numbers such as 7,12-15, or a variable with messages, sequence numbers, a frame or a group",
+)
+CAUSE_OPTION: Final = argument("--cause", metavar="FINGERPRINT", help="only messages of this group of %%sb_groups")
+CHOOSING: Final = (WHERE, COUNT, STATE, FROM, UP_TO, MESSAGES, CAUSE_OPTION)
+_NUMBERS: Final = re.compile(r"[0-9]{1,19}+(?:-[0-9]{1,19}+)?+(?:,[0-9]{1,19}+(?:-[0-9]{1,19}+)?+)*+")
+_MOST_NUMBERS: Final = 1_000_000
+
+
+def named(args: MagicArguments, address: EntityAddress) -> Choice | None:
+    """Return the messages that ``--messages`` names; None without it."""
+    if args.messages is None:
+        return None
+    is_typed = _NUMBERS.fullmatch(args.messages)
+    return _numbers(args.messages) if is_typed else chosen(variable(args, args.messages), address)
+
+
+def selected(entity: Entity, args: MagicArguments) -> Choice:
+    """Return the messages that ``--messages``, or the other options of ``CHOOSING`` together, select."""
+    if args.messages is not None:
+        others = (args.where, args.count, args.cause, args.state, args.to_sequence_number)
+        if any(each is not None for each in others) or args.from_sequence_number != 1:
+            raise ConfigurationError(
+                "--messages says which ones: leave --where, --cause, --state, --from, -t and -n out."
+            )
+        return named(args, entity.address)
+    found = peeked(entity, args, args.count if args.cause is None else None, state=args.state or "active")
+    return found if args.cause is None else _of_cause(found, args.cause)[: args.count]
+
+
+def peeked(entity: Entity, args: MagicArguments, most: int | None, **options: Any) -> Messages:
+    """Peek at the messages that ``--where``, ``--from`` and ``-t`` select."""
+    start, end = args.from_sequence_number, args.to_sequence_number
+    return entity.peek(most, where=args.where, from_sequence_number=start, to_sequence_number=end, **options)
+
+
+def _of_cause(found: Messages, fingerprint: str) -> Sequence[ReceivedMessage]:
+    # By every trait, too, so that the fingerprints of --by are known.
+    wanted: list[Sequence[Trait]] = [CAUSE, TRAITS, *((trait,) for trait in TRAITS)]
+    for by in wanted:
+        for group in found.groups(by):
+            if group.fingerprint == fingerprint:
+                return group.messages
+    raise ConfigurationError(
+        f"There is no group with the fingerprint {fingerprint[:40]!r} among these messages: %sb_groups shows them."
+    )
+
+
+def _numbers(text: str) -> list[int]:
+    """Return sequence numbers that are written as 7,12-15."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        span = range(int(first), int(last or first) + 1)
+        if not span:
+            raise ConfigurationError(f"The range {part} runs backwards: write the lower sequence number first.")
+        if len(numbers) + len(span) > _MOST_NUMBERS:
+            raise ConfigurationError(f"{text[:40]!r} are more than {_MOST_NUMBERS:,} numbers: use --from and -t.")
+        numbers += span
+    return numbers

@@ -28,9 +28,18 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     count,
 )
-from sbnotebook.magics.choosing import CAUSE_OPTION, CHOOSING, MESSAGES, named, selected
 from sbnotebook.magics.display import say
-from sbnotebook.magics.plan_magics import PlanMagics, command, edit_function, variable
+from sbnotebook.magics.plan_magics import (
+    CAUSE_OPTION,
+    CHOOSING,
+    MESSAGES,
+    PlanMagics,
+    command,
+    edit_function,
+    named,
+    selected,
+    variable,
+)
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer
 from sbnotebook.model.decision import AUTO, MaxResubmits
 from sbnotebook.settlement import edited_by

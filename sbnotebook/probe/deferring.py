@@ -11,8 +11,7 @@ import anyio
 from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.exceptions import MessageNotFoundError, OperationTimeoutError
 
-from sbnotebook.probe.probe import Saw, probe, words_of
-from sbnotebook.probe.site import blank
+from sbnotebook.probe.probe import Saw, blank, probe, words_of
 from sbnotebook.settlement import read_service_part
 from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.probe.site import Site
+    from sbnotebook.probe.probe import Site
 
 _AT_ONCE: Final = 250
 _SHORT: Final = 5.0

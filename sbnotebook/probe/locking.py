@@ -9,8 +9,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.model.partition import partition_of
-from sbnotebook.probe.probe import Saw, probe, words_of
-from sbnotebook.probe.site import blank
+from sbnotebook.probe.probe import Saw, blank, probe, words_of
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.management import browser, delete_messages, renew_locks, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.probe.site import Site
+    from sbnotebook.probe.probe import Site
 
 _SHORT: Final = 5.0
 """Seconds: the shortest lock that Azure gives."""

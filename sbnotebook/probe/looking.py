@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Final
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
 
 from sbnotebook.model.partition import partition_of
-from sbnotebook.probe.probe import Saw, probe
-from sbnotebook.probe.site import blank
+from sbnotebook.probe.probe import Saw, blank, probe
 from sbnotebook.settlement.sdk.management import browser, peek_payloads
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.probe.site import Site
+    from sbnotebook.probe.probe import Site
 
 _PAGE: Final = 250
 _LOOKS: Final = 100

@@ -11,13 +11,23 @@ import anyio
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.probe import deferring, locking, looking, sending, transactions
-from sbnotebook.probe.probe import Finding, Probe, ProbeVerdict, Saw, without_names, words_of
-from sbnotebook.probe.site import Site, new_prefix, remove_queue, second_name
+from sbnotebook.probe import deferring, locking, looking, sending
+from sbnotebook.probe.probe import (
+    Finding,
+    Probe,
+    ProbeVerdict,
+    Saw,
+    Site,
+    new_prefix,
+    remove_queue,
+    second_name,
+    without_names,
+    words_of,
+)
 from sbnotebook.settlement import Connection, namespace_tier, scrub
 
 # The last of locking may make Service Bus busy for others, and so comes last.
-_MODULES: Final = (looking, deferring, sending, transactions, locking)
+_MODULES: Final = (looking, deferring, sending, locking)
 PROBES: Final = tuple(each for module in _MODULES for each in vars(module).values() if isinstance(each, Probe))
 MAX_SECONDS: Final = 300
 """A run takes no longer."""

@@ -12,8 +12,7 @@ from typing import Any, Final, TypeVar
 
 import anyio
 
-from sbnotebook.client.keeper import Keeper
-from sbnotebook.client.portal import Work, portal, run
+from sbnotebook.client.portal import Keeper, Work, portal, run
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement import (

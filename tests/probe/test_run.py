@@ -15,9 +15,8 @@ from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.probe import locking
 from sbnotebook.probe import run as run_module
-from sbnotebook.probe.probe import Finding, Probe, ProbeVerdict, Saw, probe
+from sbnotebook.probe.probe import Finding, Probe, ProbeVerdict, Saw, Site, probe, remove_queue
 from sbnotebook.probe.run import PROBES, ProbeRun, tier_to_probe
-from sbnotebook.probe.site import Site, remove_queue
 from sbnotebook.settlement import Connection
 from tests.probe.variants import LIKE_EXPECTED, OTHER_VARIANTS, VARIANTS, Service
 

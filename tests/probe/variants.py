@@ -22,8 +22,8 @@ from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place
 from sbnotebook.emulator.service import attaching, message_operations, middleware
 from sbnotebook.emulator.service.access import NamespaceAccess
-from sbnotebook.probe import site as site_module
-from sbnotebook.probe.site import Site
+from sbnotebook.probe import probe as probe_module
+from sbnotebook.probe.probe import Site
 
 if TYPE_CHECKING:
     import pytest
@@ -208,7 +208,7 @@ def _time_stands_still(service: Service) -> None:
 def _unconfirmed(kind: Literal["released", "ranges"]) -> Callable[[Service], None]:
     def set_fault(service: Service) -> None:
         service.emulator.faults.unconfirmed = kind
-        service.patch.setattr(site_module, "_ANSWER_WITHIN", 0.5)
+        service.patch.setattr(probe_module, "_ANSWER_WITHIN", 0.5)
 
     return set_fault
 

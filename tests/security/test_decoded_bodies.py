@@ -15,9 +15,9 @@ import pytest
 from google.protobuf import descriptor_pb2, struct_pb2
 
 from sbnotebook.analysis.avro_bodies import avro_decoder
-from sbnotebook.analysis.body_schemas import schemas_of
 from sbnotebook.analysis.decoders import Decoder, Decoding
 from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.json_columns import schemas_of
 from sbnotebook.analysis.protobuf_bodies import protobuf_decoder
 from sbnotebook.model import Message
 from tests.chances import SEED, rounds

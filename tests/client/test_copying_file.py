@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import sbnotebook as sb
 from sbnotebook.amqp import Symbol, ULong
-from sbnotebook.client import Namespace, copy_file, read_copy
+from sbnotebook.client import Namespace, copying, read_copy
 from sbnotebook.emulator import RunningEmulator, SubscriptionOptions
 from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import ConfigurationError
@@ -80,11 +80,11 @@ def test_saved_copy_is_read_without_its_namespace(
 def test_any_message_comes_back_from_a_file(tmp_path: Path, sent: list[Message]) -> None:
     fields = [{name: getattr(each, name) for name in Message.__dataclass_fields__} for each in sent]
     held = [PeekedMessage(entity=sb.EntityAddress("q"), sequence_number=n, **each) for n, each in enumerate(fields, 1)]
-    table: Any = copy_file.to_arrow(held)
-    path = copy_file.write_lines(table, tmp_path / "any.sbcopy", {"sbcopy": 1}, overwrite=True)
+    table: Any = copying.to_arrow(held)
+    path = copying.write_lines(table, tmp_path / "any.sbcopy", {"sbcopy": 1}, overwrite=True)
     with path.open("rb") as file:
         file.readline()
-        found = copy_file.messages_of_table(copy_file.table_of_lines(copy_file._lines(file)))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        found = copying.messages_of_table(copying.table_of_lines(copying._lines(file)))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     assert [differences(*pair) for pair in zip(found, held, strict=True)] == [{}] * len(held)
 
 
@@ -210,7 +210,7 @@ def test_place_that_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_file_over_a_limit_is_refused(
     saved: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, why: str
 ) -> None:
-    monkeypatch.setattr(copy_file, limit, most)
+    monkeypatch.setattr(copying, limit, most)
     with pytest.raises(ConfigurationError, match=why):
         read_copy(saved)
 
@@ -219,6 +219,6 @@ def test_lines_end_at_the_limit_of_all_bytes(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     path.write_bytes(b"12345678\n" * 3)
     with path.open("rb") as file, pytest.raises(ConfigurationError, match="larger than a copy can be"):
-        list(copy_file._lines(file, left=20))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        list(copying._lines(file, left=20))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     with path.open("rb") as file:
-        assert len(list(copy_file._lines(file, left=27))) == 3  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        assert len(list(copying._lines(file, left=27))) == 3  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

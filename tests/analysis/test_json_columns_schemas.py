@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.analysis.body_schemas import USUAL, drifts_of, forms_of, schemas_of
 from sbnotebook.analysis.decoders import Decoding, decoder_of
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.groups import group_by_cause
+from sbnotebook.analysis.json_columns import USUAL, drifts_of, forms_of, schemas_of
 from sbnotebook.model import Message
 
 ORDER = {"id": 1, "total": 5, "to": {"city": "Oslo"}, "legs": [{"from": "OSL"}, {"from": "SFO", "late": True}]}

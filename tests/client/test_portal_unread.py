@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.unread import warn_of_unread, watched
+from sbnotebook.client.portal import warn_of_unread, watched
 from sbnotebook.emulator import running
 from sbnotebook.model import Complete, EntityAddress, Outcome, OutcomeStatus, Report
 
