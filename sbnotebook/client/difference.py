@@ -1,15 +1,177 @@
-"""Two messages side by side: only what differs."""
+"""Two messages side by side: only what differs. Messages are hostile input: limits hold for their comparison."""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from collections.abc import Iterator
+from difflib import unified_diff
+from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.differences import Difference, differences_of
 from sbnotebook.analysis.shown import ShownRows, Table
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import PeekedMessage
+from sbnotebook.model import Message, PeekedMessage
+from sbnotebook.model.budget import PARSED_CHARACTERS
+from sbnotebook.model.json_text import without_repeats
+from sbnotebook.model.property_text import property_type
+from sbnotebook.model.schema import COLUMNS
+
+MOST_DIFFERENCES: Final = 500
+"""Differences that are returned; the last one says that there are more."""
+_APART: Final = frozenset(
+    {
+        *("entity", "sequence_number", "enqueued_sequence_number", "enqueued_time", "expires_at", "locked_until"),
+        "message_id",
+        *("body", "body_text", "application_properties", "application_property_types", "extras"),
+    }
+)
+"""Columns that differ for any two messages, or that are compared by their parts."""
+_MOST_VALUES: Final = 50_000
+_MOST_LINES: Final = 500
+_MOST_CHARACTERS: Final = 100_000
+_MORE: Final = "(more)"
+_MISSING: Final = object()
+
+
+class Difference(NamedTuple):
+    """A part of a message that is not the same in another one."""
+
+    field: str
+    one: str | None
+    other: str | None
+
+
+def differences_of(one: Message, other: Message) -> list[Difference]:
+    """Return what differs between two messages, besides their places, ids and times.
+
+    Bodies are compared value by value where both are JSON, line by line where both are text, and as bytes otherwise.
+    """
+    found: list[Difference] = []
+    for each in _all(one, other):
+        if len(found) == MOST_DIFFERENCES:
+            return [*found, Difference(_MORE, None, None)]
+        found.append(each)
+    return found
+
+
+def _all(one: Message, other: Message) -> Iterator[Difference]:
+    for column in COLUMNS:
+        if column.name not in _APART:
+            yield from _one(column.name, _text(column.read(one)), _text(column.read(other)))
+    for part in ("application_properties", "extras"):
+        mine, theirs = dict(getattr(one, part)), dict(getattr(other, part))
+        for name in dict.fromkeys([*mine, *theirs]):
+            yield from _typed(f"{part}.{name}", mine.get(name, _MISSING), theirs.get(name, _MISSING))
+    if one.body != other.body or one.body_type != other.body_type:
+        yield from _bodies(one, other)
+
+
+def _one(name: str, one: str | None, other: str | None) -> Iterator[Difference]:
+    if one != other:
+        yield Difference(name, one, other)
+
+
+def _typed(name: str, one: Any, other: Any) -> Iterator[Difference]:
+    """Compare two AMQP values, and show their types where only these differ."""
+    texts = [None if value is _MISSING else "null" if value is None else str(value) for value in (one, other)]
+    if texts[0] == texts[1] is not None and property_type(one) != property_type(other):
+        texts = [f"{text} ({property_type(value)})" for text, value in zip(texts, (one, other), strict=True)]
+    yield from _one(name, *texts)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _bodies(one: Message, other: Message) -> Iterator[Difference]:
+    texts = one.body_text, other.body_text
+    mine, theirs = _parsed(texts[0]), _parsed(texts[1])
+    is_shown = False
+    if mine is not _MISSING and theirs is not _MISSING:
+        yield from _values(mine, theirs)
+        is_shown = texts[0] != texts[1]  # the same JSON may be written in other ways
+    elif texts[0] is not None and texts[1] is not None:
+        for each in _lines(texts[0], texts[1]):
+            is_shown = True
+            yield each
+    # Bytes without a text, other line ends, or the same text in another encoding.
+    if one.body != other.body and not is_shown:
+        pairs = enumerate(zip(one.body, other.body, strict=False))
+        place = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(one.body), len(other.body)))
+        yield Difference("body", _described(one.body, place), _described(other.body, place))
+
+
+def _parsed(text: str | None) -> Any:
+    """Return the value of JSON; a mark for other texts, and for those with a name twice in an object."""
+    if text is None or len(text) > PARSED_CHARACTERS:
+        return _MISSING
+    try:
+        return json.loads(text, object_pairs_hook=without_repeats)
+    except (ValueError, RecursionError):
+        return _MISSING
+
+
+def _values(one: Any, other: Any) -> Iterator[Difference]:
+    """Compare two values of JSON, with a stack of our own: they may be nested deeply."""
+    waiting: list[tuple[str, Any, Any]] = [("body_json", one, other)]
+    for _ in range(_MOST_VALUES):
+        if not waiting:
+            return
+        path, mine, theirs = waiting.pop()
+        first, second = _parts(mine), _parts(theirs)
+        if first is not None and second is not None and type(mine) is type(theirs):
+            names = reversed(dict.fromkeys([*first, *second]))
+            waiting += [(path + name, first.get(name, _MISSING), second.get(name, _MISSING)) for name in names]
+        else:
+            yield from _one(path, _json(mine), _json(theirs))
+    yield Difference(_MORE, None, None)
+
+
+def _parts(value: Any) -> dict[str, Any] | None:
+    """Return the parts of an object or a list of JSON by their paths; None for other values."""
+    if isinstance(value, dict):
+        return {f".{name}": part for name, part in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return {f"[{place}]": part for place, part in enumerate(cast("list[Any]", value))}
+    return None
+
+
+def _json(value: Any) -> str | None:
+    if value is _MISSING:
+        return None
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return "(nested too deeply)"
+
+
+def _lines(one: str, other: str) -> Iterator[Difference]:
+    """Compare two texts line by line; long ones up to a limit, because the time grows faster than their length."""
+    mine, theirs = (text[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES] for text in (one, other))
+    removed: list[str] = []
+    added: list[str] = []
+    place = ""
+    for line in [*list(unified_diff(mine, theirs, n=0, lineterm=""))[2:], "@@"]:
+        if line.startswith("@@"):
+            if removed or added:
+                yield Difference(f"body_text {place}", "\n".join(removed) or None, "\n".join(added) or None)
+            place, removed, added = line.strip("@ "), [], []
+        elif line.startswith("-"):
+            removed.append(line[1:])
+        else:
+            added.append(line[1:])
+    if len(one) > _MOST_CHARACTERS or len(other) > _MOST_CHARACTERS or max(map(len, (mine, theirs))) == _MOST_LINES:
+        yield Difference(_MORE, None, None)
+
+
+def _described(body: bytes, place: int) -> str:
+    """Describe bytes by their number, and by some of them from a place."""
+    shown = body[place : place + 16].hex(" ") or "the end"
+    return f"{len(body):,} bytes, from {shown}" if not place else f"{len(body):,} bytes, at {place:,}: {shown}"
+
+
+# ---------------------------------------------------------------- two messages of entities
 
 
 class MessageDifference(ShownRows[Difference]):

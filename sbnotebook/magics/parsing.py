@@ -21,27 +21,19 @@ _NOT_FOUND: Final = re.compile(r"magic(?: function)? `%{1,2}((?:sb|servicebus|se
 _MODE: Final = 'data source "servicebus" cannot be written in'
 _HOW_TO_WRITE: Final = 'sbnotebook only adds messages: df.write.format("servicebus").mode("append").'
 _SHOWN: Final = 60
-_WORDS_OF_OTHERS: Final = {
-    "--limit": "--count",
-    "--max": "--count",
-    "--max-messages": "--count",
-    "--top": "--count",
-    "--filter": "--where",
-    "--query": "--where",
-    "--older-than": "--before",
-    "--canary": "--ramp",
-    "--max-came-back": "--stop-at",
-    "--error-description": "--description",
-    "--output": "--to",
-    "--file": "--to",
-    "--label": "--subject",
-    "--properties": "--property",
-    "--dead-letter": "--dlq",
-    "--dead-letters": "--dlq",
-    "--deadletter": "--dlq",
-    "--deadletters": "--dlq",
-    "--dead-letter-queue": "--dlq",
+_MEANT: Final = {
+    "--count": ("--limit", "--max", "--max-messages", "--top"),
+    "--where": ("--filter", "--query"),
+    "--before": ("--older-than",),
+    "--ramp": ("--canary",),
+    "--stop-at": ("--max-came-back",),
+    "--description": ("--error-description",),
+    "--to": ("--output", "--file"),
+    "--subject": ("--label",),
+    "--property": ("--properties",),
+    "--dlq": ("--dead-letter", "--dead-letters", "--deadletter", "--deadletters", "--dead-letter-queue"),
 }
+_WORDS_OF_OTHERS: Final = {word: option for option, words in _MEANT.items() for word in words}
 """Options of other tools. None leads to a removal, or past a question."""
 _OTHER_MAGICS: Final = {"--resubmit": "%sb_resubmit", "--move": "%sb_resubmit"}
 """Options that are magics of their own."""

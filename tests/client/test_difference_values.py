@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 
 from sbnotebook.amqp import UByte
-from sbnotebook.analysis.differences import MOST_DIFFERENCES, Difference, differences_of
+from sbnotebook.client.difference import MOST_DIFFERENCES, Difference, differences_of
 from sbnotebook.model import EntityAddress, Message, PeekedMessage
 from sbnotebook.testing.strategies import peeked_messages
 
