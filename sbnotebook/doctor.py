@@ -39,14 +39,7 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the doctor's report.
-
-    Attributes:
-        subject: the requirement.
-        state: whether it is met.
-        found: a description of the present state, never a secret.
-        remedy: how to fix it; empty when it is good.
-    """
+    """One line of the doctor's report, which has no secret; it has no remedy when its state is good."""
 
     subject: str
     state: State
@@ -55,11 +48,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Examine everything that sbnotebook uses.
-
-    Returns:
-        One finding for each: Python, the packages, PySpark, Java, the widgets and the connection.
-    """
+    """Examine Python, the packages, PySpark, Java, the widgets and the connection."""
     spark = _pyspark()
     return [
         _python(),
@@ -72,11 +61,7 @@ def examine() -> list[Finding]:
 
 
 def java_version(home: str | None) -> int:
-    """Return the major version of the Java that Spark would start; 0 if there is none.
-
-    Args:
-        home: the value of JAVA_HOME; without it, Spark takes the ``java`` on the PATH.
-    """
+    """Return the major version of the Java that Spark would start, given JAVA_HOME or by the PATH; 0 for none."""
     java = str(Path(home, "bin", "java")) if home else "java"
     try:
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)

@@ -40,12 +40,7 @@ class ProbeVerdict(StrEnum):
 
 
 class Saw(NamedTuple):
-    """What a probe saw.
-
-    Args:
-        is_expected: whether the expectation is met; None if it does not show that.
-        words: the figures and texts of errors behind it, without anything of the user's.
-    """
+    """Whether an expectation is met, None where it does not show, and the figures and texts of errors behind it."""
 
     is_expected: bool | None
     words: str
@@ -56,14 +51,9 @@ _Look: TypeAlias = Callable[["Site"], Awaitable[Saw]]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One assumption about Service Bus, and how to check it.
+    """One assumption about Service Bus, how to check it, and about how many operations and seconds that takes.
 
-    Args:
-        name: names it in ``docs/reference/azure-facts.md``, in the report, and its temporary entities.
-        expectation: what sbnotebook takes for granted, in a sentence.
-        look: looks whether it is so, with entities that it makes itself.
-        operations: about how many operations that costs.
-        seconds: about how long it takes, with waits for locks.
+    Its name is in ``docs/reference/azure-facts.md``, in the report, and in the names of its temporary entities.
     """
 
     name: str
@@ -75,13 +65,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one probe found.
-
-    Args:
-        probe: which one.
-        verdict: whether the expectation is met.
-        saw: what it saw, without secrets and without the name of the namespace.
-    """
+    """What one probe found, without secrets and without the name of the namespace."""
 
     probe: Probe
     verdict: ProbeVerdict
@@ -165,11 +149,8 @@ async def remove_queue(connection: Connection, name: str) -> None:
 class Site:
     """What a probe works with: queues of its own, and the SDK's clients of them.
 
-    Args:
-        connection: the namespace.
-        name: the name of its queue, with which that of the second begins.
-        wait: waits some seconds; a test turns the emulator's clock meanwhile.
-        made: gets the name of each queue before it is made, so that it is removed in any case.
+    ``wait`` waits some seconds; a test turns the emulator's clock meanwhile. ``made`` gets the name of each queue
+    before it is made, so that it is removed in any case.
     """
 
     def __init__(

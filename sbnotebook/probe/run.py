@@ -52,20 +52,7 @@ async def tier_to_probe(connection: Connection) -> str:
 
 @dataclass(slots=True)
 class ProbeRun:
-    """A run of probes, which knows what it has found and made at any moment.
-
-    Args:
-        connection: the namespace; the right Manage is needed.
-        wait: waits some seconds; a test turns the emulator's clock meanwhile.
-        side_by_side: how many probes run at once.
-        probes: which ones.
-        told: called with each finding when it is there.
-
-    Attributes:
-        prefix: begins the names of all queues that the run makes.
-        findings: in the order of the probes once the run has ended.
-        left: the names of queues that it has made and not removed.
-    """
+    """A run of probes, which knows what it has found, and which queues it has left, at any moment."""
 
     connection: Connection
     wait: Callable[[float], Awaitable[None]] = anyio.sleep
