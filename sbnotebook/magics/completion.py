@@ -40,12 +40,14 @@ class Completer:
     """Finds completions at the cursor, by the arguments that the magic declares."""
 
     def __init__(self, shell: InteractiveShell, current: Current) -> None:
-        self._shell = shell
-        entities = self._entities = _RememberedEntities(current)
+        self._shell, self._current = shell, current
+        self._of: Namespace | None = None
+        self._at = 0.0
+        self._entities: list[EntityCounts] = []
         self._finders: Mapping[str, Callable[[], list[str]]] = {
-            "ENTITY": entities.paths,
-            "DESTINATION": entities.destinations,
-            "REPORT": lambda: [*self._variables(lambda value: isinstance(value, Report)), *entities.paths()],
+            "ENTITY": self._paths,
+            "DESTINATION": lambda: [str(each.address) for each in self._listed() if each.kind != "subscription"],
+            "REPORT": lambda: [*self._variables(lambda value: isinstance(value, Report)), *self._paths()],
             "FUNCTION": lambda: self._variables(callable),
             "NAME": lambda: self._variables(lambda _: True),
             "TARGET": lambda: ["emulator", "env:", "secret:"],
@@ -87,6 +89,32 @@ class Completer:
         names = ((name, value) for name, value in self._shell.user_ns.items() if not name.startswith("_"))
         return sorted(name for name, value in names if name not in hidden and wanted(value))
 
+    def _paths(self) -> list[str]:
+        found: list[str] = []
+        for each in self._listed():
+            found += [str(each.address)] if each.kind == "topic" else [str(each.address), str(each.address.dead_letter)]
+        return found
+
+    def _listed(self) -> list[EntityCounts]:
+        """Return the entities of the current connection, listed at most once a minute."""
+        namespace = self._current.namespace if self._current.is_connected else None
+        if namespace is not self._of or time.monotonic() - self._at > _REMEMBERED:
+            self._of, self._at, self._entities = namespace, time.monotonic(), []
+            if namespace is not None:
+                # In a thread, so that a service that does not answer does not block the keyboard.
+                asking = threading.Thread(target=self._ask, args=(namespace,), daemon=True)
+                asking.start()
+                asking.join(_PATIENCE)
+        return self._entities
+
+    def _ask(self, namespace: Namespace) -> None:
+        try:
+            found = namespace.entities()
+        except Exception:  # noqa: BLE001 (without the right to list entities, or without a network, there is nothing to offer)
+            return
+        if namespace is self._of:
+            self._entities = found
+
 
 def _place(text: str) -> tuple[Sequence[str], str, bool]:
     """Return the words before the cursor, the typed part of the one at it, and whether that is within quotes."""
@@ -119,44 +147,3 @@ def _argument_after(parser: Any, words: Sequence[str]) -> Any:
         elif positional and positional[0].nargs not in _REPEATED:
             positional.pop(0)
     return pending or next(iter(positional), None)
-
-
-class _RememberedEntities:
-    """The entity paths of the current connection, listed at most once a minute."""
-
-    def __init__(self, current: Current) -> None:
-        self._current = current
-        self._of: Namespace | None = None
-        self._at = 0.0
-        self._entities: list[EntityCounts] = []
-
-    def paths(self) -> list[str]:
-        found: list[str] = []
-        for entity in self._fresh():
-            found.append(str(entity.address))
-            if entity.kind != "topic":
-                found.append(str(entity.address.dead_letter))
-        return found
-
-    def destinations(self) -> list[str]:
-        return [str(entity.address) for entity in self._fresh() if entity.kind != "subscription"]
-
-    def _fresh(self) -> list[EntityCounts]:
-        if not self._current.is_connected:
-            return []
-        namespace = self._current.namespace
-        if namespace is not self._of or time.monotonic() - self._at > _REMEMBERED:
-            self._of, self._at, self._entities = namespace, time.monotonic(), []
-            # In a thread, so that a service that does not answer does not block the keyboard.
-            asking = threading.Thread(target=self._ask, args=(namespace,), daemon=True)
-            asking.start()
-            asking.join(_PATIENCE)
-        return self._entities
-
-    def _ask(self, namespace: Namespace) -> None:
-        try:
-            found = namespace.entities()
-        except Exception:  # noqa: BLE001 (without the right to list entities, or without a network, there is nothing to offer)
-            return
-        if namespace is self._of:
-            self._entities = found
