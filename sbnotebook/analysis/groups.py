@@ -38,7 +38,7 @@ from sbnotebook.analysis.descriptions import (
 from sbnotebook.analysis.fault_headers import fault_of, header_names
 from sbnotebook.analysis.frames import to_arrow, values_of_column
 from sbnotebook.analysis.json_columns import drifts_of
-from sbnotebook.analysis.shown import ShownRows, Table
+from sbnotebook.analysis.tables import ShownRows, Table
 from sbnotebook.analysis.telemetry import kql_of, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage

@@ -10,8 +10,7 @@ from functools import cache
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
-from sbnotebook.analysis.shown import Shown, Table
-from sbnotebook.analysis.tables import printable
+from sbnotebook.analysis.tables import Shown, Table, printable
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, PARSED_CHARACTERS
 
 if TYPE_CHECKING:

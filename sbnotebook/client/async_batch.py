@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from sbnotebook.analysis import frames, query, tables
 from sbnotebook.analysis.frames import to_arrow
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.async_plan import AsyncPlan
 from sbnotebook.client.coercions import Choice, address, chosen_of, dead_letter, duration
 from sbnotebook.client.messages import Messages, present_in

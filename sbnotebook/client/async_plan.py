@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.coercions import RampSizes, duration, ramp_of, time_to_come
 from sbnotebook.client.plan_code import cell_of, python_of
 from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn, watched

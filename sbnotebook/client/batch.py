@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.async_batch import AsyncDeferredMessages, AsyncLockedBatch, AsyncLockedSession
 from sbnotebook.client.coercions import Choice
 from sbnotebook.client.messages import Messages

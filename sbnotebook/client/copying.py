@@ -26,8 +26,7 @@ import pyarrow as pa
 from sbnotebook.analysis.exports import MISFITS, table_of_lines, write_lines
 from sbnotebook.analysis.frames import messages_of_table, to_arrow
 from sbnotebook.analysis.masks import Masks
-from sbnotebook.analysis.shown import ShownRows, Table
-from sbnotebook.analysis.tables import printable
+from sbnotebook.analysis.tables import ShownRows, Table, printable
 from sbnotebook.client.coercions import Choice, chosen
 from sbnotebook.client.portal import blocking
 from sbnotebook.emulator import RunningEmulator, Tier, running

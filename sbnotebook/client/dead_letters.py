@@ -16,7 +16,7 @@ from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANN
 from sbnotebook.analysis import tables
 from sbnotebook.analysis.exports import write_text
 from sbnotebook.analysis.groups import CauseReader, Group, group_by_cause
-from sbnotebook.analysis.shown import ShownRows, Table, without_empty
+from sbnotebook.analysis.tables import ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError, JournalError, SbNotebookError, near_match
 from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
 from sbnotebook.model.partition import end_of_partition, partition_of

@@ -8,7 +8,7 @@ from difflib import unified_diff
 from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.shown import ShownRows, Table
+from sbnotebook.analysis.tables import ShownRows, Table
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage

@@ -16,7 +16,7 @@ from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.frames import tables_of_pages
 from sbnotebook.analysis.groups import label, timeline_figure
 from sbnotebook.analysis.query import few_at_once, first_matching
-from sbnotebook.analysis.shown import Table, without_empty
+from sbnotebook.analysis.tables import Table, without_empty
 from sbnotebook.client.dead_letters import choose_entities, dead_letter_counts
 from sbnotebook.client.messages import Messages, Present
 from sbnotebook.errors import ConfigurationError, SbNotebookError

@@ -18,7 +18,7 @@ import pyarrow as pa
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, SECTIONS
 from sbnotebook.analysis.frames import arrow_schema, to_arrow
 from sbnotebook.analysis.groups import group_by_cause
-from sbnotebook.analysis.shown import Shown, ShownRows, Table, without_empty
+from sbnotebook.analysis.tables import Shown, ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage
 from sbnotebook.model.message import time_text

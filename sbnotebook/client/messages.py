@@ -17,7 +17,7 @@ from sbnotebook.analysis.decoders import DECODE_ERROR, Decoding
 from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.groups import CAUSE, Groups, Trait, group_by_cause, messages_figure
 from sbnotebook.analysis.json_columns import Schemas, json_columns, schemas_of
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.verbs import SdkNames
 from sbnotebook.model import PeekedMessage
 from sbnotebook.settlement import names_sentence

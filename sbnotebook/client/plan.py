@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncRunning
 from sbnotebook.client.coercions import RampSizes
 from sbnotebook.client.portal import on_loop, run

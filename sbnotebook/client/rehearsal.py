@@ -16,7 +16,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from sbnotebook.analysis.shown import ShownRows, Table
+from sbnotebook.analysis.tables import ShownRows, Table
 from sbnotebook.client.copying import MOST, Copied, copied
 from sbnotebook.client.portal import blocking
 from sbnotebook.errors import ConfigurationError, DecisionError

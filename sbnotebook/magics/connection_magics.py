@@ -9,7 +9,7 @@ from IPython.core.error import StdinNotImplementedError
 from IPython.core.magic_arguments import argument
 from IPython.display import display
 
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client import Namespace
 from sbnotebook.client.assistant import Assistant
 from sbnotebook.client.assistant_socket import Sharing

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import line_cell_magic, needs_local_scope, no_var_expand
 from IPython.core.magic_arguments import argument
 
-from sbnotebook.analysis.shown import Shown, Table
+from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
 from sbnotebook.client.difference import MessageDifference
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages
