@@ -415,7 +415,7 @@ class Keeper:
             raise
 
 
-# ---------------------------------------------------------------- reports at which nobody has looked
+# ---------------------------------------------------------------- unread reports
 
 R = TypeVar("R", bound=Report)
 
