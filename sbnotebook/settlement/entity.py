@@ -33,8 +33,8 @@ from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
-from sbnotebook.settlement.processing.process import Processing
-from sbnotebook.settlement.processing.run import Options
+from sbnotebook.settlement.processing.process import Options, Processing
+from sbnotebook.settlement.processing.workers import SessionProcessing, SharedProcessing
 from sbnotebook.settlement.terms import Progress, check_decision
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
@@ -115,9 +115,10 @@ class AsyncEntity(Place):
     def processing(self, function: AnyFunction, **options: Any) -> Processing:
         """Return a run that consumes messages with a function, in threads unless it is async: ``run()`` begins it.
 
-        The options are those of :class:`sbnotebook.settlement.processing.run.Options`.
+        The options are those of :class:`sbnotebook.settlement.processing.process.Options`.
         """
-        return Processing(self, function, Options(**options))
+        given = Options(**options)
+        return (SessionProcessing if given.by_session else SharedProcessing)(self, function, given)
 
     async def process(self, function: AnyFunction, **options: Any) -> Report:
         """Consume messages with a function, and settle each by the end of the function: see :meth:`processing`."""

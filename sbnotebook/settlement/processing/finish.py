@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
 import anyio
@@ -53,10 +52,6 @@ _HOW_IT_ENDED: Final = {
 }
 
 
-_Key: TypeAlias = tuple[EntityAddress, int, datetime | None]
-"""The destination of an envelope, and what tells the message from others."""
-
-
 @dataclass(slots=True, eq=False)
 class Finisher:
     policy: Policy
@@ -64,8 +59,6 @@ class Finisher:
     pools: Mapping[EntityAddress, SenderPool]
     abandons: bool
     seen: Seen | None = None
-    enveloped: dict[_Key, Outcome] = field(default_factory=dict[_Key, Outcome])
-    """Confirmed envelopes of messages that could not be settled. If these come again, no second one is sent."""
     error: Exception | None = None
     """A local error that ends the run, such as a full disk."""
 
@@ -80,10 +73,6 @@ class Finisher:
         # With its envelope sent, the work of a message that is completed now is done.
         await self._write_down([messages[token] for token in envelopes if isinstance(decisions.get(token), Complete)])
         outcomes |= await self._settle_all(batch, messages, decisions)
-        for ended in ends if envelopes else ():
-            envelope, destination = envelopes.get(ended.message.lock_token), self._row(ended).destination
-            if envelope and destination and envelope.ok and not outcomes[ended.message.lock_token].ok:
-                self.enveloped[_key(destination, ended.message)] = envelope
         if self.abandons:
             refused = {token: messages[token] for token in messages if token not in decisions}
             await self._settle_all(batch, refused, dict.fromkeys(refused, Abandon()))
@@ -102,18 +91,13 @@ class Finisher:
     # ---------------------------------------------------------------- envelopes
 
     async def _send_envelopes(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> dict[UUID, Outcome]:
-        by_destination: defaultdict[EntityAddress, list[tuple[LockedMessage, Message]]] = defaultdict(list)
-        outcomes: dict[UUID, Outcome] = {}
+        by_destination: defaultdict[EntityAddress, list[tuple[EndedCall, Message]]] = defaultdict(list)
         for ended in ends:
-            message, destination = ended.message, self._row(ended).destination
-            if destination is None or ended.fault is None:
-                continue
-            sent_before = self.enveloped.pop(_key(destination, message), None)
-            if sent_before is not None:
-                outcomes[message.lock_token] = sent_before
-            else:
-                envelope = envelope_of(message, ended.fault, namespace=self.namespace, now=batch.clock.now())
-                by_destination[destination].append((message, envelope))
+            destination = self._row(ended).destination
+            if destination is not None and ended.fault is not None and ended.envelope is None:
+                envelope = envelope_of(ended.message, ended.fault, namespace=self.namespace, now=batch.clock.now())
+                by_destination[destination].append((ended, envelope))
+        outcomes = {ended.message.lock_token: ended.envelope for ended in ends if ended.envelope is not None}
         for destination, pairs in by_destination.items():
             try:
                 envelopes, withhold = [envelope for _, envelope in pairs], partial(_withheld, batch, pairs)
@@ -121,9 +105,10 @@ class Finisher:
             except (ServiceBusError, OSError) as error:
                 # No sender could be opened: nothing was sent.
                 failure = Failure.of(error)
-                sent = [replace(failure.outcome("send", m), status=OutcomeStatus.FAILED) for m, _ in pairs]
-            for (message, _), outcome in zip(pairs, sent, strict=True):
-                outcomes[message.lock_token] = _of_envelope(message, destination, outcome)
+                sent = [replace(failure.outcome("send", e.message), status=OutcomeStatus.FAILED) for e, _ in pairs]
+            for (ended, _), outcome in zip(pairs, sent, strict=True):
+                outcomes[ended.message.lock_token] = known = _of_envelope(ended.message, destination, outcome)
+                ended.envelope = known if known.ok else None
         return outcomes
 
     # ---------------------------------------------------------------- the memory of finished work
@@ -189,10 +174,6 @@ class Finisher:
         return [known.get(m.lock_token) or outcome_for(m, decision, OutcomeStatus.LOCK_LOST, _LOST) for m in messages]
 
 
-def _key(destination: EntityAddress, message: LockedMessage) -> _Key:
-    return destination, message.sequence_number, message.enqueued_time
-
-
 def can_retry(outcome: Outcome) -> bool:
     """Return whether a settlement that ended so may succeed when it is tried again."""
     if outcome.status in (OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED):
@@ -201,10 +182,14 @@ def can_retry(outcome: Outcome) -> bool:
 
 
 def _withheld(
-    batch: LockedBatch, pairs: Sequence[tuple[LockedMessage, Message]], index: int
+    batch: LockedBatch, pairs: Sequence[tuple[EndedCall, Message]], index: int
 ) -> tuple[OutcomeStatus, str] | None:
     """Withhold the envelope of a message whose lock has ended: another consumer may have it, and send its own."""
-    return None if batch.holds(pairs[index][0]) else (OutcomeStatus.LOCK_LOST, "The lock had ended before it was sent.")
+    return (
+        None
+        if batch.holds(pairs[index][0].message)
+        else (OutcomeStatus.LOCK_LOST, "The lock had ended before it was sent.")
+    )
 
 
 def _of_envelope(message: LockedMessage, destination: EntityAddress, sent: Outcome) -> Outcome:

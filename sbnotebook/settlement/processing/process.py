@@ -4,29 +4,103 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
+from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Report
-from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen
+from sbnotebook.model import LockedMessage, Outcome, Report
+from sbnotebook.model.report import Tally
+from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen, key_of
+from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.processing.calls import AnyFunction, FunctionCaller
+from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall, call, call_on_loop, is_async
 from sbnotebook.settlement.processing.finish import Finisher
-from sbnotebook.settlement.processing.run import ConsumerRun, Options
-from sbnotebook.settlement.processing.status import ProcessState, ProcessStatus
-from sbnotebook.settlement.processing.workers import SessionWorkers, SharedWorkers
+from sbnotebook.settlement.processing.policy import End, Policy, Then
+from sbnotebook.settlement.processing.status import Lease, ProcessState, ProcessStatus, consumer
+from sbnotebook.settlement.terms import Progress, check_wait
 from sbnotebook.settlement.watch import reporting
 
-_RENEW_FOR: Final = timedelta(days=3650)
+RENEW_FOR: Final = timedelta(days=3650)
 """How long locks are renewed: until the function has ended, however long it takes."""
+SERVICE_ERRORS: Final = (AzureError, OSError)
+"""Errors of Service Bus, of the network and of credentials; the SDK's own are AzureErrors, too."""
+_HOP_SECONDS: Final = 0.005
+"""Seconds of quick calls in one thread hop, because a hop to a thread and back takes as long as some functions."""
+_MIN_PAUSE: Final = 0.5
+_MAX_PAUSE: Final = 30.0
+"""Seconds between two attempts to reach Service Bus."""
+_MAX_PROBLEM: Final = 300
+_ENDED_KEPT: Final = 100
+"""Ended leases that are still shown."""
+_LOST_KEPT: Final = 10_000
+"""Calls kept until their messages come again: more than lose their locks together."""
 
 
-class Processing:
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a run.
+
+    Args:
+        policy: how each end of the function becomes a decision.
+        max_in_flight: messages, or sessions, that are worked on at once; with 1, messages keep their order.
+        rate: messages a second at most, None for no limit.
+        max_messages: stop after this many, None for all.
+        max_wait: seconds without a message after which the run ends; None to continue until it is stopped.
+        by_session: whether to consume sessions.
+        seen: whether, or for how long, messages whose work is done are remembered.
+        archived: whether to keep messages in the local archive before they are removed.
+        progress: told of every message that is finished.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    max_in_flight: int = 1
+    rate: float | None = None
+    max_messages: int | None = None
+    max_wait: float | None = 2.0
+    by_session: bool = False
+    seen: timedelta | bool = False
+    archived: bool = True
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        at_once: object = self.max_in_flight  # other actions take "auto"
+        if not isinstance(at_once, int) or at_once < 1:
+            raise ConfigurationError(
+                "max_in_flight of process is a number, 1 or more: it counts the calls of your function. Settlements "
+                "adapt to the network by themselves."
+            )
+        Limits(rate=self.rate)  # raises for a number out of range
+        if self.max_messages is not None and self.max_messages < 1:
+            raise ConfigurationError("max_messages is 1 or more, or None for all.")
+        if self.max_wait is not None:
+            check_wait(self.max_wait)
+
+    @property
+    def redelivers(self) -> bool:
+        """Tell whether Service Bus delivers a returned message again in the same run.
+
+        A run that ends when the entity is empty holds returned messages back until then, so that each is tried once.
+        Sessions are the exception: a message that is held back would block the rest of its session.
+        """
+        return self.max_wait is None or self.by_session
+
+
+class Processing(ABC):
     """One run of ``process``. Any thread can watch and stop it.
 
     Made by :meth:`sbnotebook.settlement.entity.AsyncEntity.processing`.
@@ -42,53 +116,74 @@ class Processing:
     """
 
     def __init__(self, place: Place, function: AnyFunction, options: Options) -> None:
-        self._entity = place.address
-        options.policy.check(self._entity, redelivers=options.redelivers)
-        namespace, clock = place.namespace, place.namespace.clock
+        self._place, self._function, self._options, self._policy = place, function, options, options.policy
+        self._policy.check(place.address, redelivers=options.redelivers)
+        namespace, self._clock = place.namespace, place.namespace.clock
         self._seen: Seen | None = None
         if options.seen is not False:
             retention = DEFAULT_RETENTION if options.seen is True else options.seen
             self._seen = Seen(namespace.journal.database, namespace.identity, retention)
-        self._pools = {address: namespace.pool(address) for address in options.policy.destinations}
-        last = options.policy.last
-        caller = FunctionCaller(function, clock, workers=options.max_in_flight, seen=self._seen, last=last)
-        finisher = Finisher(options.policy, namespace.host, self._pools, abandons=options.redelivers, seen=self._seen)
-        self._run = ConsumerRun(self._entity, options, caller, finisher, clock)
-        self._workers = _workers(place, self._run)
-        self._state = ProcessState.WAITING
+        self._pools = {address: namespace.pool(address) for address in self._policy.destinations}
+        self._finisher = Finisher(
+            self._policy, namespace.host, self._pools, abandons=options.redelivers, seen=self._seen
+        )
+        self._last = self._policy.last
+        self._is_async = is_async(function)
+        self._threads = anyio.CapacityLimiter(options.max_in_flight)
+        # The state of the run.
+        self._state, self._is_stopping = ProcessState.WAITING, False
         self._since: datetime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = anyio.Event()
+        self._until_stopped: set[anyio.CancelScope] = set()
+        self._error: BaseException | None = None
+        """The error that ended the run, and that is raised."""
+        self._problem: str | None = None
+        """The current problem, for the status."""
+        self._pause, self._was_reached = _MIN_PAUSE, False
+        self._pace, self._pace_turn = Pace(options.rate), anyio.Lock()
+        # The messages and how they ended.
+        self._taken: int = 0
+        """Messages that were taken to have the function called."""
+        self._tally, self._noted = Tally(), 0
+        self._ends: Counter[End] = Counter()
+        self._repeated = self._not_settled = 0
+        self._leases: dict[int, Lease] = {}
+        self._ended_leases: deque[Lease] = deque(maxlen=_ENDED_KEPT)
+        self._lost: dict[int, EndedCall] = {}
+        """The last ended calls whose settlement was not confirmed, by number. If their messages come again, these are
+        only settled. Some never come again, because another consumer has settled them."""
 
     @property
     def status(self) -> ProcessStatus:
         """Return the leases, counts and errors of the run at this moment."""
-        run = self._run
-        stopping = self._state is ProcessState.RUNNING and run.is_stopping
-        error = f"{type(run.error).__name__} ended it." if run.error is not None else run.problem
+        is_stopping = self._state is ProcessState.RUNNING and self._is_stopping
+        error = f"{type(self._error).__name__} ended it." if self._error is not None else self._problem
+        leases = (*self._leases.copy().values(), *reversed(self._ended_leases.copy()))
         return ProcessStatus(
-            self._entity,
-            ProcessState.STOPPING if stopping else self._state,
+            self._place.address,
+            ProcessState.STOPPING if is_stopping else self._state,
             self._since,
-            run.leases.now(),
-            run.leases.ends,
-            repeated=run.repeated,
-            waiting=self._workers.waiting,
-            unsettled=self._workers.unsettled,
-            not_settled=run.not_settled,
+            tuple(map(replace, leases)),  # as they are now
+            {end: self._ends[end] for end in End},
+            repeated=self._repeated,
+            waiting=self._waiting,
+            unsettled=self._unsettled,
+            not_settled=self._not_settled,
             error=error,
         )
 
     @property
     def report(self) -> Report:
         """Return the outcomes that are known now."""
-        return self._run.tally.report()
+        return self._tally.report()
 
     def stop(self) -> None:
         """Begin no more messages. Messages in work are settled when their function has ended; the rest is released."""
-        self._run.is_stopping = True
+        self._is_stopping = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the run has ended
-                self._loop.call_soon_threadsafe(self._run.stop)
+                self._loop.call_soon_threadsafe(self._stop)
 
     async def run(self) -> Report:
         """Work until there is no more to do, or until the run is stopped or cancelled.
@@ -101,9 +196,9 @@ class Processing:
         if self._state is not ProcessState.WAITING:
             raise ConfigurationError("It has run already: make another one.")
         self._loop = asyncio.get_running_loop()
-        self._since, self._state = self._run.clock.now(), ProcessState.RUNNING
+        self._since, self._state = self._clock.now(), ProcessState.RUNNING
         try:
-            with reporting(self._run.tally.report):
+            with reporting(self._tally.report):
                 await self._work_until_stopped()
         finally:
             self._state = ProcessState.ENDED
@@ -111,35 +206,58 @@ class Processing:
         self._raise_error()
         return self.report
 
+    # ---------------------------------------------------------------- the two kinds of runs
+
+    @property
+    @abstractmethod
+    def _waiting(self) -> int:
+        """Return how many messages are locked and wait for a worker; in any thread."""
+
+    @property
+    @abstractmethod
+    def _unsettled(self) -> int:
+        """Return how many messages are done and not settled; in any thread."""
+
+    @abstractmethod
+    async def _work(self) -> None:
+        """Work until the run is stopped, or there is no more to do."""
+
+    def _next(self) -> LockedMessage | None:
+        """Return the next message for a worker that has ended one quickly; in a thread."""
+        return None
+
+    def _ahead(self) -> Iterable[LockedMessage]:
+        """Return messages that may be next, to be looked up together; in a thread."""
+        return ()
+
+    # ---------------------------------------------------------------- the beginning and the end
+
     async def _work_until_stopped(self) -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._work, tasks.cancel_scope)
+            tasks.start_soon(self._work_shielded, tasks.cancel_scope)
             # A cancellation from outside, also one by asyncio alone, only stops the work: that has a task of its own.
             try:
                 await anyio.sleep_forever()
             finally:
-                self._run.stop()
+                self._stop()
 
-    async def _work(self, over: anyio.CancelScope) -> None:
+    async def _work_shielded(self, over: anyio.CancelScope) -> None:
         # Finished messages are not settled yet, so renew their locks.
         with anyio.CancelScope(shield=True):
-            try:
-                await self._prepare()
-                await self._workers.work()
-            except BaseException as error:  # noqa: BLE001 (raised when the task group has ended, and not in a group)
-                self._run.fail(error)
+            await self._or_fail(self._prepare_and_work)
         over.cancel()
 
-    async def _prepare(self) -> None:
-        """Find errors that would otherwise come later, before anything is locked."""
-        with self._run.until_stopped():
+    async def _prepare_and_work(self) -> None:
+        # Find errors that would otherwise come later, before anything is locked.
+        with self._stoppable():
             for pool in self._pools.values():
                 await pool.warm(1)
             if self._seen is not None:
                 await anyio.to_thread.run_sync(self._seen.forget_old)
+        await self._work()
 
     def _raise_error(self) -> None:
-        error = self._run.error
+        error = self._error
         if error is None:
             return
         note = f"Until then: {self.report}."
@@ -150,13 +268,184 @@ class Processing:
         error.add_note(note)
         raise error
 
+    def _stop(self) -> None:
+        self._is_stopping = True
+        for scope in tuple(self._until_stopped):
+            scope.cancel()
+        self._notify()
 
-def _workers(place: Place, run: ConsumerRun) -> SharedWorkers | SessionWorkers:
-    archived = run.options.archived
-    if run.options.by_session:
-        return SessionWorkers(
-            run,
-            lambda wait: place.session(None, max_wait=wait, renew_for=_RENEW_FOR, archived=archived),
-            place.namespace.waits.idle_session,
-        )
-    return SharedWorkers(run, place.batch(renew_for=_RENEW_FOR, archived=archived))
+    def _fail(self, error: BaseException) -> None:
+        """Stop, and raise this error at the end. The first error counts."""
+        self._error = self._error or error
+        self._stop()
+
+    async def _or_fail(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
+        try:
+            await task(*args)
+        except BaseException as error:  # noqa: BLE001 (the other tasks settle finished messages; then it is raised)
+            self._fail(error)
+        self._notify()
+
+    @contextmanager
+    def _stoppable(self) -> Generator[anyio.CancelScope]:
+        """Open a block that is cancelled when the run is stopped, unless :meth:`_protect` was called for it before."""
+        with anyio.CancelScope() as scope:
+            self._until_stopped.add(scope)
+            if self._is_stopping:
+                scope.cancel()
+            try:
+                yield scope
+            finally:
+                self._until_stopped.discard(scope)
+
+    def _protect(self, scope: anyio.CancelScope) -> None:
+        """Protect a block of :meth:`_stoppable` from now on: a stop waits for the work in it."""
+        self._until_stopped.discard(scope)
+
+    def _notify(self) -> None:
+        """Wake all tasks that wait for a change."""
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def _wait_for_change(self) -> None:
+        await self._changed.wait()
+
+    # ---------------------------------------------------------------- problems
+
+    def _note_reachable(self, problem: str | None = None) -> None:
+        self._problem, self._pause, self._was_reached = problem, _MIN_PAUSE, True
+
+    async def _survive(self, error: Exception) -> None:
+        """Wait before the next attempt, twice as long each time up to 30 seconds, and show the error in the status.
+
+        Only a run without an end survives, once Service Bus was reached. Then no error ends it: even a refusal may
+        pass, as that of a credential or of a disabled entity does. The processors of Microsoft's SDKs also continue.
+        """
+        if self._options.max_wait is not None or not self._was_reached:
+            raise error
+        self._problem = f"It is tried again: {type(error).__name__}: {explained(error)[:_MAX_PROBLEM]}"
+        self._pause = min(self._pause * 2, _MAX_PAUSE)
+        with self._stoppable():
+            await anyio.sleep(self._pause)
+
+    # ---------------------------------------------------------------- one message
+
+    @property
+    def _left(self) -> int | None:
+        """Return how many messages may still be taken; None for any number."""
+        maximum = self._options.max_messages
+        return None if maximum is None else max(0, maximum - self._taken)
+
+    @contextmanager
+    def _lease(self, worker: int, session_id: str | None = None) -> Generator[Lease]:
+        name = f"{consumer()}/{worker + 1}"
+        lease = self._leases[worker] = Lease(name, self._place.address, self._clock.now(), session_id)
+        try:
+            yield lease
+        finally:
+            lease.ended = self._clock.now()
+            self._ended_leases.append(self._leases.pop(worker))
+
+    @contextmanager
+    def _working(self, lease: Lease, message: LockedMessage) -> Generator[None]:
+        lease.working_on, lease.working_since = message.sequence_number, self._clock.now()
+        yield
+        lease.count, lease.last_sequence_number = lease.count + 1, message.sequence_number
+        lease.working_on = lease.working_since = None
+
+    async def _wait_for_pace(self, begun: int = 0) -> bool:
+        """Wait until one more message may be begun, after others that did not wait. Return False at a stop."""
+        async with self._pace_turn:
+            with self._stoppable():
+                if begun:
+                    await self._pace.wait(begun)
+                await self._pace.wait(1)
+        return not self._is_stopping
+
+    async def _call(self, lease: Lease, message: LockedMessage, ends: deque[EndedCall]) -> int:
+        """Have the function called, in a thread also for the next messages. Return for how many that did not wait.
+
+        The run does not let it be cancelled: a thread cannot be ended, and a message in work must not be released.
+        """
+        if not self._is_async:
+            return await anyio.to_thread.run_sync(self._call_in_thread, lease, message, ends, limiter=self._threads)
+        ended = None
+        if self._seen is not None:
+            ended = (await anyio.to_thread.run_sync(self._look_up, message))[message.lock_token]
+        if ended is None:
+            with self._working(lease, message):
+                ended = await call_on_loop(self._function, message, self._clock)
+        ends.append(ended)
+        return 0
+
+    def _call_in_thread(self, lease: Lease, first: LockedMessage, ends: deque[EndedCall]) -> int:
+        rate, until = self._options.rate, time.monotonic() + _HOP_SECONDS
+        most = math.inf if rate is None else rate * _HOP_SECONDS
+        message, count = first, -1
+        known: Mapping[UUID, EndedCall | None] = {}
+        while message is not None and not self._is_stopping:
+            if message.lock_token not in known:
+                known = self._look_up(message, self._ahead())
+            ended = known[message.lock_token]
+            if ended is None:
+                with self._working(lease, message):
+                    ended = call(self._function, message, self._clock)
+                if ended.end in self._last:
+                    self._is_stopping = True  # at once: the loop hears of it later
+            ends.append(ended)
+            count += 1
+            message = self._next() if count + 1 < most and time.monotonic() < until else None
+        return max(count, 0)
+
+    def _look_up(self, message: LockedMessage, ahead: Iterable[LockedMessage] = ()) -> Mapping[UUID, EndedCall | None]:
+        """Return the ends of messages whose work was done before, and None for others, by lock token; in a thread."""
+        if self._seen is None:
+            return {message.lock_token: None}
+        by_key = {key_of(each): each for each in (*ahead, message)}
+        done = self._seen.done_at(by_key.values())
+        return {
+            each.lock_token: EndedCall(each, End.COMPLETED, done_at=done[key]) if key in done else None
+            for key, each in by_key.items()
+        }
+
+    def _note_end(self, ended: EndedCall) -> None:
+        """Count a function that has ended, and stop the run if the policy says so."""
+        if ended.done_at is not None:
+            self._repeated += 1
+            return
+        self._ends[ended.end] += 1
+        then = self._policy.row(ended.end).then
+        if then is Then.STOP:
+            self._stop()
+        elif then is Then.RAISE and ended.error is not None:
+            self._fail(ended.error)
+
+    def _note_outcome(self, ended: EndedCall, outcome: Outcome) -> None:
+        if ended.index is None:
+            ended.index, self._noted = self._noted, self._noted + 1
+            if self._options.progress is not None:
+                self._options.progress(1)
+        else:  # it was not settled before
+            self._not_settled -= 1
+        self._tally.note(ended.index, outcome)
+        self._not_settled += not outcome.ok
+        if self._finisher.error is not None:
+            self._fail(self._finisher.error)
+
+    # ---------------------------------------------------------------- calls whose settlement was lost
+
+    def _keep_lost(self, ended: EndedCall) -> None:
+        """Keep a call without the content of its message."""
+        message = ended.message
+        bare = replace(message, body=b"", application_properties={}, extras={})
+        self._lost.pop(message.sequence_number, None)
+        self._lost[message.sequence_number] = replace(ended, message=bare, error=None)
+        if len(self._lost) > _LOST_KEPT:
+            del self._lost[next(iter(self._lost))]
+
+    def _take_lost(self, message: LockedMessage) -> EndedCall | None:
+        """Return the call of a message that has come again; None if there was none."""
+        ended = self._lost.pop(message.sequence_number, None)
+        if ended is None or ended.message.enqueued_time != message.enqueued_time:
+            return None
+        return replace(ended, message=message)

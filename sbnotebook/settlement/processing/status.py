@@ -8,18 +8,13 @@ from __future__ import annotations
 
 import os
 import platform
-from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
 
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.processing.policy import End
-
-_ENDED_KEPT: Final = 100
-"""Ended leases that are still shown."""
 
 
 class ProcessState(StrEnum):
@@ -30,7 +25,7 @@ class ProcessState(StrEnum):
     ENDED = "ended"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lease:
     worker: str
     entity: EntityAddress
@@ -92,40 +87,3 @@ class ProcessStatus:
 def consumer() -> str:
     """Return the names of this machine and process, as leases and envelopes show them."""
     return f"{platform.node() or 'localhost'}/{os.getpid()}"
-
-
-@dataclass(slots=True)
-class Leases:
-    """The leases of a run, read from any thread: each is replaced and never changed."""
-
-    entity: EntityAddress
-    _open: dict[int, Lease] = field(default_factory=dict[int, Lease])
-    _ended: deque[Lease] = field(default_factory=lambda: deque[Lease](maxlen=_ENDED_KEPT))
-    _ends: Counter[End] = field(default_factory=Counter[End])
-
-    def begin(self, worker: int, now: datetime, session_id: str | None = None) -> None:
-        self._open[worker] = Lease(f"{consumer()}/{worker + 1}", self.entity, now, session_id)
-
-    def work_on(self, worker: int, sequence_number: int, now: datetime) -> None:
-        self._open[worker] = replace(self._open[worker], working_on=sequence_number, working_since=now)
-
-    def ended_for(self, worker: int, sequence_number: int, end: End) -> None:
-        lease = self._open[worker]
-        # Quicker than replace, and done for each message.
-        self._open[worker] = Lease(
-            lease.worker, lease.entity, lease.since, lease.session_id, lease.count + 1, sequence_number
-        )
-        self._ends[end] += 1
-
-    def end(self, worker: int, now: datetime) -> None:
-        lease = self._open.pop(worker, None)
-        if lease is not None:
-            self._ended.append(replace(lease, ended=now, working_on=None, working_since=None))
-
-    def now(self) -> tuple[Lease, ...]:
-        """Return all leases, ended ones last."""
-        return (*self._open.copy().values(), *reversed(self._ended.copy()))
-
-    @property
-    def ends(self) -> Mapping[End, int]:
-        return {end: self._ends[end] for end in End}

@@ -1,16 +1,14 @@
-"""The workers of a run: they take messages, have the function called, and settle.
-
-:class:`SharedWorkers` share the messages of an entity: the first free worker takes the next message.
-:class:`SessionWorkers` each hold a session: its messages are done in their order, and several sessions at once.
-"""
+"""The two kinds of runs: workers that share the messages of an entity, and workers that each hold a session."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import anyio
@@ -19,11 +17,13 @@ from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostEr
 from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus
 from sbnotebook.model.partition import partition_of, start_of_partition
 from sbnotebook.settlement.engine import BESIDE, GROUP
-from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
-from sbnotebook.settlement.processing.calls import CallGroup, EndedCall, LostCalls
+from sbnotebook.settlement.memory.seen import key_of
+from sbnotebook.settlement.place import Place
+from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall
 from sbnotebook.settlement.processing.finish import can_retry
-from sbnotebook.settlement.processing.run import SERVICE_ERRORS, ConsumerRun
+from sbnotebook.settlement.processing.process import RENEW_FOR, SERVICE_ERRORS, Options, Processing
+from sbnotebook.settlement.processing.status import Lease
 
 _MAX_WAITING: Final = 500
 """Messages that are locked ahead of shared workers at most."""
@@ -31,8 +31,10 @@ _AHEAD_SECONDS: Final = 1.0
 """Seconds of work that are locked ahead, so that other receivers get their share of slow work."""
 _RECEIVE_SECONDS: Final = 0.5
 """Seconds that one receive waits for a message, because nothing can be settled meanwhile."""
+_LOOKED_UP: Final = 50
+"""Messages that are looked up together."""
 _COLLECT_EVERY: Final = 0.25
-"""Seconds between two collections of ended calls."""
+"""Seconds after which ended calls are collected, although a slow one follows in their thread."""
 _ASK_AGAIN_AFTER: Final = 10.0
 """Seconds after which messages are settled that Service Bus could not settle."""
 _MAX_UNSETTLED: Final = 1_000
@@ -54,68 +56,70 @@ _SESSION_WAIT: Final = 30.0
 """Seconds that one request for a session waits in a run without an end."""
 
 
-class SharedWorkers:
+class SharedProcessing(Processing):
     """Locks ahead, has the function called by several workers at once, and settles meanwhile.
 
-    A message passes through ``_queue``, a worker's group, ``_unremembered`` (until its work is recorded),
-    ``_unsettled`` and the report. A message that goes back to the entity waits in ``_held_back`` until the run ends.
+    A message passes through ``_queue``, ``_ended``, ``_remembering`` (until its work is recorded), ``_to_settle`` and
+    the report. A message that goes back to the entity waits in ``_held_back`` until the run ends.
     """
 
-    def __init__(self, run: ConsumerRun, batch: LockedBatch) -> None:
-        self._run = run
-        self._batch = batch
+    def __init__(self, place: Place, function: AnyFunction, options: Options) -> None:
+        super().__init__(place, function, options)
+        self._batch = place.batch(renew_for=RENEW_FOR, archived=options.archived)
+        self._turn = threading.Lock()
+        """Held by the thread that takes a message, or lets another delivery of it be taken."""
         self._queue: deque[LockedMessage] = deque()
         self._active: set[str] = set()
         """Keys of messages in work or not settled yet."""
         self._parked: dict[str, list[LockedMessage]] = {}
         """Messages whose key is active, by key."""
-        self._unremembered: deque[EndedCall] = deque()
-        self._unsettled: deque[EndedCall] = deque()
+        self._ended: deque[EndedCall] = deque()
+        self._ended_count = 0
+        self._remembering: Sequence[EndedCall] = ()
+        self._to_settle: deque[EndedCall] = deque()
+        self._settling: Sequence[EndedCall] = ()
         self._held_back: list[EndedCall] = []
-        self._lost = LostCalls()
         self._put_off: list[EndedCall] = []
         """Ended messages that are held, and that Service Bus could not settle. It is asked again after a while."""
         self._asked_again = time.monotonic()
-        self._groups: dict[int, CallGroup] = {}
-        """The group that each worker works on."""
-        self._settling: Sequence[EndedCall] = ()
-        self._ended = 0
-        self._is_fed = False
-        self._over = anyio.Event()
+        self._is_fed = self._is_worked = self._is_over = False
 
     @property
-    def waiting(self) -> int:
+    def _waiting(self) -> int:
         return sum(map(len, (self._queue, *self._parked.copy().values())))
 
     @property
-    def unsettled(self) -> int:
-        return sum(map(len, (self._settling, self._unremembered, self._unsettled, self._held_back, self._put_off)))
+    def _unsettled(self) -> int:
+        return self._behind_workers + len(self._settling) + len(self._held_back)
 
-    async def work(self) -> None:
-        with self._run.until_stopped() as opening:
+    @property
+    def _behind_workers(self) -> int:
+        return sum(map(len, (self._ended, self._remembering, self._to_settle, self._put_off)))
+
+    async def _work(self) -> None:
+        with self._stoppable() as opening:
             async with self._batch:
-                self._run.protect(opening)
-                self._run.note_reachable()
+                self._protect(opening)
+                self._note_reachable()
                 await self._work_together()
 
     async def _work_together(self) -> None:
         async with anyio.create_task_group() as settling:
             settling.start_soon(self._or_fail, self._settle_ends)
-            settling.start_soon(self._or_fail, self._collect_often)
-            settling.start_soon(self._or_fail, self._remember_ends)
-            async with anyio.create_task_group() as working:
-                working.start_soon(self._or_fail, self._feed)
-                for worker in range(self._run.options.max_in_flight):
-                    working.start_soon(self._or_fail, self._work, worker)
-            self._over.set()
-            self._run.notify()
-
-    async def _or_fail(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
-        try:
-            await task(*args)
-        except BaseException as error:  # noqa: BLE001 (the other tasks settle finished messages; then it is raised)
-            self._run.fail(error)
-        self._run.notify()
+            async with anyio.create_task_group() as remembering:
+                remembering.start_soon(self._or_fail, self._remember_ends)
+                async with anyio.create_task_group() as working:
+                    working.start_soon(self._or_fail, self._feed)
+                    for worker in range(self._options.max_in_flight):
+                        working.start_soon(self._or_fail, self._work_as, worker)
+                self._is_worked = True
+                self._notify()
+            # Last the messages that could not be settled, and those that go back to the entity.
+            self._ask_again()
+            self._to_settle += self._held_back
+            self._held_back.clear()
+            self._is_over = True
+            self._notify()
 
     # ---------------------------------------------------------------- locking ahead
 
@@ -123,204 +127,168 @@ class SharedWorkers:
         """Lock about as many messages as the workers end in a second, until the entity is empty or the run stops."""
         silent, since, counted = 0.0, time.monotonic(), 0
         per_second = 0.0
-        max_wait = self._run.options.max_wait
-        while self._may_lock_more() and (max_wait is None or silent < max_wait):
+        max_wait = math.inf if self._options.max_wait is None else self._options.max_wait
+        # One that waits may make room for another, because its lock was lost.
+        while not self._is_stopping and (self._left != 0 or self._waiting) and silent < max_wait:
             wanted = self._wanted(per_second)
             if not wanted:
-                await self._run.wait_for_change()
+                await self._wait_for_change()
                 continue
             # The rate rises at once, and falls by half with each receive.
             now = time.monotonic()
-            per_second = max((self._ended - counted) / max(now - since, 1e-3), per_second / 2)
-            since, counted = now, self._ended
-            wait = _RECEIVE_SECONDS if max_wait is None else min(_RECEIVE_SECONDS, max_wait - silent)
+            per_second = max((self._ended_count - counted) / max(now - since, 1e-3), per_second / 2)
+            since, counted = now, self._ended_count
+            wait = min(_RECEIVE_SECONDS, max_wait - silent)
             # After a silence one is asked for: it is worked on at once, and does not wait until others have come.
             locked = await self._receive(1 if silent else wanted, wait)
-            self._enqueue(locked)
+            with self._turn:
+                new = [message for message in locked if not self._settle_again(message)]
+                self._taken += len(new)
+                self._queue += new
+            self._notify()
             silent = 0.0 if locked else silent + wait
         self._is_fed = True
 
-    def _may_lock_more(self) -> bool:
-        """Tell whether others may follow. One that waits may make room for another, because its lock was lost."""
-        return not self._run.is_stopping and (self._run.left != 0 or bool(self.waiting))
-
     def _wanted(self, per_second: float) -> int:
         """Return how many messages to lock now: none as long as there are enough."""
-        workers = self._run.options.max_in_flight
-        enough = min(_MAX_WAITING, math.ceil(per_second * _AHEAD_SECONDS)) + workers
-        here = self._run.taken - self._ended
+        enough = min(_MAX_WAITING, math.ceil(per_second * _AHEAD_SECONDS)) + self._options.max_in_flight
+        here = self._taken - self._ended_count
         # In large parts, because receiving a few takes as long.
-        if here >= enough or (self.waiting and here > enough // 2) or len(self._unsettled) > _MAX_UNSETTLED:
+        if here >= enough or (self._waiting and here > enough // 2) or len(self._to_settle) > _MAX_UNSETTLED:
             return 0
-        return min(enough - here, enough if self._run.left is None else self._run.left)
+        return min(enough - here, enough if self._left is None else self._left)
 
     async def _receive(self, count: int, wait: float) -> Sequence[LockedMessage]:
         locked: Sequence[LockedMessage] = ()
-        with self._run.until_stopped():
+        with self._stoppable():
             try:
                 locked = await self._batch.receive(count, max_wait=wait, more_wait=0)
             except SERVICE_ERRORS as error:
-                await self._run.survive(error)
+                await self._survive(error)
             else:
-                self._run.note_reachable(self._batch.renewal_error)
+                self._note_reachable(self._batch.renewal_error)
         return locked
-
-    def _enqueue(self, locked: Sequence[LockedMessage]) -> None:
-        for message in locked:
-            if not self._settle_again(message):
-                self._run.taken += 1
-                self._queue.append(message)
-        self._run.notify()
 
     def _settle_again(self, message: LockedMessage) -> bool:
         """Settle a message once more if its work is done and only its settlement was lost. Return True if so."""
-        ended = self._lost.take(message)
+        ended = self._take_lost(message)
         if ended is not None:
-            self._unsettled.append(ended)
+            self._to_settle.append(ended)
         return ended is not None
 
     # ---------------------------------------------------------------- working
 
-    async def _work(self, worker: int) -> None:
-        run = self._run
-        run.leases.begin(worker, run.clock.now())
-        while messages := await self._take():
-            run.leases.work_on(worker, messages[0].sequence_number, run.clock.now())
-            group = self._groups[worker] = CallGroup(deque(messages))
-            try:
-                await run.caller.run(group)
-            finally:
-                del self._groups[worker]
-                self._collect(worker, group)
-            self._put_back(group.todo)
-            run.notify()
-        run.leases.end(worker, run.clock.now())
+    async def _work_as(self, worker: int) -> None:
+        begun = 0
+        with self._lease(worker) as lease:
+            while not self._is_stopping:
+                message = self._next()
+                if message is not None:
+                    if await self._wait_for_pace(begun):
+                        begun = await self._call(lease, message, self._ended)
+                        self._notify()
+                elif self._is_fed and not self._waiting:
+                    break
+                else:
+                    await self._wait_for_change()
 
-    async def _take(self) -> list[LockedMessage]:
-        while not self._run.is_stopping:
-            has_room = sum(map(len, (self._unremembered, self._unsettled, self._put_off))) < _MAX_UNSETTLED
-            messages = self._next() if has_room else []
-            if messages and await self._run.wait_for_pace(messages):
-                return messages
-            self._put_back(messages)
-            if self._is_fed and not self.waiting:
-                break
-            await self._run.wait_for_change()
-        return []
+    def _next(self) -> LockedMessage | None:
+        """Take the next message; None if there is none, or too many are not settled. In any thread."""
+        with self._turn:
+            while self._queue and self._behind_workers < _MAX_UNSETTLED:
+                message = self._queue.popleft()
+                key = self._key_of(message)
+                if not self._batch.holds(message) or self._settle_again(message):
+                    self._taken -= 1  # it comes again, or came again while its first delivery was in work
+                elif key in self._active:
+                    self._parked.setdefault(key, []).append(message)
+                else:
+                    self._active.add(key)
+                    return message
+        return None
 
-    def _next(self) -> list[LockedMessage]:
-        messages: list[LockedMessage] = []
-        while self._queue and len(messages) < self._run.group_size:
-            message = self._queue.popleft()
-            key = self._run.key_of(message)
-            if not self._batch.holds(message) or self._settle_again(message):
-                self._run.taken -= 1  # it comes again, or came again while its first delivery was in work
-            elif key in self._active:
-                self._parked.setdefault(key, []).append(message)
-            else:
-                self._active.add(key)
-                messages.append(message)
-        return messages or self._take_over()
+    def _ahead(self) -> Iterable[LockedMessage]:
+        """Return the next messages, without those whose work may be done by the time that they are taken."""
+        with self._turn:
+            by_key = {self._key_of(each): each for each in reversed([*islice(self._queue, _LOOKED_UP)])}
+            return [each for key, each in by_key.items() if key not in self._active]
 
-    def _take_over(self) -> list[LockedMessage]:
-        """Take half of the messages that wait behind a slow message of another worker."""
-        before = time.monotonic() - _COLLECT_EVERY / 2
-        slow = (group.todo for group in self._groups.values() if group.begun < before)
-        longest = max(slow, key=len, default=deque[LockedMessage]())
-        taken: deque[LockedMessage] = deque()
-        with contextlib.suppress(IndexError):  # the other worker's thread takes from it, too
-            for _ in range((len(longest) + 1) // 2):
-                taken.appendleft(longest.pop())
-        return list(taken)
+    def _key_of(self, message: LockedMessage) -> str:
+        """Return a key that two deliveries of the same message share, so that one waits for the other."""
+        return key_of(message) if self._seen is not None else str(message.sequence_number)
 
-    def _put_back(self, messages: Collection[LockedMessage]) -> None:
-        self._queue.extendleft(reversed(tuple(messages)))
-        for message in messages:
-            self._free(self._run.key_of(message))
-
-    def _free(self, key: str) -> None:
-        """Let the next delivery with this key be worked on."""
-        self._active.discard(key)
-        self._queue.extendleft(reversed(self._parked.pop(key, ())))
+    def _free(self, ended: EndedCall) -> None:
+        """Let the next delivery of the message be worked on."""
+        key = self._key_of(ended.message)
+        with self._turn:
+            self._active.discard(key)
+            self._queue.extendleft(reversed(self._parked.pop(key, ())))
 
     # ---------------------------------------------------------------- settling
 
-    async def _collect_often(self) -> None:
-        """Collect ended calls, so that they are settled even if a slow message follows in their group."""
-        while not self._over.is_set():
-            with anyio.move_on_after(_COLLECT_EVERY):
-                await self._over.wait()
-            for worker, group in self._groups.items():
-                self._collect(worker, group)
+    async def _remember_ends(self) -> None:
+        """Collect ended calls and record their work. Settling may take long, so this runs beside it."""
+        while self._ended or not self._is_worked:
+            if not self._ended:
+                with anyio.move_on_after(_COLLECT_EVERY):
+                    await self._wait_for_change()
+            self._remembering = self._collect()
+            await self._finisher.remember(self._remembering)
+            self._to_settle += self._remembering
+            self._remembering = ()
             if time.monotonic() - self._asked_again > _ASK_AGAIN_AFTER:
                 self._ask_again()
-            self._run.notify()
+            self._notify()
+
+    def _collect(self) -> list[EndedCall]:
+        """Note ended calls, and return those whose messages do not go back to the entity."""
+        ends: list[EndedCall] = []
+        while self._ended:
+            ended = self._ended.popleft()
+            self._ended_count += 1
+            self._note_end(ended)
+            if self._finisher.returns(ended) and not self._options.redelivers:
+                self._held_back.append(ended)
+                self._free(ended)
+            else:
+                ends.append(ended)
+        return ends
 
     def _ask_again(self) -> None:
         """Have the messages settled that could not be. Those whose locks were lost meanwhile come again."""
-        self._unsettled.extend(ended for ended in self._put_off if self._batch.holds(ended.message))
+        self._to_settle.extend(ended for ended in self._put_off if self._batch.holds(ended.message))
         self._put_off.clear()
         self._asked_again = time.monotonic()
 
-    def _collect(self, worker: int, group: CallGroup) -> None:
-        while group.ends:
-            ended = group.ends.popleft()
-            self._ended += 1
-            self._run.note_end(worker, ended)
-            if self._run.finisher.returns(ended) and not self._run.options.redelivers:
-                self._held_back.append(ended)
-                self._free(self._run.key_of(ended.message))
-            else:
-                self._unremembered.append(ended)
-
-    async def _remember_ends(self) -> None:
-        """Record finished messages. Settling may take long, so this runs beside it."""
-        while self._unremembered or not self._over.is_set():
-            ends = tuple(self._unremembered)
-            if not ends:
-                await self._run.wait_for_change()
-                continue
-            await self._run.finisher.remember(ends)
-            for _ in ends:
-                self._unsettled.append(self._unremembered.popleft())
-            self._run.notify()
-
     async def _settle_ends(self) -> None:
-        while True:
-            if not self._unsettled and not self._unremembered and self._over.is_set():
-                # All else is settled: now the messages that could not be, and those that go back to the entity.
-                self._ask_again()
-                self._unsettled.extend(self._held_back)
-                self._held_back.clear()
-                if not self._unsettled:
-                    return
-            if not self._unsettled:
-                await self._run.wait_for_change()
+        while self._to_settle or not self._is_over:
+            if not self._to_settle:
+                await self._wait_for_change()
                 continue
-            group = [self._unsettled.popleft() for _ in range(min(_SETTLE_GROUP, len(self._unsettled)))]
-            self._settling = group
-            outcomes = await self._run.finisher.settle(self._batch, group)
-            self._settling = ()
-            for ended, outcome in zip(group, outcomes, strict=True):
+            self._settling = [self._to_settle.popleft() for _ in range(min(_SETTLE_GROUP, len(self._to_settle)))]
+            outcomes = await self._finisher.settle(self._batch, self._settling)
+            for ended, outcome in zip(self._settling, outcomes, strict=True):
                 self._note(ended, outcome)
-            self._run.notify()
+            self._settling = ()
+            self._notify()
 
     def _note(self, ended: EndedCall, outcome: Outcome) -> None:
-        self._run.note_outcome(ended, outcome)
+        self._note_outcome(ended, outcome)
         is_lost = outcome.status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.UNCONFIRMED)
-        is_going_on = self._run.options.max_wait is None and not self._over.is_set()
+        is_going_on = self._options.max_wait is None and not self._is_over
         is_put_off = is_going_on and can_retry(outcome) and self._batch.holds(ended.message)
-        if (is_lost or is_put_off) and not self._run.finisher.returns(ended):
-            self._lost.keep(ended)
-        elif outcome.ok:
-            self._lost.forget(ended.message)
+        with self._turn:
+            if (is_lost or is_put_off) and not self._finisher.returns(ended):
+                self._keep_lost(ended)
+            elif outcome.ok:
+                self._lost.pop(ended.message.sequence_number, None)
         if is_put_off:
             self._put_off.append(ended)
-        self._free(self._run.key_of(ended.message))
+        self._free(ended)
 
 
-class SessionWorkers:
-    """Workers that each take the next session, do its messages one after the other, and continue with another session.
+class SessionProcessing(Processing):
+    """Has each worker take the next session, do its messages one after the other, and continue with another session.
 
     A message is settled before the next one of its session is begun. If one is not removed, because its function failed
     or its settlement was not confirmed, the session continues with that message as often as Service Bus delivers it.
@@ -328,73 +296,68 @@ class SessionWorkers:
     azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064, 30027 and 36478.
     """
 
-    def __init__(self, run: ConsumerRun, next_session: Callable[[float], SessionBatch], idle: float) -> None:
-        self._run = run
-        self._next_session = next_session
-        self._idle = idle
-        self._waiting: dict[int, int] = {}
+    def __init__(self, place: Place, function: AnyFunction, options: Options) -> None:
+        super().__init__(place, function, options)
+        self._behind: dict[int, int] = {}
         """Locked messages that wait, by worker."""
-        self._lost = LostCalls()
         self._awaited: dict[str, dict[int, int]] = {}
         """Messages of each session that were given back and have not come again, and how often they were awaited."""
-        self._in_work: dict[int, anyio.Event] = {}
-        """For each message in work, an event that is set when its outcome is known."""
+        self._in_work: set[int] = set()
+        """Messages in work, until their outcomes are known."""
         self._settling = 0
 
     @property
-    def waiting(self) -> int:
-        return sum(self._waiting.copy().values())
+    def _waiting(self) -> int:
+        return sum(self._behind.copy().values())
 
     @property
-    def unsettled(self) -> int:
+    def _unsettled(self) -> int:
         return self._settling
 
-    async def work(self) -> None:
+    async def _work(self) -> None:
         async with anyio.create_task_group() as tasks:
-            for worker in range(self._run.options.max_in_flight):
-                tasks.start_soon(self._work, worker)
+            for worker in range(self._options.max_in_flight):
+                tasks.start_soon(self._or_fail, self._work_as, worker)
 
-    async def _work(self, worker: int) -> None:
-        try:
-            while not self._run.is_stopping and self._run.left != 0:
-                if not await self._work_on_next(worker):
-                    break
-        except BaseException as error:  # noqa: BLE001 (the other workers settle finished messages; then it is raised)
-            self._run.fail(error)
+    async def _work_as(self, worker: int) -> None:
+        is_there = True
+        while is_there and not self._is_stopping and self._left != 0:
+            is_there = await self._work_on_next(worker)
 
     async def _work_on_next(self, worker: int) -> bool:
         """Work on the next session. Return False if there is none within ``max_wait``."""
-        run, max_wait = self._run, self._run.options.max_wait
-        with run.until_stopped() as opening:
+        max_wait, archived = self._options.max_wait, self._options.archived
+        wait = _SESSION_WAIT if max_wait is None else max_wait
+        with self._stoppable() as opening:
             try:
                 async with contextlib.AsyncExitStack() as stack:
-                    session = self._next_session(_SESSION_WAIT if max_wait is None else max_wait)
+                    session = self._place.session(None, max_wait=wait, renew_for=RENEW_FOR, archived=archived)
                     try:
                         batch = await stack.enter_async_context(session)
                     except OperationTimeoutError:  # there is no session
-                        run.note_reachable()
+                        self._note_reachable()
                         return max_wait is None
-                    run.protect(opening)
-                    run.note_reachable()
-                    await self._work_on(worker, batch)
+                    self._protect(opening)
+                    self._note_reachable()
+                    with self._lease(worker, batch.session_id) as lease:
+                        await self._work_on(worker, lease, batch)
             except SessionLockLostError:
-                run.problem = "A session's lock was lost: its remaining messages are delivered again."
+                self._problem = "A session's lock was lost: its remaining messages are delivered again."
             except SERVICE_ERRORS as error:
-                await run.survive(error)
+                await self._survive(error)
         return True
 
-    async def _work_on(self, worker: int, batch: SessionBatch) -> None:
-        run = self._run
-        run.leases.begin(worker, run.clock.now(), batch.session_id)
+    async def _work_on(self, worker: int, lease: Lease, batch: SessionBatch) -> None:
         held: list[LockedMessage] = []
         known = self._awaited.pop(batch.session_id, dict[int, int]())
         awaited, seen, newest = set(known), 0, 0
+        idle = self._place.namespace.waits.idle_session
         try:
-            while not run.is_stopping and run.left != 0 and len(held) < _SESSION_MOST:
-                wanted = _SESSION_AHEAD if run.left is None else min(_SESSION_AHEAD, run.left)
+            while not self._is_stopping and self._left != 0 and len(held) < _SESSION_MOST:
+                wanted = _SESSION_AHEAD if self._left is None else min(_SESSION_AHEAD, self._left)
                 locked: Sequence[LockedMessage] = ()
-                with run.until_stopped():
-                    locked = await batch.receive(max(1, wanted - len(held)), max_wait=self._idle, more_wait=0)
+                with self._stoppable():
+                    locked = await batch.receive(max(1, wanted - len(held)), max_wait=idle, more_wait=0)
                 held[:] = sorted((*held, *locked), key=_number)
                 newest = max(newest, *map(_number, held)) if held else newest
                 # Others may have given messages back, too, and those come behind later ones.
@@ -405,14 +368,13 @@ class SessionWorkers:
                 is_nearer = is_asked and await self._forget_gone(batch, held, awaited, known, is_silent=not locked)
                 if not locked and not is_nearer:
                     break
-                if not await self._work_through(worker, batch, held, awaited):
+                if not await self._work_through(worker, lease, batch, held, awaited):
                     break
         finally:
             # Messages given back now may also come again behind later ones.
             missed = {number for number in awaited if number < newest or number in known}
             self._remember(batch.session_id, known, missed.union(map(_number, held)))
-            self._waiting.pop(worker, None)
-            run.leases.end(worker, run.clock.now())
+            self._behind.pop(worker, None)
 
     def _remember(self, session_id: str, known: Mapping[int, int], awaited: Collection[int]) -> None:
         """Remember which messages of a session may come again behind later ones; of the last sessions only."""
@@ -425,7 +387,7 @@ class SessionWorkers:
         """Await what a peek shows up to the newest message and beyond. Return up to which number all are known."""
         seen = max(seen, start_of_partition(partition_of(newest)) - 1)
         for _ in range(_PEEKS):
-            if seen >= newest or self._run.is_stopping:
+            if seen >= newest or self._is_stopping:
                 break
             numbers, last = await batch.numbers_from(seen + 1)
             awaited.difference_update([number for number in awaited if seen < number <= last])
@@ -446,7 +408,7 @@ class SessionWorkers:
         before = {number for number in awaited if held and number < held[0].sequence_number}
         if not before:
             return False
-        standing, last = (before, 0) if self._run.is_stopping else await batch.numbers_from(min(before))
+        standing, last = (before, 0) if self._is_stopping else await batch.numbers_from(min(before))
         gone = {number for number in before - standing if number <= last}
         # What did not come either each time that the session was opened does not come at all. In a long session, a
         # message given back behind it may come again first.
@@ -456,62 +418,60 @@ class SessionWorkers:
         return bool(gone)
 
     async def _work_through(
-        self, worker: int, batch: SessionBatch, held: list[LockedMessage], awaited: set[int]
+        self, worker: int, lease: Lease, batch: SessionBatch, held: list[LockedMessage], awaited: set[int]
     ) -> bool:
         """Process held messages in order, up to an awaited one. Return False if the session is given back."""
-        while held and not self._run.is_stopping and self._run.left != 0:
+        while held and not self._is_stopping and self._left != 0:
             message = held[0]
-            self._waiting[worker] = len(held) - 1
+            self._behind[worker] = len(held) - 1
             if not batch.holds(message) or min(awaited, default=message.sequence_number) < message.sequence_number:
                 break
-            is_settled = await self._work_on_message(worker, batch, message)
+            is_removed = await self._work_on_message(lease, batch, message)
             del held[0]
-            if not is_settled:
+            if not is_removed:
                 awaited.add(message.sequence_number)
                 if batch.holds(message):  # it comes again only when the session is closed
                     return False
         return True
 
-    async def _work_on_message(self, worker: int, batch: SessionBatch, message: LockedMessage) -> bool:
+    async def _work_on_message(self, lease: Lease, batch: SessionBatch, message: LockedMessage) -> bool:
         """Have the function called and settle. Return False if the message is still in the session."""
         number = message.sequence_number
         while number in self._in_work:  # its session was lost while another worker worked on it
-            await self._in_work[number].wait()
-        over = self._in_work[number] = anyio.Event()
+            await self._wait_for_change()
+        self._in_work.add(number)
         try:
-            return await self._work_alone(worker, batch, message)
+            # Call the function, unless only the settlement of its last call was lost.
+            ended = None
+            if await self._wait_for_pace():
+                ended = self._take_lost(message) or await self._call_alone(lease, message)
+            return ended is not None and await self._settle(batch, ended)
         finally:
-            del self._in_work[number]
-            over.set()
+            self._in_work.discard(number)
+            self._notify()
 
-    async def _work_alone(self, worker: int, batch: SessionBatch, message: LockedMessage) -> bool:
-        run = self._run
-        if not await run.wait_for_pace([message]):
-            return False
-        # Call the function, unless only the settlement of its last call was lost.
-        ended = self._lost.take(message)
-        if ended is None:
-            if run.left == 0:  # another worker took the last one meanwhile
-                return False
-            run.taken += 1
-            run.leases.work_on(worker, message.sequence_number, run.clock.now())
-            group = CallGroup(deque([message]))
-            await run.caller.run(group)
-            if not group.ends:  # the run was stopped before it began
-                return False
-            ended = group.ends.popleft()
-            run.note_end(worker, ended)
-        # Settle it before the next one of the session is begun.
+    async def _call_alone(self, lease: Lease, message: LockedMessage) -> EndedCall | None:
+        if self._left == 0:  # another worker took the last one meanwhile
+            return None
+        self._taken += 1
+        ends: deque[EndedCall] = deque()
+        await self._call(lease, message, ends)
+        for ended in ends:  # none if the run was stopped before
+            self._note_end(ended)
+        return ends.popleft() if ends else None
+
+    async def _settle(self, batch: SessionBatch, ended: EndedCall) -> bool:
+        """Settle a message before the next one of its session is begun. Return True if it is removed."""
         self._settling += 1
         try:
-            await run.finisher.remember([ended])
-            (outcome,) = await run.finisher.settle(batch, [ended])
+            await self._finisher.remember([ended])
+            (outcome,) = await self._finisher.settle(batch, [ended])
         finally:
             self._settling -= 1
-        run.note_outcome(ended, outcome)
-        is_removed = not run.finisher.returns(ended)
+        self._note_outcome(ended, outcome)
+        is_removed = not self._finisher.returns(ended)
         if is_removed and not outcome.ok:
-            self._lost.keep(ended)
+            self._keep_lost(ended)
         return outcome.ok and is_removed
 
 

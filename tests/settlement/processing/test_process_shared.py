@@ -80,7 +80,7 @@ async def test_endless_run_survives_any_error_at_a_reconnect(
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
         await until(lambda: len(processing.report) >= 1)
-        monkeypatch.setattr("sbnotebook.settlement.processing.run._MAX_PAUSE", 0.2)
+        monkeypatch.setattr("sbnotebook.settlement.processing.process._MAX_PAUSE", 0.2)
         break_credential(monkeypatch, errors)
         emulator.drop_connections()
         await until(lambda: processing.status.error and not errors)
@@ -262,7 +262,7 @@ async def test_done_messages_are_settled_before_a_slow_one_ends(namespace: Async
 
     processing = queue.processing(work, max_wait=0.5, progress=progress)
     assert (await processing.run()).settled == 200
-    assert min(behind) == 0 < max(behind), "of several that are done together, the first is shown"
+    assert set(behind) == {0}, "the one in work is shown, also of several in one thread hop"
 
 
 async def test_a_redelivered_message_in_work_is_not_done_twice(
