@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, cast
+from uuid import UUID
 
 from sbnotebook.model import LockedMessage, Outcome
 from sbnotebook.settlement.locking.renewal import Clock
+from sbnotebook.settlement.memory.seen import Seen, key_of
 from sbnotebook.settlement.processing.policy import End, Fault, RejectMessage, SkipMessage, StopProcessing
 
 MessageFunction = Callable[[LockedMessage], object]
@@ -60,6 +62,18 @@ async def call_on_loop(function: AnyFunction, message: LockedMessage, clock: Clo
         _take_back_cancellations()
         return _ended_by(function, message, error, clock)
     return EndedCall(message, End.COMPLETED)
+
+
+def ends_before(
+    seen: Seen, message: LockedMessage, ahead: Iterable[LockedMessage] = ()
+) -> Mapping[UUID, EndedCall | None]:
+    """Return the ends of messages whose work was done before, and None for others, by lock token; in a thread."""
+    by_key = {key_of(each): each for each in (*ahead, message)}
+    done = seen.done_at(by_key.values())
+    return {
+        each.lock_token: EndedCall(each, End.COMPLETED, done_at=done[key]) if key in done else None
+        for key, each in by_key.items()
+    }
 
 
 def _ended_by(function: AnyFunction, message: LockedMessage, error: BaseException, clock: Clock) -> EndedCall:

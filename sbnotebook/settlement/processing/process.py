@@ -24,11 +24,11 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import LockedMessage, Outcome, Report
 from sbnotebook.model.report import Tally
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen, key_of
+from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits
-from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall, call, call_on_loop, is_async
+from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall, call, call_on_loop, ends_before, is_async
 from sbnotebook.settlement.processing.finish import Finisher
 from sbnotebook.settlement.processing.policy import End, Policy, Then
 from sbnotebook.settlement.processing.status import Lease, ProcessState, ProcessStatus, consumer
@@ -371,7 +371,8 @@ class Processing(ABC):
             return await anyio.to_thread.run_sync(self._call_in_thread, lease, message, ends, limiter=self._threads)
         ended = None
         if self._seen is not None:
-            ended = (await anyio.to_thread.run_sync(self._look_up, message))[message.lock_token]
+            known = await anyio.to_thread.run_sync(ends_before, self._seen, message)
+            ended = known[message.lock_token]
         if ended is None:
             with self._working(lease, message):
                 ended = await call_on_loop(self._function, message, self._clock)
@@ -384,9 +385,9 @@ class Processing(ABC):
         message, count = first, -1
         known: Mapping[UUID, EndedCall | None] = {}
         while message is not None and not self._is_stopping:
-            if message.lock_token not in known:
-                known = self._look_up(message, self._ahead())
-            ended = known[message.lock_token]
+            if self._seen is not None and message.lock_token not in known:
+                known = ends_before(self._seen, message, self._ahead())
+            ended = known.get(message.lock_token)
             if ended is None:
                 with self._working(lease, message):
                     ended = call(self._function, message, self._clock)
@@ -396,17 +397,6 @@ class Processing(ABC):
             count += 1
             message = self._next() if count + 1 < most and time.monotonic() < until else None
         return max(count, 0)
-
-    def _look_up(self, message: LockedMessage, ahead: Iterable[LockedMessage] = ()) -> Mapping[UUID, EndedCall | None]:
-        """Return the ends of messages whose work was done before, and None for others, by lock token; in a thread."""
-        if self._seen is None:
-            return {message.lock_token: None}
-        by_key = {key_of(each): each for each in (*ahead, message)}
-        done = self._seen.done_at(by_key.values())
-        return {
-            each.lock_token: EndedCall(each, End.COMPLETED, done_at=done[key]) if key in done else None
-            for key, each in by_key.items()
-        }
 
     def _note_end(self, ended: EndedCall) -> None:
         """Count a function that has ended, and stop the run if the policy says so."""
