@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Final
@@ -49,8 +49,8 @@ class DeliveryMethod:
 
 
 _MAX_BATCH_COUNT: Final = 1000
-_MAX_BYTES_IN_FLIGHT: Final = 32 * 1024 * 1024
-"""Bytes in flight at once; a larger message is sent alone."""
+_MAX_BYTES_IN_HAND: Final = 32 * 1024 * 1024
+"""Bytes of messages that wait or are in flight, after which no more are pulled."""
 _WHILE_BUSY: Final = 20
 """Messages in a transfer at most, once Service Bus was busy: larger ones are halved. Service Bus takes or refuses a
 transfer as a whole, so a client with large ones would find the allowed rate only roughly, and take it from others."""
@@ -109,10 +109,8 @@ async def send_many(
         max_count = min(max_count, _WHILE_BUSY)
     sizes = await pool.sizes()
     sizes = sizes._replace(batch=int(sizes.batch * method.share))
-    # The packer pulls and packs in a thread; the delivery sends its packs on this loop.
-    arrived = _ThreadSignal()
-    packer = Packer(messages, method.verb, pool.address, sizes, max_count, arrived.notify)
-    delivery = _Delivery(pool, packer, arrived, method, max_in_flight, pace, progress, tally or Tally())
+    packer = Packer(messages, method.verb, pool.address, sizes, max_count)
+    delivery = _Delivery(pool, packer, method, max_in_flight, pace, progress, tally or Tally())
     start = anyio.current_time()
     with reporting(delivery.tally.report):
         try:
@@ -127,23 +125,6 @@ async def send_many(
     return report
 
 
-class _ThreadSignal:
-    """Wakes a task of this loop from another thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def notify(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed: no task waits any more
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    async def wait(self, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
-            await self._event.wait()
-        self._event.clear()
-
-
 class _Delivery:
     """The state of one call: one task queues packs for as many workers as may be in flight."""
 
@@ -151,7 +132,6 @@ class _Delivery:
         self,
         pool: SenderPool,
         packer: Packer,
-        arrived: _ThreadSignal,
         method: DeliveryMethod,
         max_in_flight: InFlight,
         pace: Pace,
@@ -161,7 +141,6 @@ class _Delivery:
         self.tally = tally
         self._pool = pool
         self._packer = packer
-        self._arrived = arrived
         self._method = method
         self._max_in_flight = None if max_in_flight == AUTO else max_in_flight
         self._answers = 0
@@ -169,7 +148,6 @@ class _Delivery:
         self._pull_pace = Pace(pace.rate)
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
-        self._opening: list[anyio.CancelScope] = []
         self._unfinished: set[Pack] = set()
         self._in_hand = self._bytes = self._workers = self._ready = 0
         """``_ready`` counts those workers that need not open a sender before they take a pack."""
@@ -177,24 +155,23 @@ class _Delivery:
         self._queue: asyncio.Queue[Pack | None] = asyncio.Queue()
         self._tasks: TaskGroup
         self._freed = asyncio.Event()
+        self._is_over = False
+        self._thread = anyio.CapacityLimiter(1)
         self._grace = Grace(packer.stop)
 
     async def run(self) -> None:
-        async with self._grace.watching(), anyio.create_task_group() as workers:
-            workers.start_soon(self._pull)
-            self._tasks = workers
-            await self._feed()
-            while self._in_hand:  # a worker may queue the halves of a pack
-                self._freed = asyncio.Event()
-                await self._freed.wait()
-            for scope in self._opening:
-                scope.cancel()
-            for _ in range(self._workers):
+        async with self._grace.watching() as aside, anyio.create_task_group() as self._tasks:
+            aside.start_soon(self._pack_often)
+            try:
+                await self._feed()
+            finally:
+                self._is_over = True
+            for _ in range(self._ready):
                 self._queue.put_nowait(None)
 
     def close(self) -> None:
         """Give an outcome to every pulled message without one, because the caller was cancelled."""
-        packs, refused = self._packer.leftovers()
+        packs, refused = self._packer.take(all_open=True)
         for index, outcome in refused:
             self._finish(index, outcome)
         for pack in (*self._unfinished, *packs):
@@ -203,65 +180,83 @@ class _Delivery:
 
     # ------------------------------------------------------------------ from the input to the workers
 
-    async def _pull(self) -> None:
-        with self._grace.period(_PULL_WITHIN):
-            # In a thread, because the user's code behind the iterable must not delay the renewal of locks.
-            own = anyio.CapacityLimiter(1)
-            await anyio.to_thread.run_sync(self._packer.run, abandon_on_cancel=True, limiter=own)
-
     @property
     def _most(self) -> int:
         """Return how many transfers may wait for their answer at once."""
         return self._max_in_flight or self._pool.limiter.in_flight
 
-    def _want(self) -> None:
-        room = max(2 * self._most - self._in_hand, 0)
-        # With a rate, messages are not pulled before their time.
-        self._packer.want(min(room, 1) if self._pace.at_once else room)
+    @property
+    def _room(self) -> int:
+        """Return how many more packs to pull; none where that is not worth the way to a thread."""
+        if self._bytes > _MAX_BYTES_IN_HAND:
+            return 0
+        if self._pace.at_once:  # messages are not pulled before their time
+            return min(self._most - self._in_hand, 1)
+        # As many packs wait as are in flight, so that transfers answered together are followed together.
+        room = 2 * self._most - self._in_hand
+        return room if room >= max(1, self._most // 2) else 0
 
     async def _feed(self) -> None:
-        self._want()
-        while not self._packer.is_done:
-            pack, refused = self._packer.take()
-            for index, outcome in refused:
-                self._finish(index, outcome)
-            if pack is not None:
-                self._unfinished.add(pack)
-                self._in_hand += 1
-                self._want()
-                await self._enqueue(pack)
-            elif not refused:
-                await self._arrived.wait(_LOOK_AGAIN)
+        while not self._packer.is_ended:
+            if self._room > 0:
+                await self._pull()
+                await self._pull_pace.wait(self._pack())
+            else:
+                await self._wait_for_end()
+        self._pack(all_open=True)
+        while self._in_hand:  # a worker may queue the halves of a pack
+            await self._wait_for_end()
 
-    async def _enqueue(self, pack: Pack) -> None:
-        # With a rate, messages are not pulled before their time. It always yields to the workers, so that packs are
-        # begun in their order.
-        await self._pull_pace.wait(len(pack.items))
-        while self._in_hand > self._most_in_hand() or (self._bytes and self._bytes + pack.size > _MAX_BYTES_IN_FLIGHT):
-            self._freed = asyncio.Event()
-            await self._freed.wait()
-        self._put(pack)
+    async def _wait_for_end(self) -> None:
+        """Wait until a pack has come to its end."""
+        self._freed = asyncio.Event()
+        await self._freed.wait()
 
-    def _most_in_hand(self) -> int:
-        # As many packs wait as are in flight, so that transfers answered together are followed together. With a rate
-        # that is of no use.
-        return self._most * (1 if self._pace.at_once else 2)
+    async def _pull(self) -> None:
+        with self._grace.period(_PULL_WITHIN):
+            # In a thread, because the user's code behind the iterable must not delay the renewal of locks.
+            most = self._room * self._packer.max_count
+            await anyio.to_thread.run_sync(self._packer.pull, most, abandon_on_cancel=True, limiter=self._thread)
+
+    async def _pack_often(self) -> None:
+        """Send what has waited long enough, although the input gives no more now."""
+        while not self._is_over:
+            await anyio.sleep(_LOOK_AGAIN)
+            self._pack()
+
+    def _pack(self, *, all_open: bool = False) -> int:
+        """Give packs to the workers. Return how many messages are in them."""
+        packs, refused = self._packer.take(all_open=all_open)
+        for index, outcome in refused:
+            self._finish(index, outcome)
+        for pack in packs:
+            self._unfinished.add(pack)
+            self._in_hand += 1
+            self._put(pack)
+        return sum(len(pack.items) for pack in packs)
 
     def _put(self, pack: Pack) -> None:
         self._bytes += pack.size
-        is_more = self._max_in_flight is None and self._workers >= transfers_in_flight(AUTO)
-        may_open = not is_more or anyio.current_time() >= self._open_again_at
-        if may_open and self._workers < min(self._in_hand, self._most):
-            self._workers += 1
-            self._tasks.start_soon(self._work, is_more)
         self._queue.put_nowait(pack)
-
-    async def _work(self, is_more: bool) -> None:
-        if is_more and not await self._has_opened():
-            self._workers -= 1
-            self._open_again_at = anyio.current_time() + _OPEN_AGAIN_AFTER
+        if self._workers >= min(self._in_hand, self._most):
             return
-        self._ready += 1
+        if self._max_in_flight is not None or self._workers < transfers_in_flight(AUTO):
+            self._workers += 1
+            self._begin_worker(is_open=True)
+        elif time.monotonic() >= self._open_again_at:
+            # Opening takes several round trips, in which the other workers may send the rest.
+            self._workers += 1
+            self._pool.open_another(self._ready, self._begin_worker)
+
+    def _begin_worker(self, is_open: bool) -> None:
+        if is_open and not self._is_over:
+            self._ready += 1
+            self._tasks.start_soon(self._work)
+        else:
+            self._workers -= 1
+            self._open_again_at = time.monotonic() + _OPEN_AGAIN_AFTER
+
+    async def _work(self) -> None:
         while (pack := await self._queue.get()) is not None:
             # Messages of one session keep their order: one transfer of a key at a time, in the order of the queue.
             async with self._turn(pack.key):
@@ -269,17 +264,7 @@ class _Delivery:
             self._forget_turn(pack.key)
             self._in_hand -= 1
             self._bytes -= pack.size
-            self._want()
             self._freed.set()
-        self._ready -= 1
-        self._workers -= 1
-
-    async def _has_opened(self) -> bool:
-        """Open a sender. Opening takes several round trips, in which the other workers may send the rest."""
-        with anyio.CancelScope() as scope:
-            self._opening.append(scope)
-            return await self._pool.open_another(self._ready)  # each that is ready uses one, or is about to
-        return False
 
     def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
         return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())

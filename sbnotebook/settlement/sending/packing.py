@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple, TypeAlias
@@ -26,7 +25,9 @@ _MAX_BEHIND: Final = 10_000
 """Messages that may be pulled after one in an open pack, because the report is kept in order."""
 _MAX_WAIT: Final = 1.0
 """Seconds that a pack stays open for more messages."""
-_MAX_REFUSED: Final = 1000
+_PULL_SECONDS: Final = 0.01
+"""Seconds of one pull, which lets what has come be sent before more comes."""
+_PULL_BYTES: Final = 1024 * 1024
 _MAX_DESCRIPTION: Final = 500
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 _MESSAGE_ID, _GROUP_ID = 0, 10
@@ -103,80 +104,57 @@ class Pack:
 
 
 class Packer:
-    """Pulls messages, encodes them and packs them, in a thread because the input is the user's code.
+    """Pulls messages and encodes them in a thread, because the input is the user's code, and packs them on the loop.
 
-    The thread calls :meth:`run`, and the sending task all other methods. ``_changed`` guards the state they share.
+    The two share ``_pulled`` alone.
     """
 
     def __init__(
-        self,
-        messages: Iterable[Message | EncodedRows],
-        verb: str,
-        address: EntityAddress,
-        sizes: Sizes,
-        max_count: int,
-        wake: Callable[[], object],
+        self, messages: Iterable[Message | EncodedRows], verb: str, address: EntityAddress, sizes: Sizes, max_count: int
     ) -> None:
+        self.max_count = max_count
+        """Messages in the next transfers at most."""
+        self.is_ended = False
         self.failure: Exception | None = None
-        """The exception of the input, once all messages before it are packed."""
+        """The exception that ended the input."""
         self._input = iter(messages)
         self._verb = verb
         self._address = address
         self._sizes = sizes
-        self.max_count = max_count
-        """Messages in the next transfers at most."""
-        self._wake = wake
+        self._is_stopped = False
+        self._next_index = 0
+        self._pulled: deque[tuple[Message | EncodedRows, list[EncodedMessage | Outcome]]] = deque()
         self._count = 0
-        self._wanted = 0
         self._open: dict[_Keys, Pack] = {}
         self._waiting = self._waiting_bytes = 0
-        self._ready: deque[Pack] = deque()
-        self._ready_bytes = 0
-        self._refused: list[tuple[int, Outcome]] = []
-        self._ended = self._stopped = self._closed = self._has_woken = False
-        self._changed = threading.Condition()
+        self._ready: list[Pack] = []
 
     # ------------------------------------------------------------------ in the thread
 
-    def run(self) -> None:
-        """Pull messages as packs are wanted, until the input ends or :meth:`stop` is called."""
-        while self._continues():
-            self._pull_one()
-            if (self._ready or self._refused or self._ended) and not self._has_woken:
-                self._has_woken = True
-                self._wake()
+    def pull(self, most: int) -> None:
+        """Pull so many messages at most, and no more than come in a moment."""
+        count = size = 0
+        until = time.monotonic() + _PULL_SECONDS
+        while not (self.is_ended or self._is_stopped or count >= most or size > _PULL_BYTES):
+            items = self._pull_one()
+            count += len(items)
+            size += sum(len(item.payload) for item in items if isinstance(item, EncodedMessage))
+            if time.monotonic() > until:
+                break
 
-    def _continues(self) -> bool:
-        if not self._may_pull():
-            with self._changed:
-                self._changed.wait_for(lambda: self._may_pull() or self._ended or self._stopped)
-        return not (self._ended or self._stopped)
-
-    def _may_pull(self) -> bool:
-        full = len(self._ready) >= self._wanted or self._ready_bytes > _MAX_WAITING_BYTES
-        return not (full or self._stopped or self._ended or len(self._refused) >= _MAX_REFUSED)
-
-    def _pull_one(self) -> None:
+    def _pull_one(self) -> list[EncodedMessage | Outcome]:
         try:
             pulled = next(self._input)
         except StopIteration:
-            self._end(None)
+            self.is_ended = True
+            return []
         except Exception as error:  # noqa: BLE001 (the user's own; it is raised after earlier messages are sent)
-            self._end(error)
-        else:
-            items = self._of_rows(pulled) if isinstance(pulled, EncodedRows) else [self._encoded(pulled)]
-            with self._changed:
-                if not self._closed:
-                    self._count += len(items)
-                    self._place(items, pulled)
-
-    def _end(self, failure: Exception | None) -> None:
-        with self._changed:
-            if not self._closed:
-                for key in list(self._open):
-                    self._finish(key)
-                # Last, because is_done is read at any moment, and packs that come after it would not be sent.
-                self.failure, self._ended = failure, True
+            self.failure, self.is_ended = error, True
+            return []
+        items = self._of_rows(pulled) if isinstance(pulled, EncodedRows) else [self._encoded(pulled)]
+        self._next_index += len(items)
+        self._pulled.append((pulled, items))
+        return items
 
     def _encoded(self, message: Message) -> EncodedMessage | Outcome:
         try:
@@ -185,10 +163,10 @@ class Packer:
         except Exception as error:  # noqa: BLE001 (an input may hold anything; the rest is sent)
             said = scrub(f"{type(error).__name__}: {error}", _MAX_DESCRIPTION)
             return self._refusal(getattr(message, "message_id", None), "amqp:encode-error", said)
-        return self._checked(self._count, message_id, payload)
+        return self._checked(self._next_index, message_id, payload)
 
     def _of_rows(self, rows: EncodedRows) -> list[EncodedMessage | Outcome]:
-        return [*map(self._checked, count(self._count), rows.message_ids, rows.payloads)]
+        return [*map(self._checked, count(self._next_index), rows.message_ids, rows.payloads)]
 
     def _checked(self, index: int, message_id: str | None, payload: bytes) -> EncodedMessage | Outcome:
         if len(payload) <= self._sizes.message:
@@ -196,59 +174,37 @@ class Packer:
         said = f"The message is {len(payload):,} bytes, {self._address} takes {self._sizes.message:,}."
         return self._refusal(message_id, "amqp:link:message-size-exceeded", said)
 
-    # ------------------------------------------------------------------ in the sending task
+    def _refusal(self, message_id: str | None, condition: str, description: str) -> Outcome:
+        return Outcome(
+            OutcomeStatus.FAILED,
+            self._verb,
+            self._address,
+            message_id=message_id,
+            condition=condition,
+            description=description,
+            retryable=False,
+        )
 
-    @property
-    def is_done(self) -> bool:
-        return self._stopped or (self._ended and not self._ready and not self._refused)
+    # ------------------------------------------------------------------ on the loop
 
-    def want(self, count: int) -> None:
-        """Keep ``count`` packs ready, as far as the input gives them."""
-        self._wanted = count
-        if self._runs_low():
-            with self._changed:
-                self._changed.notify()
-
-    def take(self) -> tuple[Pack | None, list[tuple[int, Outcome]]]:
-        """Return the next pack, and the messages that were refused, by position."""
-        with self._changed:
-            self._has_woken = False
-            if not self._ready:
-                self._finish_the_oldest()
-            refused, self._refused = self._refused, []
-            pack = self._ready.popleft() if self._ready else None
-            self._ready_bytes -= pack.size if pack else 0
-            if refused or self._runs_low():
-                self._changed.notify()
-            return pack, refused
-
-    def _runs_low(self) -> bool:
-        # The thread is not woken for each pack, because waking it costs as much as sending a message.
-        return len(self._ready) <= self._wanted // 2
+    def take(self, *, all_open: bool = False) -> tuple[list[Pack], list[tuple[int, Outcome]]]:
+        """Pack what was pulled. Return full and old packs, or all, and the messages that were refused, by position."""
+        refused: list[tuple[int, Outcome]] = []
+        while self._pulled:
+            origin, pulled = self._pulled.popleft()
+            refused += [(self._count + at, item) for at, item in enumerate(pulled) if isinstance(item, Outcome)]
+            self._count += len(pulled)
+            self._pack([item for item in pulled if isinstance(item, EncodedMessage)], origin)
+            self._finish_the_oldest()
+        self._finish_the_oldest()
+        for keys in [*self._open] if all_open else ():
+            self._finish(keys)
+        ready, self._ready = self._ready, []
+        return ready, refused
 
     def stop(self) -> None:
         """Pull nothing more. The message that is being pulled at this moment is still packed."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-
-    def leftovers(self) -> tuple[list[Pack], list[tuple[int, Outcome]]]:
-        """Return all packs and refusals not taken yet, and drop input read after this call."""
-        with self._changed:
-            self._stopped = self._closed = True
-            self._changed.notify()
-            return [*self._ready, *self._open.values()], self._refused
-
-    # ------------------------------------------------------------------ packing, under the lock
-
-    def _place(self, pulled: Sequence[EncodedMessage | Outcome], origin: Message | EncodedRows) -> None:
-        items = [item for item in pulled if isinstance(item, EncodedMessage)]
-        if len(items) < len(pulled):
-            first = self._count - len(pulled)
-            self._refused += [(first + at, item) for at, item in enumerate(pulled) if isinstance(item, Outcome)]
-        if items:
-            self._pack(items, origin)
-        self._finish_the_oldest()
+        self._is_stopped = True
 
     def _pack(self, items: Sequence[EncodedMessage], origin: Message | EncodedRows) -> None:
         keys = _keys_of(origin)
@@ -267,7 +223,7 @@ class Packer:
 
     def _finish_the_oldest(self) -> None:
         while self._open:
-            key, oldest = next(iter(self._open.items()))
+            keys, oldest = next(iter(self._open.items()))
             if not (
                 self._waiting > _MAX_WAITING
                 or self._waiting_bytes > _MAX_WAITING_BYTES
@@ -275,25 +231,13 @@ class Packer:
                 or time.monotonic() - oldest.since > _MAX_WAIT
             ):
                 return
-            self._finish(key)
+            self._finish(keys)
 
-    def _finish(self, key: _Keys) -> None:
-        pack = self._open.pop(key)
+    def _finish(self, keys: _Keys) -> None:
+        pack = self._open.pop(keys)
         self._waiting -= len(pack.items)
         self._waiting_bytes -= pack.size
         self._ready.append(pack)
-        self._ready_bytes += pack.size
-
-    def _refusal(self, message_id: str | None, condition: str, description: str) -> Outcome:
-        return Outcome(
-            OutcomeStatus.FAILED,
-            self._verb,
-            self._address,
-            message_id=message_id,
-            condition=condition,
-            description=description,
-            retryable=False,
-        )
 
 
 def _keys_of(origin: Message | EncodedRows) -> _Keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -47,15 +47,15 @@ class SenderPool:
         """Open senders until so many are idle; where that fails, all of them fail for the same reason."""
         await in_parallel(lambda _: self._open_one(), range(count - len(self._idle)), count)
 
-    async def open_another(self, count: int) -> bool:
-        """Open a sender where there are no more than ``count``, also after the caller is cancelled."""
+    def open_another(self, count: int, then: Callable[[bool], None]) -> None:
+        """Open a sender where there are no more than ``count``, and then tell whether there is one more."""
         if len(self._idle) + self._in_use > count:
-            return True
+            then(True)
+            return
         opening = asyncio.create_task(self._open_one())
         self._opening.add(opening)
-        opening.add_done_callback(self._opened)
-        await asyncio.wait([opening])
-        return _is_done(opening)
+        opening.add_done_callback(self._opening.discard)
+        opening.add_done_callback(lambda ended: then(not ended.cancelled() and ended.exception() is None))
 
     async def sizes(self) -> Sizes:
         """Return the size limits of the entity. Open a sender if none was open yet."""
@@ -137,16 +137,8 @@ class SenderPool:
     async def _open_one(self) -> None:
         self._keep(await self._open())
 
-    def _opened(self, opening: asyncio.Task[None]) -> None:
-        self._opening.discard(opening)
-        _is_done(opening)  # otherwise asyncio logs an error that no caller waits for
-
     def _keep(self, sender: ServiceBusSender) -> None:
         self._idle.append((sender, time.monotonic(), time.time()))
-
-
-def _is_done(task: asyncio.Task[None]) -> bool:
-    return not task.cancelled() and task.exception() is None
 
 
 def _sizes_of(sender: ServiceBusSender) -> Sizes:

@@ -18,36 +18,29 @@ SIZES = Sizes(message=5_000, batch=1_000)
 
 
 class Pulling:
-    """A packer with a running thread, as in a send."""
+    """A packer that a thread pulls with, as in a send."""
 
     def __init__(self, messages: Iterable[Message | EncodedRows], max_count: int = 1000, sizes: Sizes = SIZES) -> None:
-        self._arrived = threading.Event()
-        self.packer = Packer(messages, "send", EntityAddress("orders"), sizes, max_count, self._arrived.set)
+        self.packer = Packer(messages, "send", EntityAddress("orders"), sizes, max_count)
         self.refused: list[tuple[int, Outcome]] = []
-        self.packer.want(1)
-        self._thread = threading.Thread(target=self.packer.run, daemon=True)
-        self._thread.start()
 
     def packs(self) -> Iterator[Pack]:
-        while not self.packer.is_done:
-            pack, refused = self.packer.take()
-            self.refused += refused
-            if pack is not None:
-                yield pack
-            elif not refused:
-                self._arrived.wait(0.01)
-                self._arrived.clear()
+        while not self.packer.is_ended:
+            thread = threading.Thread(target=self.packer.pull, args=(self.packer.max_count,), daemon=True)
+            thread.start()
+            while thread.is_alive():
+                thread.join(0.01)
+                yield from self._take()
+        yield from self._take(all_open=True)
 
-    def join(self) -> None:
-        self._thread.join(30)
-        assert not self._thread.is_alive()
+    def _take(self, *, all_open: bool = False) -> list[Pack]:
+        packs, refused = self.packer.take(all_open=all_open)
+        self.refused += refused
+        return packs
 
 
 def all_packs(messages: Iterable[Message | EncodedRows], max_count: int = 1000) -> list[Pack]:
-    pulling = Pulling(messages, max_count)
-    packs = list(pulling.packs())
-    pulling.join()
-    return packs
+    return list(Pulling(messages, max_count).packs())
 
 
 def indexes(packs: Iterable[Pack]) -> list[list[int]]:
@@ -87,8 +80,6 @@ def test_open_pack_is_given_after_10000_other_messages() -> None:
 
     pulling = Pulling(messages(), max_count=500)
     before = list(itertools.takewhile(lambda pack: pack.session_id is None, pulling.packs()))
-    pulling.packer.stop()
-    pulling.join()
     assert sum(len(pack.items) for pack in before) <= 11_000
 
 
@@ -121,7 +112,6 @@ def test_open_pack_is_given_after_a_second_without_input() -> None:
     assert [item.message_id for item in next(packs).items] == ["first"]
     more.set()
     assert [item.message_id for item in next(packs).items] == ["second"]
-    pulling.join()
 
 
 @given(st.lists(MESSAGES.filter(bool), max_size=4), st.integers(1, 20), st.booleans())
