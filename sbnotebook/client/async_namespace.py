@@ -586,7 +586,7 @@ class AsyncNamespace(SdkNames):
         archive, identity = self.archive, await self.identity()
         return Remembered(
             unfinished=await self.unfinished(),
-            deferred=await blocking(self.resources.deferral_ledger.counts),
+            deferred=await blocking(self.resources.tables.deferral_counts),
             removed=await blocking(archive.counts, identity) if archive is not None else [],
             notes=await self.notes(),
             retention=archive.retention if archive is not None else None,
@@ -703,11 +703,11 @@ class AsyncNamespace(SdkNames):
             >>> cause = (await namespace.entity("orders/$dlq").peek()).groups()[0]  # doctest: +SKIP
             >>> await namespace.note(cause.fingerprint, "price list was empty, see INC-4711")  # doctest: +SKIP
         """
-        await blocking(self.resources.notes.write, fingerprint, text)
+        await blocking(self.resources.tables.write_note, fingerprint, text)
 
     async def notes(self) -> dict[str, str]:
         """Return the notes on causes in this namespace, by fingerprint."""
-        return await blocking(self.resources.notes.all)
+        return await blocking(self.resources.tables.notes)
 
     async def count_resubmits(self, entity: str | EntityAddress, counts: Mapping[str, int]) -> None:
         """Add to the counts of resubmitted messages in the journal of this machine; panels do so after each resubmit.
@@ -717,7 +717,7 @@ class AsyncNamespace(SdkNames):
             counts: how many, by the fingerprint of their cause.
         """
         place = EntityAddress.parse(entity)
-        await blocking(self.resources.notes.add_resubmits, place, counts, datetime.now(UTC))
+        await blocking(self.resources.tables.add_resubmits, place, counts, datetime.now(UTC))
 
     async def counted_resubmits(self, entity: str | EntityAddress) -> dict[str, Resubmitted]:
         """Return when messages of each cause were last resubmitted in a panel, and how many in all, by fingerprint.
@@ -725,7 +725,7 @@ class AsyncNamespace(SdkNames):
         Args:
             entity: that held the messages, such as ``orders/$dlq``.
         """
-        return await blocking(self.resources.notes.resubmits, EntityAddress.parse(entity))
+        return await blocking(self.resources.tables.resubmits, EntityAddress.parse(entity))
 
     async def config(self) -> dict[str, Any]:
         """Return the entities and rules as a ``Config.json``, which Microsoft's emulator and ours read.

@@ -251,7 +251,7 @@ async def _looks_before(
     namespace: AsyncNamespace, counts: Mapping[EntityAddress, int], now: datetime
 ) -> dict[EntityAddress, Look]:
     try:
-        return await anyio.to_thread.run_sync(partial(namespace.notes.replace_looks, counts, now))
+        return await anyio.to_thread.run_sync(partial(namespace.tables.replace_looks, counts, now))
     except (JournalError, ConfigurationError):  # without a journal, the growth is unknown
         return {}
 

@@ -309,7 +309,7 @@ def history_tables(namespace: Resources, names: Iterable[str], *, bodies: bool) 
     makers: dict[str, Callable[[], pa.Table]] = {
         "archive": lambda: _archive(namespace, wanted["archive"], bodies=bodies),
         "journal": lambda: _journal(namespace, found.get("archive") or makers["archive"]()),
-        "notes": lambda: _table([[*each] for each in namespace.notes.all().items()], _NOTES),
+        "notes": lambda: _table([[*each] for each in namespace.tables.notes().items()], _NOTES),
     }
     for name in sorted(names):  # the journal reads the archive
         found[name] = makers[name]()

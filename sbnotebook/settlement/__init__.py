@@ -51,9 +51,8 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
     from sbnotebook.settlement.locking.wake_up import receive_deferred_of
     from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState, archive_of
-    from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
     from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
-    from sbnotebook.settlement.memory.notes import AssistantCalls, Look, Resubmitted
+    from sbnotebook.settlement.memory.namespace_tables import AssistantCalls, DeferralEntry, Look, Resubmitted
     from sbnotebook.settlement.namespace import AsyncNamespace
     from sbnotebook.settlement.pace import InFlight, Pause, transfers_in_flight
     from sbnotebook.settlement.parallel import in_parallel

@@ -17,9 +17,8 @@ from sbnotebook.settlement.locking.records import DeferralRecord, Record, Remova
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.wake_up import WakeUps
 from sbnotebook.settlement.memory.archive import Archive, archive_of
-from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
 from sbnotebook.settlement.memory.journal import Journal
-from sbnotebook.settlement.memory.notes import AssistantCalls, Notes
+from sbnotebook.settlement.memory.namespace_tables import AssistantCalls, NamespaceTables
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 
@@ -105,25 +104,20 @@ class Resources:
         self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
     ) -> tuple[Record, ...]:
         """Return the local records to write around each settlement of one batch."""
-        always = (DeferralRecord(self.deferral_ledger), WakeUps(self.pool, self.clock)) if journalled else ()
+        always = (DeferralRecord(self.tables), WakeUps(self.pool, self.clock)) if journalled else ()
         if self.archive is None or not archived:
             return always
         return (*always, RemovalRecord(self.archive, self.identity, self.peeker, verb))
 
     @property
-    def deferral_ledger(self) -> DeferralLedger:
-        """Return the journal's table of deferred messages in this namespace."""
-        return DeferralLedger(self.journal.database, self.identity)
-
-    @property
-    def notes(self) -> Notes:
-        """Return the journal's notes in this namespace; use them in a thread, the file may be busy."""
-        return Notes(self.journal.database, self.identity)
+    def tables(self) -> NamespaceTables:
+        """Return what the journal has of this namespace; use it in a thread, the file may be busy."""
+        return NamespaceTables(self.journal, self.identity)
 
     @property
     def assistant_calls(self) -> AssistantCalls:
-        """Return the journal's calls of assistants in this namespace; use them in a thread, as the notes."""
-        return AssistantCalls(self.journal.database, self.identity)
+        """Return the journal's calls of assistants in this namespace; use them in a thread, too."""
+        return AssistantCalls(self.journal, self.identity)
 
     async def close(self) -> None:
         """Close all connections and files. Close the batches that are still open first."""

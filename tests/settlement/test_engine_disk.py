@@ -69,8 +69,8 @@ def disk_of(namespace: AsyncNamespace, which: str) -> Disk:
     archive = namespace.archive
     assert archive is not None
     if which == "journal":
-        return Disk(namespace.journal.database)
-    return Disk(archive._database)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        return Disk(namespace.journal)
+    return Disk(archive)
 
 
 # ---------------------------------------------------------------------- the actions

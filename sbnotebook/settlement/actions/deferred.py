@@ -30,7 +30,7 @@ from sbnotebook.settlement.actions.reach import Holder, Reach, settling
 from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.settle import Pair
-from sbnotebook.settlement.memory.deferral_ledger import DeferralEntry
+from sbnotebook.settlement.memory.namespace_tables import DeferralEntry
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
@@ -77,13 +77,13 @@ async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[i
         look: finds when the messages that are deferred there now were enqueued, by number; the journal is read before
             and after it.
     """
-    ledger, entity = place.namespace.deferral_ledger, place.address
+    deferrals, entity = place.namespace.tables.deferrals, place.address
     # A message that is deferred or settled meanwhile must not look as if it were gone.
-    before = await anyio.to_thread.run_sync(ledger.entries, entity)
+    before = await anyio.to_thread.run_sync(deferrals, entity)
     messages = await look()
     after = before
     if before.keys() != messages.keys():
-        after = await anyio.to_thread.run_sync(ledger.entries, entity)
+        after = await anyio.to_thread.run_sync(deferrals, entity)
     gone = {number: entry for number, entry in before.items() if number in after and number not in messages}
     known = {
         number: entry

@@ -329,10 +329,10 @@ class Reach:
     ) -> list[Outcome | None]:
         """Forget messages that were removed, and return the outcomes of all, None for those that stay."""
         if self.journalled and ends.removed:
-            ledger, entity = self.place.namespace.deferral_ledger, self.place.address
+            tables, entity = self.place.namespace.tables, self.place.address
             # An entry that stays does no harm: the comparison with the entity shows that its message is gone.
             with contextlib.suppress(OSError, sqlite3.Error):
-                await anyio.to_thread.run_sync(ledger.forget, [(entity, number) for number in sorted(ends.removed)])
+                await anyio.to_thread.run_sync(tables.forget, [(entity, number) for number in sorted(ends.removed)])
         statuses = dict.fromkeys(ends.unknown, OutcomeStatus.UNCONFIRMED)
         statuses |= dict.fromkeys(ends.removed, OutcomeStatus.SETTLED)
         return [

@@ -28,7 +28,7 @@ from sbnotebook.model import (
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, room_for
-from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
+from sbnotebook.settlement.memory.namespace_tables import NamespaceTables
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 from sbnotebook.settlement.wire.encoding import payload_of
@@ -53,23 +53,23 @@ class Record(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeferralRecord:
-    ledger: DeferralLedger
+    tables: NamespaceTables
 
     async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
         if isinstance(decision, Defer):
-            await anyio.to_thread.run_sync(self.ledger.intend, [hold.message for hold in holds])
+            await anyio.to_thread.run_sync(self.tables.intend, [hold.message for hold in holds])
 
     async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
         deferred = {h.message.lock_token for h in holds if h.message.state is MessageState.DEFERRED}
         if isinstance(decision, Defer):
-            await self._note(self.ledger.confirm, (o for o in outcomes.values() if o.ok))
+            await self._note(self.tables.confirm, (o for o in outcomes.values() if o.ok))
             # Without an answer, the intent stays: the outcome is unknown. Messages deferred before still are.
             active = [o for token, o in outcomes.items() if token not in deferred]
             undone = (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED)
-            await self._note(self.ledger.forget, undone)
+            await self._note(self.tables.forget, undone)
         elif isinstance(decision, Complete | DeadLetter):
             done = (o for token, o in outcomes.items() if o.ok and token in deferred)
-            await self._note(self.ledger.forget, done)
+            await self._note(self.tables.forget, done)
 
     async def _note(self, write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
         keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]

@@ -6,12 +6,10 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -145,7 +143,7 @@ class ArchivedMessage:
         return (self.entity.casefold(), self.sequence_number, self.enqueued_time)
 
 
-class Archive:
+class Archive(LocalDatabase):
     """The archive of one user on one machine, an SQLite file that only the owner can read.
 
     Args:
@@ -161,17 +159,16 @@ class Archive:
         datetime.timedelta(days=7)
     """
 
+    _what, _table, _schema = "an archive", "archived", _SCHEMA
+
     def __init__(
         self, path: Path | None = None, *, retention: timedelta = timedelta(days=7), max_bytes: int = 1024**3
     ) -> None:
         if retention <= timedelta(0) or max_bytes <= 0:
             raise ConfigurationError("retention and max_bytes must be positive.")
-        self.path = path or platformdirs.user_data_path("sbnotebook") / "archive.sqlite"
+        super().__init__(path or platformdirs.user_data_path("sbnotebook") / "archive.sqlite")
         self.retention = retention
         self.max_bytes = max_bytes
-        self._database = LocalDatabase(
-            self.path, what="an archive", table="archived", schema=_SCHEMA, failed=partial(_unusable, self.path)
-        )
         self._prune_at = 0.0
 
     # ---------------------------------------------------------------- removing
@@ -179,7 +176,7 @@ class Archive:
     def keep(self, messages: Sequence[ArchivedMessage]) -> list[int]:
         """Write messages that are about to be removed; all are on disk when this returns, or none."""
         now = time.time()
-        with self._transaction() as database:
+        with self.transaction() as database:
             self._prune_a_little(database)
             used = _used(database) + sum(room_for(len(each.payload), each.entity, each.message_id) for each in messages)
             if used > self.max_bytes:
@@ -191,14 +188,14 @@ class Archive:
         self, *, removed: Sequence[int] = (), kept: Sequence[int] = (), untouched: Sequence[int] = ()
     ) -> None:
         """Write how removals ended; rows that are in none of these stay without an answer."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             _mark(database, ArchiveState.REMOVED, removed)
             _mark(database, ArchiveState.KEPT, kept)
             database.execute(_TAKE_OUT, (json.dumps([*untouched]),))
 
     def require_room(self, size: int = 0) -> None:
         """Refuse messages that cannot be archived before any other step."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             self._prune_a_little(database)
             used = _used(database)
             if used >= self.max_bytes or used + size > self.max_bytes:
@@ -230,7 +227,7 @@ class Archive:
         """
         if not self.path.exists():
             return []
-        with self._transaction() as database:
+        with self.transaction() as database:
             self._prune_a_little(database)
             rows = database.execute(_COUNTS, (namespace,)).fetchall()
         return [
@@ -240,12 +237,11 @@ class Archive:
 
     def payloads(self, rows: Sequence[int]) -> dict[int, bytes]:
         """Return the AMQP bytes of messages, by row."""
-        with self._transaction() as database:
-            return dict(database.execute(_PAYLOADS, (json.dumps(rows),)).fetchall())
+        return dict(self.execute(_PAYLOADS, (json.dumps(rows),)))
 
     def claim(self, expected: Mapping[int, ArchiveState]) -> set[int]:
         """Write that messages are about to be sent back, on disk before this returns."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             found = database.execute(_STATES, (json.dumps(list(expected)),)).fetchall()
             claimed = {row for row, state in found if state == expected[row]}
             _mark(database, ArchiveState.RETURNING, claimed)
@@ -253,7 +249,7 @@ class Archive:
 
     def note_returns(self, states: Mapping[int, ArchiveState]) -> None:
         """Write how it ended to send messages back, by row."""
-        with self._transaction() as database:
+        with self.transaction() as database:
             for state in sorted({*states.values()}):
                 _mark(database, state, [row for row, its_state in states.items() if its_state is state])
 
@@ -264,7 +260,7 @@ class Archive:
         """Return how many bytes the archived messages take on disk."""
         if not self.path.exists():
             return 0
-        with self._transaction() as database:
+        with self.transaction() as database:
             return _used(database)
 
     def prune(self, *, older_than: timedelta | None = None) -> int:
@@ -278,14 +274,10 @@ class Archive:
         """
         before = time.time() - (older_than or timedelta()).total_seconds()
         delete = _PRUNE_ENDED if older_than is None else _PRUNE_OLD
-        with self._transaction() as database:
+        with self.transaction() as database:
             count = database.execute(delete, (before,)).rowcount
-        self._database.vacuum()
+        self.vacuum()
         return count
-
-    def close(self) -> None:
-        """Close the file; the next use opens it again."""
-        self._database.close()
 
     def _prune_a_little(self, database: sqlite3.Connection) -> None:
         if time.monotonic() < self._prune_at:
@@ -295,7 +287,7 @@ class Archive:
             self._prune_at = time.monotonic() + _PRUNE_EVERY
 
     def _found(self, query: str, values: Mapping[str, object]) -> list[ArchivedMessage]:
-        with self._transaction() as database:
+        with self.transaction() as database:
             self._prune_a_little(database)
             return [
                 ArchivedMessage(*row[:7], state=ArchiveState(row[7]), row=row[8], archived=row[9])
@@ -305,12 +297,8 @@ class Archive:
     def _full(self) -> str:
         return f"Nothing was removed: the archive {self.path} is full, it may hold {self.max_bytes:,} bytes. {_WAYS_ON}"
 
-    @contextmanager
-    def _transaction(self) -> Generator[sqlite3.Connection]:
-        with self._database.transaction() as database:
-            # Expired rows hold bodies of messages: overwrite their bytes.
-            database.execute("PRAGMA secure_delete = ON")
-            yield database
+    def _unusable(self, error: Exception) -> ArchiveError:
+        return ArchiveError(f"Nothing was done, because the archive {self.path} cannot be used ({error}). {_WAYS_ON}")
 
 
 def room_for(payload: int, entity_path: str, given_id: str | None) -> int:
@@ -318,10 +306,6 @@ def room_for(payload: int, entity_path: str, given_id: str | None) -> int:
     entity, message_id = entity_path.encode(), (given_id or "").encode(errors="replace")
     row = payload + _ROW_BYTES + len(entity) + len(message_id)
     return (_PAGE // (_PAGE // row) if row <= _PAGE else row + _PAGE) + _INDEX_BYTES + len(entity)
-
-
-def _unusable(path: Path, error: Exception) -> ArchiveError:
-    return ArchiveError(f"Nothing was done, because the archive {path} cannot be used ({error}). {_WAYS_ON}")
 
 
 def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -17,7 +16,6 @@ import platformdirs
 from sbnotebook.errors import JournalError
 from sbnotebook.model import EntityAddress, ReceivedMessage
 from sbnotebook.model.message import time_text
-from sbnotebook.settlement.memory import deferral_ledger, notes, seen
 from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 
 if TYPE_CHECKING:
@@ -49,9 +47,57 @@ _SCHEMA: Final = (
     WHERE state IN ('intended', 'sent')
     """,
     "CREATE INDEX resubmits_by_number ON resubmits (namespace, sequence_number)",
-    *deferral_ledger.SCHEMA,
-    *seen.SCHEMA,
-    *notes.SCHEMA,
+    """
+    CREATE TABLE deferrals (
+        namespace TEXT NOT NULL,
+        entity TEXT NOT NULL,
+        sequence_number INTEGER NOT NULL,
+        message_id TEXT,
+        enqueued_time TEXT NOT NULL,
+        confirmed INTEGER NOT NULL,
+        deferred_by TEXT NOT NULL,
+        deferred_at TEXT NOT NULL,
+        PRIMARY KEY (namespace, entity, sequence_number)
+    )
+    """,
+    """
+    CREATE TABLE seen (
+        namespace TEXT NOT NULL,
+        entity TEXT NOT NULL,
+        key TEXT NOT NULL,
+        done TEXT NOT NULL,
+        PRIMARY KEY (namespace, entity, key)
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX seen_by_time ON seen (done)",
+    """
+    CREATE TABLE notes (
+        namespace TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        note TEXT NOT NULL,
+        changed TEXT NOT NULL,
+        PRIMARY KEY (namespace, fingerprint)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE resubmitted_causes (
+        namespace TEXT NOT NULL,
+        entity TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        messages INTEGER NOT NULL,
+        time TEXT NOT NULL,
+        PRIMARY KEY (namespace, entity, fingerprint)
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE looks (
+        namespace TEXT NOT NULL,
+        entity TEXT NOT NULL,
+        messages INTEGER NOT NULL,
+        time TEXT NOT NULL,
+        PRIMARY KEY (namespace, entity)
+    ) WITHOUT ROWID
+    """,
 )
 _COLUMNS: Final = (
     "namespace, source, sequence_number, message_id, destination, clone_id, enqueued_time, destination_namespace, "
@@ -143,7 +189,7 @@ def original_key(message: ReceivedMessage) -> OriginalKey:
     return message.entity.path.casefold(), message.sequence_number, time_text(message.enqueued_time)
 
 
-class Journal:
+class Journal(LocalDatabase):
     """The journal of one user on one machine, an SQLite file that only the owner can read.
 
     Finished resubmits are deleted after 30 days.
@@ -156,11 +202,10 @@ class Journal:
         JournalError: by each method, where the file cannot be used.
     """
 
+    _what, _table, _schema = "a journal", "resubmits", _SCHEMA
+
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or platformdirs.user_data_path("sbnotebook") / "journal.sqlite"
-        self.database = LocalDatabase(
-            self.path, what="a journal", table="resubmits", schema=_SCHEMA, failed=partial(_unusable, self.path)
-        )
+        super().__init__(path or platformdirs.user_data_path("sbnotebook") / "journal.sqlite")
         self._is_pruned = False
 
     def intend(
@@ -168,7 +213,7 @@ class Journal:
     ) -> list[int]:
         """Write intentions, on disk before this returns; the ids are for :meth:`mark`."""
         now = datetime.now(UTC)
-        with self.database.transaction() as database:
+        with self.transaction() as database:
             if not self._is_pruned:
                 _prune(database, now - _KEPT)
             ids = insert_rows(database, _INSERT, [(*_values(entry), now.isoformat()) for entry in entries])
@@ -179,23 +224,23 @@ class Journal:
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
         """Write the progress of resubmits, on disk before this returns; ended ones stay as they are."""
         if found := list(ids):
-            with self.database.transaction() as database:
+            with self.transaction() as database:
                 _mark(database, dict.fromkeys(found, state))
 
     def mark_edited(self, ids: Iterable[int]) -> None:
         """Write that the clones of resubmits are edited now, on disk before this returns."""
         if found := list(ids):
-            self.database.execute(_MARK_EDITED, (json.dumps(found),))
+            self.execute(_MARK_EDITED, (json.dumps(found),))
 
     def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
         """Resubmits of a namespace that were begun and not ended, oldest first."""
-        entries = [_entry(row) for row in self.database.execute(_UNFINISHED, (namespace,))]
+        entries = [_entry(row) for row in self.execute(_UNFINISHED, (namespace,))]
         return [entry for entry in entries if source is None or entry.source.casefold() == source.casefold()]
 
     def resubmits(self, namespace: str, source: str | None = None, most: int = 1_000) -> list[ResubmitEntry]:
         """Return the last resubmits of a namespace in any state, the last first."""
         path = None if source is None else source.lower()
-        return [_entry(row) for row in self.database.execute(_LAST, (namespace, path, path, most))]
+        return [_entry(row) for row in self.execute(_LAST, (namespace, path, path, most))]
 
     def find_begun(self, namespace: str, keys: Collection[OriginalKey]) -> dict[OriginalKey, ResubmitEntry]:
         """Return the last resubmit of each of some originals whose clone was or may have been sent, by key.
@@ -203,19 +248,14 @@ class Journal:
         If an original exists although its resubmit has ended, it counted as gone too early: a peek had missed it.
         """
         wanted, numbers = set(keys), json.dumps([number for _, number, _ in keys])
-        begun = map(_entry, self.database.execute(_BEGUN, (namespace, numbers)))
+        begun = map(_entry, self.execute(_BEGUN, (namespace, numbers)))
         return {entry.key: entry for entry in begun if entry.key in wanted}
 
-    def close(self) -> None:
-        """Close the file; the next use opens it again."""
-        self.database.close()
-
-
-def _unusable(path: Path, error: Exception) -> JournalError:
-    return JournalError(
-        f"The journal {path} cannot be used ({error}), and nothing is done that it has to hold first: make room on its "
-        "disk, or let this user read and write it."
-    )
+    def _unusable(self, error: Exception) -> JournalError:
+        return JournalError(
+            f"The journal {self.path} cannot be used ({error}), and nothing is done that it has to hold first: make "
+            "room on its disk, or let this user read and write it."
+        )
 
 
 def _mark(database: sqlite3.Connection, states: Mapping[int, ResubmitState]) -> None:

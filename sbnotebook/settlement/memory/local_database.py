@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from weakref import finalize
 
 from sbnotebook.errors import ConfigurationError
@@ -21,27 +22,26 @@ _SCHEMA: Final = 1
 _STATE_OF_FILE: Final = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
 
 
-class LocalDatabase:
+class LocalDatabase(ABC):
     """An SQLite file that only its owner can read; it is made when it is first used, and several processes share it."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        what: str,
-        table: str,
-        schema: Sequence[str],
-        failed: Callable[[Exception], Exception],
-    ) -> None:
+    _what: ClassVar[str]
+    """The file in words, such as "a journal"."""
+    _table: ClassVar[str]
+    """A table that no other file has."""
+    _schema: ClassVar[Sequence[str]]
+    """The statements that make it."""
+
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._failed = failed
-        self._what = what
-        self._table = table
-        self._schema = schema
         self._database: sqlite3.Connection | None = None
         # Python 3.13 warns of a connection that was not closed.
         self._closing: finalize[..., LocalDatabase] | None = None
         self._lock = threading.Lock()
+
+    @abstractmethod
+    def _unusable(self, error: Exception) -> Exception:
+        """Return the error to raise for one of the file."""
 
     @contextmanager
     def transaction(self) -> Generator[sqlite3.Connection]:
@@ -58,7 +58,7 @@ class LocalDatabase:
                 with _begun(self._database):
                     yield self._database
         except (OSError, sqlite3.Error) as error:
-            raise self._failed(error) from error
+            raise self._unusable(error) from error
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
         """Carry out one statement in a transaction of its own, and return its rows."""
@@ -72,6 +72,7 @@ class LocalDatabase:
                 self._database.execute("VACUUM")
 
     def close(self) -> None:
+        """Close the file; the next use opens it again."""
         with self._lock:
             self._database = None
             if self._closing is not None:
@@ -87,6 +88,7 @@ class LocalDatabase:
         database = sqlite3.connect(self.path, check_same_thread=False, timeout=_WAIT, isolation_level=None)
         try:
             self._prepare(database)
+            database.execute("PRAGMA secure_delete = ON")  # deleted rows held bodies of messages
         except (sqlite3.Error, ConfigurationError):
             database.close()
             raise

@@ -6,13 +6,13 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, cast
 from uuid import UUID
 
 from sbnotebook.model import LockedMessage, Outcome
 from sbnotebook.settlement.locking.renewal import Clock
-from sbnotebook.settlement.memory.seen import Seen, key_of
+from sbnotebook.settlement.memory.namespace_tables import NamespaceTables, key_of
 from sbnotebook.settlement.processing.policy import End, Fault, RejectMessage, SkipMessage, StopProcessing
 
 MessageFunction = Callable[[LockedMessage], object]
@@ -65,11 +65,11 @@ async def call_on_loop(function: AnyFunction, message: LockedMessage, clock: Clo
 
 
 def ends_before(
-    seen: Seen, message: LockedMessage, ahead: Iterable[LockedMessage] = ()
+    tables: NamespaceTables, within: timedelta, message: LockedMessage, ahead: Iterable[LockedMessage] = ()
 ) -> Mapping[UUID, EndedCall | None]:
     """Return the ends of messages whose work was done before, and None for others, by lock token; in a thread."""
     by_key = {key_of(each): each for each in (*ahead, message)}
-    done = seen.done_at(by_key.values())
+    done = tables.done_at(by_key.values(), within)
     return {
         each.lock_token: EndedCall(each, End.COMPLETED, done_at=done[key]) if key in done else None
         for key, each in by_key.items()

@@ -30,7 +30,7 @@ from sbnotebook.settlement.connecting.connection import scrub
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch
-from sbnotebook.settlement.memory.seen import Seen
+from sbnotebook.settlement.memory.namespace_tables import NamespaceTables
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy, PolicyRow
@@ -58,7 +58,8 @@ class Finisher:
     namespace: str
     pools: Mapping[EntityAddress, SenderPool]
     abandons: bool
-    seen: Seen | None = None
+    tables: NamespaceTables | None = None
+    """What remembers finished work; None where nothing does."""
     error: Exception | None = None
     """A local error that ends the run, such as a full disk."""
 
@@ -119,9 +120,9 @@ class Finisher:
         await self._write_down([ended.message for ended in ends if ended.end in done and ended.done_at is None])
 
     async def _write_down(self, done: Sequence[LockedMessage]) -> None:
-        if self.seen is not None and done:
+        if self.tables is not None and done:
             try:
-                await anyio.to_thread.run_sync(self.seen.remember, done)
+                await anyio.to_thread.run_sync(self.tables.remember_done, done)
             except Exception as error:  # noqa: BLE001 (a full disk, a deleted file)
                 # The error ends the run. The work is done nevertheless, and a completed message is not delivered again.
                 self.error = self.error or error

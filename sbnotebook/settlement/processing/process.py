@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 import anyio
@@ -24,7 +24,6 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import LockedMessage, Outcome, Report
 from sbnotebook.model.report import Tally
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.memory.seen import DEFAULT_RETENTION, Seen
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits
@@ -44,6 +43,7 @@ _HOP_SECONDS: Final = 0.005
 _MIN_PAUSE: Final = 0.5
 _MAX_PAUSE: Final = 30.0
 """Seconds between two attempts to reach Service Bus."""
+_REMEMBERED_FOR: Final = timedelta(days=7)
 _MAX_PROBLEM: Final = 300
 _ENDED_KEPT: Final = 100
 """Ended leases that are still shown."""
@@ -78,7 +78,7 @@ class Options:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        at_once: object = self.max_in_flight  # other actions take "auto"
+        at_once = cast("object", self.max_in_flight)  # other actions take "auto"
         if not isinstance(at_once, int) or at_once < 1:
             raise ConfigurationError(
                 "max_in_flight of process is a number, 1 or more: it counts the calls of your function. Settlements "
@@ -89,6 +89,15 @@ class Options:
             raise ConfigurationError("max_messages is 1 or more, or None for all.")
         if self.max_wait is not None:
             check_wait(self.max_wait)
+        if self.remembers_for is not None and self.remembers_for <= timedelta():
+            raise ConfigurationError("The retention of remembered messages must be positive.")
+
+    @property
+    def remembers_for(self) -> timedelta | None:
+        """Return for how long messages whose work is done are remembered; None for not at all."""
+        if isinstance(self.seen, bool):
+            return _REMEMBERED_FOR if self.seen else None
+        return self.seen
 
     @property
     def redelivers(self) -> bool:
@@ -119,13 +128,11 @@ class Processing(ABC):
         self._place, self._function, self._options, self._policy = place, function, options, options.policy
         self._policy.check(place.address, redelivers=options.redelivers)
         namespace, self._clock = place.namespace, place.namespace.clock
-        self._seen: Seen | None = None
-        if options.seen is not False:
-            retention = DEFAULT_RETENTION if options.seen is True else options.seen
-            self._seen = Seen(namespace.journal.database, namespace.identity, retention)
+        self._tables, self._remembers_for = namespace.tables, options.remembers_for
         self._pools = {address: namespace.pool(address) for address in self._policy.destinations}
+        remembering = self._tables if options.remembers_for is not None else None
         self._finisher = Finisher(
-            self._policy, namespace.host, self._pools, abandons=options.redelivers, seen=self._seen
+            self._policy, namespace.host, self._pools, abandons=options.redelivers, tables=remembering
         )
         self._last = self._policy.last
         self._is_async = is_async(function)
@@ -252,8 +259,8 @@ class Processing(ABC):
         with self._stoppable():
             for pool in self._pools.values():
                 await pool.warm(1)
-            if self._seen is not None:
-                await anyio.to_thread.run_sync(self._seen.forget_old)
+            if self._remembers_for is not None:
+                await anyio.to_thread.run_sync(self._tables.forget_done, self._remembers_for)
         await self._work()
 
     def _raise_error(self) -> None:
@@ -370,8 +377,8 @@ class Processing(ABC):
         if not self._is_async:
             return await anyio.to_thread.run_sync(self._call_in_thread, lease, message, ends, limiter=self._threads)
         ended = None
-        if self._seen is not None:
-            known = await anyio.to_thread.run_sync(ends_before, self._seen, message)
+        if self._remembers_for is not None:
+            known = await anyio.to_thread.run_sync(ends_before, self._tables, self._remembers_for, message)
             ended = known[message.lock_token]
         if ended is None:
             with self._working(lease, message):
@@ -385,8 +392,8 @@ class Processing(ABC):
         message, count = first, -1
         known: Mapping[UUID, EndedCall | None] = {}
         while message is not None and not self._is_stopping:
-            if self._seen is not None and message.lock_token not in known:
-                known = ends_before(self._seen, message, self._ahead())
+            if self._remembers_for is not None and message.lock_token not in known:
+                known = ends_before(self._tables, self._remembers_for, message, self._ahead())
             ended = known.get(message.lock_token)
             if ended is None:
                 with self._working(lease, message):

@@ -18,7 +18,7 @@ from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus
 from sbnotebook.model.partition import partition_of, start_of_partition
 from sbnotebook.settlement.engine import BESIDE, GROUP
 from sbnotebook.settlement.locking.sessions import SessionBatch
-from sbnotebook.settlement.memory.seen import key_of
+from sbnotebook.settlement.memory.namespace_tables import key_of
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall
 from sbnotebook.settlement.processing.finish import can_retry
@@ -215,7 +215,7 @@ class SharedProcessing(Processing):
 
     def _key_of(self, message: LockedMessage) -> str:
         """Return a key that two deliveries of the same message share, so that one waits for the other."""
-        return key_of(message) if self._seen is not None else str(message.sequence_number)
+        return key_of(message) if self._remembers_for is not None else str(message.sequence_number)
 
     def _free(self, ended: EndedCall) -> None:
         """Let the next delivery of the message be worked on."""

@@ -106,7 +106,7 @@ async def test_what_is_settled_during_the_comparison_is_not_gone(namespace: Asyn
     async with other, other.entity(queue.address).batch() as batch:
         await batch.receive_deferred([1])
         assert (await batch.settle(Complete())).ok
-    ledger = namespace.deferral_ledger
+    ledger = namespace.tables
     found = await deferrals_of(queue, lambda: ledger.forget([(queue.address, 1)]))
     assert (found.orphans, found.gone) == ((), ())
 

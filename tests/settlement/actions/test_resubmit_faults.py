@@ -124,7 +124,7 @@ async def test_resubmit_resends_only_while_duplicates_are_dropped(
     letters = await dead_letters(own, "begun", 1)
     await cut_off(own, letters[0], begun_to, sent=False)
     begun = (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
-    with own.journal.database.transaction() as database:
+    with own.journal.transaction() as database:
         database.execute("UPDATE resubmits SET changed = ?", (begun,))
     (outcome,) = await own.entity("begun/$dlq").plan_resubmit(letters, resubmit("once")).apply()
     assert outcome.status is status

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,6 @@ from sbnotebook.settlement.connecting import identity
 from sbnotebook.settlement.connecting.connection_strings import canonical_host
 from sbnotebook.settlement.connecting.identity import identity_of
 from sbnotebook.settlement.memory.journal import ResubmitEntry
-from sbnotebook.settlement.memory.seen import Seen
 from tests.other_emulators import silent, stranger
 from tests.settlement.deferrals import deferrals_of
 from tests.settlement.namespaces import namespace_of
@@ -163,14 +163,14 @@ async def test_what_is_remembered_survives_another_port(tmp_path: Path) -> None:
             first, second, third = await batch.receive(3)
             await batch.settle(Complete(), [first])
             await batch.settle(Defer(), [second])
-        namespace.notes.write("cause", "a note")
-        Seen(namespace.journal.database, namespace.identity).remember([third])
+        namespace.tables.write_note("cause", "a note")
+        namespace.tables.remember_done([third])
         namespace.journal.intend([ResubmitEntry(namespace.identity(), "orders", 3, "3", "orders", "3~1")])
     async with restarted(tmp_path) as namespace:
         assert namespace.host not in hosts
         queue = namespace.entity("orders")
         assert list((await deferrals_of(queue)).entries) == [2]
-        assert namespace.notes.all() == {"cause": "a note"}
-        assert Seen(namespace.journal.database, namespace.identity).done_at([third])
+        assert namespace.tables.notes() == {"cause": "a note"}
+        assert namespace.tables.done_at([third], timedelta(days=1))
         assert len(await namespace.resume()) == 1
         assert len((await namespace.undo(entity="orders")).messages) == 1

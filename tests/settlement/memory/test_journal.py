@@ -88,11 +88,11 @@ def test_what_is_finished_is_forgotten_after_a_month(journal: Journal) -> None:
     done, fresh, open_still, _ = journal.intend([entry(number) for number in range(4)])
     journal.mark([done, fresh], ResubmitState.DONE)
     old = (datetime.now(UTC) - timedelta(days=31)).isoformat()
-    with journal.database.transaction() as database:
+    with journal.transaction() as database:
         database.execute("UPDATE resubmits SET changed = ? WHERE id IN (?, ?)", (old, done, open_still))
     with closing(Journal(journal.path)) as later:
         later.intend([entry(9)], ended={open_still + 1: ResubmitState.GONE})
-        with later.database.transaction() as database:
+        with later.transaction() as database:
             kept = database.execute("SELECT sequence_number, state FROM resubmits ORDER BY id").fetchall()
     assert kept == [(1, "done"), (2, "intended"), (3, "gone"), (9, "intended")]
 

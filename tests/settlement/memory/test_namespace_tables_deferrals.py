@@ -24,7 +24,7 @@ from sbnotebook.model import (
     LockedMessage,
 )
 from sbnotebook.settlement import AsyncNamespace, Journal
-from sbnotebook.settlement.memory.deferral_ledger import DeferralLedger
+from sbnotebook.settlement.memory.namespace_tables import NamespaceTables
 from tests.filled_queues import filled_queue, settle_first
 from tests.settlement.deferrals import deferrals_of
 
@@ -43,23 +43,23 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 
 def test_what_was_intended_is_not_confirmed_until_it_is(journal: Journal) -> None:
-    ledger = DeferralLedger(journal.database, lambda: "shop.servicebus.windows.net")
+    ledger = NamespaceTables(journal, lambda: "shop.servicebus.windows.net")
     ledger.intend([message(2), message(1)])
     ledger.confirm([(ORDERS, 1)])
-    entries = ledger.entries(EntityAddress("Orders"))
+    entries = ledger.deferrals(EntityAddress("Orders"))
     assert [(number, entry.confirmed) for number, entry in entries.items()] == [(1, True), (2, False)]
     assert datetime.now(UTC) - entries[1].deferred_at < timedelta(minutes=5)
     ledger.forget([(ORDERS, 1), (ORDERS, 9)])
-    assert list(ledger.entries(ORDERS)) == [2]
-    assert not ledger.entries(EntityAddress.parse("orders/$dlq"))
-    assert not DeferralLedger(journal.database, lambda: "other.servicebus.windows.net").entries(ORDERS)
+    assert list(ledger.deferrals(ORDERS)) == [2]
+    assert not ledger.deferrals(EntityAddress.parse("orders/$dlq"))
+    assert not NamespaceTables(journal, lambda: "other.servicebus.windows.net").deferrals(ORDERS)
 
 
 def test_an_entry_says_what_was_deferred_and_by_whom(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    ledger = DeferralLedger(journal.database, lambda: "shop.servicebus.windows.net")
+    ledger = NamespaceTables(journal, lambda: "shop.servicebus.windows.net")
     monkeypatch.setenv("LOGNAME", "ann")
     ledger.intend([replace(message(1), message_id="m1")])
-    (entry,) = ledger.entries(ORDERS).values()
+    (entry,) = ledger.deferrals(ORDERS).values()
     assert (entry.sequence_number, entry.message_id) == (1, "m1")
     assert entry.enqueued_time == "2026-01-01T00:00:00+00:00"
     assert entry.deferred_by == f"ann@{platform.node()}"
@@ -71,9 +71,9 @@ def test_a_user_may_have_no_name(journal: Journal, monkeypatch: pytest.MonkeyPat
         raise error
 
     monkeypatch.setattr(getpass, "getuser", no_name)
-    ledger = DeferralLedger(journal.database, lambda: "shop.servicebus.windows.net")
+    ledger = NamespaceTables(journal, lambda: "shop.servicebus.windows.net")
     ledger.intend([message(1)])
-    assert ledger.entries(ORDERS)[1].deferred_by == f"unknown@{platform.node()}"
+    assert ledger.deferrals(ORDERS)[1].deferred_by == f"unknown@{platform.node()}"
 
 
 @pytest.mark.anyio
@@ -84,7 +84,7 @@ async def test_ledger_unwritable_journal_keeps_outcomes(
     queue = await filled_queue(namespace, f"full-{write}-{decision.verb}", 3)
     await settle_first(queue, Defer(), 2)
     full = f"CREATE TRIGGER full BEFORE {write} ON deferrals BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
-    with namespace.journal.database.transaction() as database:
+    with namespace.journal.transaction() as database:
         database.execute(full)
     if isinstance(decision, Defer):
         async with queue.batch() as batch:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import random
 import sys
 import threading
@@ -17,17 +16,22 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, LockedMessage, Message, OutcomeStatus, PeekedMessage
 from sbnotebook.settlement import AsyncNamespace, Journal, RejectMessage
-from sbnotebook.settlement.memory.seen import Seen, key_of
+from sbnotebook.settlement.memory.namespace_tables import NamespaceTables, key_of
+from sbnotebook.settlement.processing.process import Options
 from tests.filled_queues import filled_queue
 from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 ORDERS = EntityAddress("orders")
+DAY = timedelta(days=1)
 
 
 def test_a_message_is_remembered_for_a_week() -> None:
-    assert inspect.signature(Seen).parameters["retention"].default == timedelta(days=7)
+    assert Options(seen=True).remembers_for == timedelta(days=7)
+    assert Options().remembers_for is None
+    with pytest.raises(ConfigurationError, match="must be positive"):
+        Options(seen=timedelta(0))
 
 
 class Worker:
@@ -118,11 +122,11 @@ async def test_seen_survives_a_kill_before_complete(
     queue = await filled_queue(namespace, "killed", 3)
     journal, done = tmp_path / "journal.sqlite", tmp_path / "done"
     command = [sys.executable, "-c", SCRIPT, shared_emulator.connection_string, str(journal), str(done)]
-    seen = Seen(Journal(journal).database, namespace.identity)
+    seen = NamespaceTables(Journal(journal), namespace.identity)
     messages = await queue.peek()
     shared_emulator.faults.entity("killed").settle_delay_ms = 600_000
     async with await anyio.open_process(command) as killed:
-        await until(lambda: len(seen.done_at(messages)) == len(messages))
+        await until(lambda: len(seen.done_at(messages, DAY)) == len(messages))
         killed.kill()
     assert done.read_text().split() == ["m0", "m1", "m2"]
     shared_emulator.faults.entity("killed").settle_delay_ms = 0
@@ -161,8 +165,8 @@ async def test_only_work_that_is_done_is_remembered(namespace: AsyncNamespace) -
     assert len(calls) == 2
 
 
-def is_known(seen: Seen, message: PeekedMessage) -> bool:
-    return key_of(message) in seen.done_at([message])
+def is_known(seen: NamespaceTables, message: PeekedMessage, within: timedelta = DAY) -> bool:
+    return key_of(message) in seen.done_at([message], within)
 
 
 def message(number: int = 1, message_id: str | None = "m", enqueued: datetime | None = None) -> PeekedMessage:
@@ -175,25 +179,23 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_it_outlives_the_process_and_is_forgotten_in_time(journal: Journal) -> None:
-    Seen(journal.database, lambda: "here").remember([message()])
+    NamespaceTables(journal, lambda: "here").remember_done([message()])
     journal.close()
-    seen = Seen(journal.database, lambda: "here", timedelta(days=1))
+    seen = NamespaceTables(journal, lambda: "here")
     assert is_known(seen, message())
     assert not is_known(seen, message(message_id="M")), "ids differ by upper and lower case"
-    assert not is_known(Seen(journal.database, lambda: "elsewhere"), message())
-    assert not is_known(Seen(journal.database, lambda: "here", timedelta(microseconds=1)), message())
-    seen.forget_old()
+    assert not is_known(NamespaceTables(journal, lambda: "elsewhere"), message())
+    assert not is_known(seen, message(), timedelta(microseconds=1))
+    seen.forget_done(DAY)
     assert is_known(seen, message())
-    Seen(journal.database, lambda: "here", timedelta(microseconds=1)).forget_old()
+    seen.forget_done(timedelta(microseconds=1))
     assert not is_known(seen, message())
-    with pytest.raises(ConfigurationError, match="must be positive"):
-        Seen(journal.database, lambda: "here", timedelta(0))
 
 
 def test_a_message_without_an_id_is_known_by_its_number_and_time(journal: Journal) -> None:
-    seen = Seen(journal.database, lambda: "here")
+    seen = NamespaceTables(journal, lambda: "here")
     now = datetime.now(UTC)
-    seen.remember([message(7, None, now)])
+    seen.remember_done([message(7, None, now)])
     assert is_known(seen, message(7, None, now))
     assert not is_known(seen, message(8, None, now))
     assert not is_known(seen, message(7, None, now + timedelta(seconds=1))), "a queue that was made anew"
@@ -201,8 +203,8 @@ def test_a_message_without_an_id_is_known_by_its_number_and_time(journal: Journa
 
 
 def test_an_id_of_a_broken_sender_can_be_kept(journal: Journal) -> None:
-    seen = Seen(journal.database, lambda: "here")
+    seen = NamespaceTables(journal, lambda: "here")
     broken = message(message_id="half \ud83d; DROP TABLE seen; --\x00")
-    seen.remember([broken])
+    seen.remember_done([broken])
     assert is_known(seen, broken)
     assert key_of(broken).isprintable()
