@@ -95,7 +95,7 @@ def test_what_is_removed_for_good_is_not_archived(
     write(spark.createDataFrame([(1, "complete", None)], SCHEMA), queue, operation="settle", archive=False)
     assert left(entity) == []
     assert namespace.archive is not None
-    assert namespace.archive.find_numbers(namespace.identity(), entity.address, [1]) == []
+    assert namespace.archive.find(namespace.identity(), entity.address, numbers=[1]) == []
 
 
 def start(frame: DataFrame, connection_string: str, queue: str, checkpoint: str, **options: Any) -> StreamingQuery:

@@ -167,7 +167,7 @@ def _of_report(
     for entity, outcomes in asked.items():
         rows = [
             row
-            for row in archive.find_numbers(host, entity, list(outcomes))
+            for row in archive.find(host, entity, numbers=list(outcomes))
             if outcomes[row.sequence_number].message_id in (None, row.message_id)
         ]
         # A queue that was created again counts from 1: take the message removed last.

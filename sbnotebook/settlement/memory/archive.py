@@ -45,14 +45,7 @@ _INSERT: Final = """
 """
 _FIND: Final = """
     SELECT namespace, entity, sequence_number, message_id, enqueued_time, verb, x'', state, id, archived
-    FROM archived WHERE namespace = :namespace AND archived >= :since AND (:entity IS NULL OR entity = :entity)
-    ORDER BY id
-"""
-_FIND_NUMBERS: Final = """
-    SELECT namespace, entity, sequence_number, message_id, enqueued_time, verb, x'', state, archived.id, archived
-    FROM json_each(:numbers) AS wanted CROSS JOIN archived
-    WHERE namespace = :namespace AND entity = :entity AND sequence_number = wanted.value
-    ORDER BY archived.id
+    FROM archived WHERE namespace = :namespace AND archived >= :since
 """
 _COUNTS: Final = """
     SELECT entity, verb, state, count(*), max(archived) FROM archived
@@ -204,20 +197,25 @@ class Archive(LocalDatabase):
     # ---------------------------------------------------------------- looking, and sending back
 
     def find(
-        self, namespace: str, entity: EntityAddress | None = None, *, since: datetime | None = None
+        self,
+        namespace: str,
+        entity: EntityAddress | None = None,
+        *,
+        since: datetime | None = None,
+        numbers: Sequence[int] | None = None,
     ) -> list[ArchivedMessage]:
         """Return messages of a namespace, oldest first, without their bytes: see :meth:`payloads`."""
-        values = {
-            "namespace": namespace,
-            "entity": entity.path if entity is not None else None,
-            "since": since.timestamp() if since is not None else 0.0,
-        }
-        return self._found(_FIND, values)
-
-    def find_numbers(self, namespace: str, entity: EntityAddress, numbers: Sequence[int]) -> list[ArchivedMessage]:
-        """Return messages of an entity by their sequence numbers, oldest first, without their bytes."""
-        values = {"namespace": namespace, "entity": entity.path, "numbers": json.dumps(list(numbers))}
-        return self._found(_FIND_NUMBERS, values)
+        query = _FIND
+        values: dict[str, object] = {"namespace": namespace, "since": since.timestamp() if since is not None else 0.0}
+        if entity is not None:
+            query, values["entity"] = f"{query} AND entity = :entity", entity.path
+        if numbers is not None:
+            query += " AND sequence_number IN (SELECT value FROM json_each(:numbers))"
+            values["numbers"] = json.dumps(list(numbers))
+        with self.transaction() as database:
+            self._prune_a_little(database)
+            found = database.execute(f"{query} ORDER BY id", values).fetchall()
+        return [ArchivedMessage(*row[:7], state=ArchiveState(row[7]), row=row[8], archived=row[9]) for row in found]
 
     def counts(self, namespace: str) -> list[ArchivedCount]:
         """Count the removed messages of a namespace by entity and verb, the latest first.
@@ -285,14 +283,6 @@ class Archive(LocalDatabase):
         removed = database.execute(_PRUNE, (time.time(), _PRUNED_AT_ONCE))
         if removed.rowcount < _PRUNED_AT_ONCE:
             self._prune_at = time.monotonic() + _PRUNE_EVERY
-
-    def _found(self, query: str, values: Mapping[str, object]) -> list[ArchivedMessage]:
-        with self.transaction() as database:
-            self._prune_a_little(database)
-            return [
-                ArchivedMessage(*row[:7], state=ArchiveState(row[7]), row=row[8], archived=row[9])
-                for row in database.execute(query, values)
-            ]
 
     def _full(self) -> str:
         return f"Nothing was removed: the archive {self.path} is full, it may hold {self.max_bytes:,} bytes. {_WAYS_ON}"

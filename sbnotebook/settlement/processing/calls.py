@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final, cast
 from uuid import UUID
 
-from sbnotebook.model import LockedMessage, Outcome
+from sbnotebook.model import LockedMessage
 from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.memory.namespace_tables import NamespaceTables, key_of
 from sbnotebook.settlement.processing.policy import End, Fault, RejectMessage, SkipMessage, StopProcessing
@@ -37,8 +37,8 @@ class EndedCall:
     done_at: datetime | None = None
     index: int | None = None
     """Its position in the report; None while it is not there."""
-    envelope: Outcome | None = None
-    """The outcome of its confirmed envelope, of which no second one is sent if the message comes again."""
+    is_enveloped: bool = False
+    """Whether its envelope was confirmed: no second one is sent if the message comes again."""
 
 
 def is_async(function: AnyFunction) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 import anyio
 import anyio.to_thread
@@ -65,19 +64,16 @@ class Finisher:
 
     async def settle(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> list[Outcome]:
         # A message whose envelope was not confirmed is not settled: the refusal is its outcome.
-        envelopes = await self._send_envelopes(batch, ends) if self.pools else {}
-        outcomes = {token: outcome for token, outcome in envelopes.items() if not outcome.ok}
-        decisions = {
-            ended.message.lock_token: self.decision(ended) for ended in ends if ended.message.lock_token not in outcomes
-        }
-        messages = {ended.message.lock_token: ended.message for ended in ends}
+        outcomes = await self._send_envelopes(batch, ends)
+        refused = [ended for ended in ends if ended in outcomes]
+        decisions = {ended: self.decision(ended) for ended in ends if ended not in outcomes}
         # With its envelope sent, the work of a message that is completed now is done.
-        await self._write_down([messages[token] for token in envelopes if isinstance(decisions.get(token), Complete)])
-        outcomes |= await self._settle_all(batch, messages, decisions)
+        enveloped = [ended for ended, decision in decisions.items() if isinstance(decision, Complete)]
+        await self._write_down([ended.message for ended in enveloped if ended.is_enveloped])
+        outcomes |= await self._settle_all(batch, decisions)
         if self.abandons:
-            refused = {token: messages[token] for token in messages if token not in decisions}
-            await self._settle_all(batch, refused, dict.fromkeys(refused, Abandon()))
-        return [_explained(outcomes[ended.message.lock_token], ended) for ended in ends]
+            await self._settle_all(batch, dict.fromkeys(refused, Abandon()))
+        return [_explained(outcomes[ended], ended) for ended in ends]
 
     def decision(self, ended: EndedCall) -> Decision:
         """Return the decision for a message. One whose work was done before is completed."""
@@ -91,14 +87,15 @@ class Finisher:
 
     # ---------------------------------------------------------------- envelopes
 
-    async def _send_envelopes(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> dict[UUID, Outcome]:
+    async def _send_envelopes(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> dict[EndedCall, Outcome]:
+        """Send the envelopes that have not been confirmed before, and return how those ended that are not now."""
         by_destination: defaultdict[EntityAddress, list[tuple[EndedCall, Message]]] = defaultdict(list)
         for ended in ends:
             destination = self._row(ended).destination
-            if destination is not None and ended.fault is not None and ended.envelope is None:
+            if destination is not None and ended.fault is not None and not ended.is_enveloped:
                 envelope = envelope_of(ended.message, ended.fault, namespace=self.namespace, now=batch.clock.now())
                 by_destination[destination].append((ended, envelope))
-        outcomes = {ended.message.lock_token: ended.envelope for ended in ends if ended.envelope is not None}
+        refused: dict[EndedCall, Outcome] = {}
         for destination, pairs in by_destination.items():
             try:
                 envelopes, withhold = [envelope for _, envelope in pairs], partial(_withheld, batch, pairs)
@@ -108,9 +105,10 @@ class Finisher:
                 failure = Failure.of(error)
                 sent = [replace(failure.outcome("send", e.message), status=OutcomeStatus.FAILED) for e, _ in pairs]
             for (ended, _), outcome in zip(pairs, sent, strict=True):
-                outcomes[ended.message.lock_token] = known = _of_envelope(ended.message, destination, outcome)
-                ended.envelope = known if known.ok else None
-        return outcomes
+                ended.is_enveloped = outcome.ok
+                if not outcome.ok:
+                    refused[ended] = _refused(ended.message, destination, outcome)
+        return refused
 
     # ---------------------------------------------------------------- the memory of finished work
 
@@ -130,19 +128,19 @@ class Finisher:
     # ---------------------------------------------------------------- settling
 
     async def _settle_all(
-        self, batch: LockedBatch, messages: Mapping[UUID, LockedMessage], decisions: Mapping[UUID, Decision]
-    ) -> dict[UUID, Outcome]:
-        outcomes: dict[UUID, Outcome] = {}
+        self, batch: LockedBatch, decisions: Mapping[EndedCall, Decision]
+    ) -> dict[EndedCall, Outcome]:
+        outcomes: dict[EndedCall, Outcome] = {}
         left = dict(decisions)
         for pause in _PAUSES:
             await anyio.sleep(pause)
-            by_decision: defaultdict[Decision, list[LockedMessage]] = defaultdict(list)
-            for token, decision in left.items():
-                by_decision[decision].append(messages[token])
+            by_decision: defaultdict[Decision, list[EndedCall]] = defaultdict(list)
+            for ended, decision in left.items():
+                by_decision[decision].append(ended)
             for decision, group in by_decision.items():
-                settled = await self._settle_group(batch, decision, group)
-                outcomes |= {message.lock_token: outcome for message, outcome in zip(group, settled, strict=True)}
-            left = {token: decision for token, decision in left.items() if can_retry(outcomes[token])}
+                settled = await self._settle_group(batch, decision, [ended.message for ended in group])
+                outcomes |= zip(group, settled, strict=True)
+            left = {ended: decision for ended, decision in left.items() if can_retry(outcomes[ended])}
             if not left or self.error is not None:
                 break
         return outcomes
@@ -193,15 +191,14 @@ def _withheld(
     )
 
 
-def _of_envelope(message: LockedMessage, destination: EntityAddress, sent: Outcome) -> Outcome:
-    why = None if sent.ok else f"The envelope to {destination} was not confirmed: {sent.description or sent.status}"
+def _refused(message: LockedMessage, destination: EntityAddress, sent: Outcome) -> Outcome:
     return replace(
         sent,
         verb="dead-letter",
         entity=message.entity,
         sequence_number=message.sequence_number,
         message_id=message.message_id,
-        description=why,
+        description=f"The envelope to {destination} was not confirmed: {sent.description or sent.status}",
     )
 
 

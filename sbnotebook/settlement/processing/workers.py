@@ -70,9 +70,7 @@ class SharedProcessing(Processing):
         """Held by the thread that takes a message, or lets another delivery of it be taken."""
         self._queue: deque[LockedMessage] = deque()
         self._active: set[str] = set()
-        """Keys of messages in work or not settled yet."""
-        self._parked: dict[str, list[LockedMessage]] = {}
-        """Messages whose key is active, by key."""
+        """Keys of messages in work or not settled yet: another delivery waits."""
         self._ended: deque[EndedCall] = deque()
         self._ended_count = 0
         self._remembering: Sequence[EndedCall] = ()
@@ -86,7 +84,7 @@ class SharedProcessing(Processing):
 
     @property
     def _waiting(self) -> int:
-        return sum(map(len, (self._queue, *self._parked.copy().values())))
+        return len(self._queue)
 
     @property
     def _unsettled(self) -> int:
@@ -195,15 +193,18 @@ class SharedProcessing(Processing):
     def _next(self) -> LockedMessage | None:
         """Take the next message; None if there is none, or too many are not settled. In any thread."""
         with self._turn:
-            while self._queue and self._behind_workers < _MAX_UNSETTLED:
-                message = self._queue.popleft()
+            passed = 0
+            while passed < len(self._queue) and self._behind_workers < _MAX_UNSETTLED:
+                message = self._queue[passed]
                 key = self._key_of(message)
                 if not self._batch.holds(message) or self._settle_again(message):
                     self._taken -= 1  # it comes again, or came again while its first delivery was in work
+                    del self._queue[passed]
                 elif key in self._active:
-                    self._parked.setdefault(key, []).append(message)
+                    passed += 1
                 else:
                     self._active.add(key)
+                    del self._queue[passed]
                     return message
         return None
 
@@ -219,10 +220,8 @@ class SharedProcessing(Processing):
 
     def _free(self, ended: EndedCall) -> None:
         """Let the next delivery of the message be worked on."""
-        key = self._key_of(ended.message)
         with self._turn:
-            self._active.discard(key)
-            self._queue.extendleft(reversed(self._parked.pop(key, ())))
+            self._active.discard(self._key_of(ended.message))
 
     # ---------------------------------------------------------------- settling
 

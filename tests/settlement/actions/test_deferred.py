@@ -219,7 +219,7 @@ async def test_deferred_are_settled_by_number_each_as_decided(namespace: AsyncNa
     assert left.keys() == {"5", "6", "7", "8", "9"}
     assert left["5"].delivery_count == left["6"].delivery_count + 1
     assert (await deferrals_of(queue)).entries.keys() == {5, 6, 7, 8}, "what is settled is not in the journal any more"
-    assert len(archive_in(namespace).find_numbers(namespace.identity(), queue.address, [1, 2, 9])) == 1
+    assert len(archive_in(namespace).find(namespace.identity(), queue.address, numbers=[1, 2, 9])) == 1
 
 
 async def test_deferred_refuses_invalid_decisions_before_settling(namespace: AsyncNamespace) -> None:
@@ -237,7 +237,7 @@ async def test_deferred_without_journal_and_archive_writes_nothing(namespace: As
     queue = await deferred_queue(namespace, 2, 2)
     assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
     assert (await deferrals_of(queue)).entries.keys() == {1, 2}
-    assert archive_in(namespace).find_numbers(namespace.identity(), queue.address, [1]) == []
+    assert archive_in(namespace).find(namespace.identity(), queue.address, numbers=[1]) == []
 
 
 async def test_what_is_there_is_not_told_as_gone(namespace: AsyncNamespace) -> None:

@@ -57,10 +57,10 @@ def test_namespaces_entities_and_numbers_are_apart(archive: Archive) -> None:
     archive.keep([replace(message(1), namespace="other.servicebus.windows.net")])
     assert len(archive.find(HOST)) == 3
     assert [each.sequence_number for each in archive.find(HOST.upper(), EntityAddress("ORDERS"))] == [1, 2]
-    assert [each.entity for each in archive.find_numbers(HOST, ORDERS.dead_letter, [1, 2])] == [
+    assert [each.entity for each in archive.find(HOST, ORDERS.dead_letter, numbers=[1, 2])] == [
         "orders/$DeadLetterQueue"
     ]
-    assert [each.sequence_number for each in archive.find_numbers(HOST, ORDERS, [2, 7])] == [2]
+    assert [each.sequence_number for each in archive.find(HOST, ORDERS, numbers=[2, 7])] == [2]
     assert archive.find("x' OR '1'='1") == []
 
 
@@ -99,7 +99,7 @@ def test_only_one_can_claim_a_message(archive: Archive, path: Path) -> None:
 
 def test_many_rows_are_asked_for_at_once(archive: Archive) -> None:
     rows = archive.keep([message(number, b"%d" % number) for number in range(3_000)])
-    assert len(archive.payloads(rows)) == len(archive.find_numbers(HOST, ORDERS, range(3_000))) == 3_000
+    assert len(archive.payloads(rows)) == len(archive.find(HOST, ORDERS, numbers=range(3_000))) == 3_000
     assert len(archive.claim(dict.fromkeys(rows, ArchiveState.REMOVING))) == 3_000
 
 
