@@ -70,7 +70,9 @@ class SharedProcessing(Processing):
         """Held by the thread that takes a message, or lets another delivery of it be taken."""
         self._queue: deque[LockedMessage] = deque()
         self._active: set[str] = set()
-        """Keys of messages in work or not settled yet: another delivery waits."""
+        """Keys of messages in work or not settled yet."""
+        self._parked: dict[str, list[LockedMessage]] = {}
+        """Messages whose key is active, by key."""
         self._ended: deque[EndedCall] = deque()
         self._ended_count = 0
         self._remembering: Sequence[EndedCall] = ()
@@ -84,7 +86,7 @@ class SharedProcessing(Processing):
 
     @property
     def _waiting(self) -> int:
-        return len(self._queue)
+        return sum(map(len, (self._queue, *self._parked.copy().values())))
 
     @property
     def _unsettled(self) -> int:
@@ -193,18 +195,15 @@ class SharedProcessing(Processing):
     def _next(self) -> LockedMessage | None:
         """Take the next message; None if there is none, or too many are not settled. In any thread."""
         with self._turn:
-            passed = 0
-            while passed < len(self._queue) and self._behind_workers < _MAX_UNSETTLED:
-                message = self._queue[passed]
+            while self._queue and self._behind_workers < _MAX_UNSETTLED:
+                message = self._queue.popleft()
                 key = self._key_of(message)
                 if not self._batch.holds(message) or self._settle_again(message):
                     self._taken -= 1  # it comes again, or came again while its first delivery was in work
-                    del self._queue[passed]
                 elif key in self._active:
-                    passed += 1
+                    self._parked.setdefault(key, []).append(message)
                 else:
                     self._active.add(key)
-                    del self._queue[passed]
                     return message
         return None
 
@@ -220,8 +219,10 @@ class SharedProcessing(Processing):
 
     def _free(self, ended: EndedCall) -> None:
         """Let the next delivery of the message be worked on."""
+        key = self._key_of(ended.message)
         with self._turn:
-            self._active.discard(self._key_of(ended.message))
+            self._active.discard(key)
+            self._queue.extendleft(reversed(self._parked.pop(key, ())))
 
     # ---------------------------------------------------------------- settling
 

@@ -18,9 +18,8 @@ from sbnotebook.settlement.parallel import halves
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.settlement.wire.encoding import payload_of
 
-_MAX_WAITING: Final = 5000
-"""Messages in open packs, which wait for others of their session."""
 _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of messages in open packs, which wait for others of their session."""
 _MAX_BEHIND: Final = 10_000
 """Messages that may be pulled after one in an open pack, because the report is kept in order."""
 _MAX_WAIT: Final = 1.0
@@ -126,7 +125,7 @@ class Packer:
         self._pulled: deque[tuple[Message | EncodedRows, list[EncodedMessage | Outcome]]] = deque()
         self._count = 0
         self._open: dict[_Keys, Pack] = {}
-        self._waiting = self._waiting_bytes = 0
+        self._waiting_bytes = 0
         self._ready: list[Pack] = []
 
     # ------------------------------------------------------------------ in the thread
@@ -215,7 +214,6 @@ class Packer:
                 pack = self._open[keys] = Pack(*keys, envelope)
             before = pack.size
             taken = pack.add(items, self._sizes.batch, self.max_count)
-            self._waiting += taken
             self._waiting_bytes += pack.size - before
             items = items[taken:]
             if items or len(pack.items) >= self.max_count or pack.size > self._sizes.batch:
@@ -225,8 +223,7 @@ class Packer:
         while self._open:
             keys, oldest = next(iter(self._open.items()))
             if not (
-                self._waiting > _MAX_WAITING
-                or self._waiting_bytes > _MAX_WAITING_BYTES
+                self._waiting_bytes > _MAX_WAITING_BYTES
                 or self._count - oldest.items[0].index > _MAX_BEHIND
                 or time.monotonic() - oldest.since > _MAX_WAIT
             ):
@@ -235,7 +232,6 @@ class Packer:
 
     def _finish(self, keys: _Keys) -> None:
         pack = self._open.pop(keys)
-        self._waiting -= len(pack.items)
         self._waiting_bytes -= pack.size
         self._ready.append(pack)
 
