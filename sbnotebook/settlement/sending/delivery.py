@@ -156,7 +156,7 @@ class _Delivery:
         self._tasks: TaskGroup
         self._freed = asyncio.Event()
         self._is_over = False
-        self._thread = anyio.CapacityLimiter(1)
+        self._thread, self._packing = anyio.CapacityLimiter(1), anyio.Lock()
         self._grace = Grace(packer.stop)
 
     async def run(self) -> None:
@@ -190,7 +190,7 @@ class _Delivery:
         """Return how many more packs to pull; none where that is not worth the way to a thread."""
         if self._bytes > _MAX_BYTES_IN_HAND:
             return 0
-        if self._pace.at_once:  # messages are not pulled before their time
+        if self._pace.at_once:
             return min(self._most - self._in_hand, 1)
         # As many packs wait as are in flight, so that transfers answered together are followed together.
         room = 2 * self._most - self._in_hand
@@ -200,10 +200,10 @@ class _Delivery:
         while not self._packer.is_ended:
             if self._room > 0:
                 await self._pull()
-                await self._pull_pace.wait(self._pack())
+                await self._pack()
             else:
                 await self._wait_for_end()
-        self._pack(all_open=True)
+        await self._pack(all_open=True)
         while self._in_hand:  # a worker may queue the halves of a pack
             await self._wait_for_end()
 
@@ -222,18 +222,20 @@ class _Delivery:
         """Send what has waited long enough, although the input gives no more now."""
         while not self._is_over:
             await anyio.sleep(_LOOK_AGAIN)
-            self._pack()
+            await self._pack()
 
-    def _pack(self, *, all_open: bool = False) -> int:
-        """Give packs to the workers. Return how many messages are in them."""
-        packs, refused = self._packer.take(all_open=all_open)
-        for index, outcome in refused:
-            self._finish(index, outcome)
-        for pack in packs:
-            self._unfinished.add(pack)
-            self._in_hand += 1
-            self._put(pack)
-        return sum(len(pack.items) for pack in packs)
+    async def _pack(self, *, all_open: bool = False) -> None:
+        """Give packs to the workers, in their order."""
+        async with self._packing:
+            packs, refused = self._packer.take(all_open=all_open)
+            for index, outcome in refused:
+                self._finish(index, outcome)
+            self._unfinished.update(packs)
+            self._in_hand += len(packs)
+            for pack in packs:
+                # Messages are not pulled before their time. It always yields, so that packs are begun in their order.
+                await self._pull_pace.wait(len(pack.items))
+                self._put(pack)
 
     def _put(self, pack: Pack) -> None:
         self._bytes += pack.size
