@@ -8,7 +8,7 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,14 +21,15 @@ import anyio.to_thread
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import LockedMessage, Outcome, Report
+from sbnotebook.model import Abandon, Complete, Decision, LockedMessage, Outcome, Release, Report
 from sbnotebook.model.report import Tally
 from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits
 from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall, call, call_on_loop, ends_before, is_async
-from sbnotebook.settlement.processing.finish import Finisher
+from sbnotebook.settlement.processing.finish import explained_end, send_envelopes, settle_all
 from sbnotebook.settlement.processing.policy import End, Policy, Then
 from sbnotebook.settlement.processing.status import Lease, ProcessState, ProcessStatus, consumer
 from sbnotebook.settlement.terms import Progress, check_wait
@@ -130,10 +131,6 @@ class Processing(ABC):
         namespace, self._clock = place.namespace, place.namespace.clock
         self._tables, self._remembers_for = namespace.tables, options.remembers_for
         self._pools = {address: namespace.pool(address) for address in self._policy.destinations}
-        remembering = self._tables if options.remembers_for is not None else None
-        self._finisher = Finisher(
-            self._policy, namespace.host, self._pools, abandons=options.redelivers, tables=remembering
-        )
         self._last = self._policy.last
         self._is_async = is_async(function)
         self._threads = anyio.CapacityLimiter(options.max_in_flight)
@@ -426,8 +423,44 @@ class Processing(ABC):
             self._not_settled -= 1
         self._tally.note(ended.index, outcome)
         self._not_settled += not outcome.ok
-        if self._finisher.error is not None:
-            self._fail(self._finisher.error)
+
+    # ---------------------------------------------------------------- settling
+
+    def _decision(self, ended: EndedCall) -> Decision:
+        """Return the decision for a message. One whose work was done before is completed."""
+        return Complete() if ended.done_at is not None else self._policy.row(ended.end).decision_for(ended.fault)
+
+    def _returns(self, ended: EndedCall) -> bool:
+        return isinstance(self._decision(ended), (Abandon, Release))
+
+    async def _remember(self, ends: Iterable[EndedCall]) -> None:
+        """Remember messages whose work is done, before :meth:`_settle`, which remembers those with an envelope."""
+        done = self._policy.done
+        await self._write_down([ended.message for ended in ends if ended.end in done and ended.done_at is None])
+
+    async def _write_down(self, done: Sequence[LockedMessage]) -> None:
+        if self._remembers_for is not None and done:
+            try:
+                await anyio.to_thread.run_sync(self._tables.remember_done, done)
+            except Exception as error:  # noqa: BLE001 (a full disk, a deleted file)
+                # The error ends the run. The work is done nevertheless, and a completed message is not delivered again.
+                self._fail(error)
+
+    async def _settle(self, batch: LockedBatch, ends: Sequence[EndedCall]) -> list[Outcome]:
+        # A message whose envelope was not confirmed is not settled: the refusal is its outcome.
+        outcomes = await send_envelopes(self._policy, self._pools, self._place.namespace.host, batch, ends)
+        refused = [ended for ended in ends if ended in outcomes]
+        decisions = {ended: self._decision(ended) for ended in ends if ended not in outcomes}
+        # With its envelope sent, the work of a message that is completed now is done.
+        completed = [ended for ended, decision in decisions.items() if isinstance(decision, Complete)]
+        await self._write_down([ended.message for ended in completed if ended.is_enveloped])
+        broken: list[Exception] = []
+        outcomes |= await settle_all(batch, decisions, broken)
+        if self._options.redelivers:
+            await settle_all(batch, dict.fromkeys(refused, Abandon()), broken)
+        for error in broken:
+            self._fail(error)
+        return [explained_end(outcomes[ended], ended) for ended in ends]
 
     # ---------------------------------------------------------------- calls whose settlement was lost
 

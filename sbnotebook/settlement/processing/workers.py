@@ -233,7 +233,7 @@ class SharedProcessing(Processing):
                 with anyio.move_on_after(_COLLECT_EVERY):
                     await self._wait_for_change()
             self._remembering = self._collect()
-            await self._finisher.remember(self._remembering)
+            await self._remember(self._remembering)
             self._to_settle += self._remembering
             self._remembering = ()
             if time.monotonic() - self._asked_again > _ASK_AGAIN_AFTER:
@@ -247,7 +247,7 @@ class SharedProcessing(Processing):
             ended = self._ended.popleft()
             self._ended_count += 1
             self._note_end(ended)
-            if self._finisher.returns(ended) and not self._options.redelivers:
+            if self._returns(ended) and not self._options.redelivers:
                 self._held_back.append(ended)
                 self._free(ended)
             else:
@@ -266,7 +266,7 @@ class SharedProcessing(Processing):
                 await self._wait_for_change()
                 continue
             self._settling = [self._to_settle.popleft() for _ in range(min(_SETTLE_GROUP, len(self._to_settle)))]
-            outcomes = await self._finisher.settle(self._batch, self._settling)
+            outcomes = await self._settle(self._batch, self._settling)
             for ended, outcome in zip(self._settling, outcomes, strict=True):
                 self._note(ended, outcome)
             self._settling = ()
@@ -278,7 +278,7 @@ class SharedProcessing(Processing):
         is_going_on = self._options.max_wait is None and not self._is_over
         is_put_off = is_going_on and can_retry(outcome) and self._batch.holds(ended.message)
         with self._turn:
-            if (is_lost or is_put_off) and not self._finisher.returns(ended):
+            if (is_lost or is_put_off) and not self._returns(ended):
                 self._keep_lost(ended)
             elif outcome.ok:
                 self._lost.pop(ended.message.sequence_number, None)
@@ -373,10 +373,10 @@ class SessionProcessing(Processing):
         finally:
             # Messages given back now may also come again behind later ones.
             missed = {number for number in awaited if number < newest or number in known}
-            self._remember(batch.session_id, known, missed.union(map(_number, held)))
+            self._remember_awaited(batch.session_id, known, missed.union(map(_number, held)))
             self._behind.pop(worker, None)
 
-    def _remember(self, session_id: str, known: Mapping[int, int], awaited: Collection[int]) -> None:
+    def _remember_awaited(self, session_id: str, known: Mapping[int, int], awaited: Collection[int]) -> None:
         """Remember which messages of a session may come again behind later ones; of the last sessions only."""
         if awaited:
             self._awaited[session_id] = {number: known.get(number, 0) + 1 for number in awaited}
@@ -445,7 +445,7 @@ class SessionProcessing(Processing):
             ended = None
             if await self._wait_for_pace():
                 ended = self._take_lost(message) or await self._call_alone(lease, message)
-            return ended is not None and await self._settle(batch, ended)
+            return ended is not None and await self._settle_now(batch, ended)
         finally:
             self._in_work.discard(number)
             self._notify()
@@ -460,16 +460,16 @@ class SessionProcessing(Processing):
             self._note_end(ended)
         return ends.popleft() if ends else None
 
-    async def _settle(self, batch: SessionBatch, ended: EndedCall) -> bool:
+    async def _settle_now(self, batch: SessionBatch, ended: EndedCall) -> bool:
         """Settle a message before the next one of its session is begun. Return True if it is removed."""
         self._settling += 1
         try:
-            await self._finisher.remember([ended])
-            (outcome,) = await self._finisher.settle(batch, [ended])
+            await self._remember([ended])
+            (outcome,) = await self._settle(batch, [ended])
         finally:
             self._settling -= 1
         self._note_outcome(ended, outcome)
-        is_removed = not self._finisher.returns(ended)
+        is_removed = not self._returns(ended)
         if is_removed and not outcome.ok:
             self._keep_lost(ended)
         return outcome.ok and is_removed

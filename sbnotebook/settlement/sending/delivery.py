@@ -219,7 +219,7 @@ class _Delivery:
             await anyio.to_thread.run_sync(self._packer.pull, most, abandon_on_cancel=True, limiter=self._thread)
 
     async def _pack_often(self) -> None:
-        """Send what has waited long enough, although the input gives no more now."""
+        """Send packs that have waited long enough, although the input gives no more now."""
         while not self._is_over:
             await anyio.sleep(_LOOK_AGAIN)
             await self._pack()

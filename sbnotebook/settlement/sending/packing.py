@@ -25,7 +25,7 @@ _MAX_BEHIND: Final = 10_000
 _MAX_WAIT: Final = 1.0
 """Seconds that a pack stays open for more messages."""
 _PULL_SECONDS: Final = 0.01
-"""Seconds of one pull, which lets what has come be sent before more comes."""
+"""Seconds of one pull: then its messages are sent, although more may come."""
 _PULL_BYTES: Final = 1024 * 1024
 _MAX_DESCRIPTION: Final = 500
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
@@ -187,7 +187,7 @@ class Packer:
     # ------------------------------------------------------------------ on the loop
 
     def take(self, *, all_open: bool = False) -> tuple[list[Pack], list[tuple[int, Outcome]]]:
-        """Pack what was pulled. Return full and old packs, or all, and the messages that were refused, by position."""
+        """Pack pulled messages. Return full and old packs, or all, and the messages that were refused, by position."""
         refused: list[tuple[int, Outcome]] = []
         while self._pulled:
             origin, pulled = self._pulled.popleft()

@@ -22,7 +22,7 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, SkipMessage, Then
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
-from sbnotebook.settlement.processing.finish import Finisher
+from sbnotebook.settlement.processing.finish import send_envelopes
 from sbnotebook.settlement.processing.policy import End, Fault
 from sbnotebook.settlement.processing.status import consumer
 from sbnotebook.testing.clock import HandClock
@@ -209,11 +209,11 @@ async def test_no_envelope_is_sent_after_a_lost_lock(namespace_by_hand: AsyncNam
     queue, faults = await queue_and_faults(namespace_by_hand, "too-late", 1)
     policy = Policy(rejected=PolicyRow(Complete(), envelope_to=faults.address))
     pools = {faults.address: namespace_by_hand.pool(faults.address)}
-    finisher = Finisher(policy, "local", pools, abandons=False)
     async with queue.batch() as batch:
         (message,) = await batch.receive(1)
         clock.emulators.advance(61)
-        (outcome,) = await finisher.settle(batch, [EndedCall(message, End.REJECTED, fault(RejectMessage("Bad")))])
+        ended = EndedCall(message, End.REJECTED, fault(RejectMessage("Bad")))
+        (outcome,) = (await send_envelopes(policy, pools, "local", batch, [ended])).values()
     assert outcome.status is OutcomeStatus.LOCK_LOST
     assert await faults.peek() == [], "another consumer may have the message, and send an envelope of its own"
 
