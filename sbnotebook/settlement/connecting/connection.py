@@ -16,8 +16,7 @@ import ssl
 import string
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
@@ -31,7 +30,7 @@ from sbnotebook.settlement.connecting.administration_clients import async_admini
 from sbnotebook.settlement.connecting.connection_strings import TRANSPORTS, Hidden
 from sbnotebook.settlement.sdk import check_version, errors, management
 from sbnotebook.settlement.sdk.clients import adopt
-from sbnotebook.settlement.sdk.protocol import certificates
+from sbnotebook.settlement.sdk.private import certificates
 from sbnotebook.settlement.sdk.receivers import LockReceiver
 
 if TYPE_CHECKING:
@@ -216,7 +215,7 @@ class Connection:
     def browser(self, address: EntityAddress, *, retries: int = 3) -> management.Browser:
         """Return a client that peeks at an entity, with sessions or without. Its first use opens it."""
         self._check_entity(address)
-        return management.browser(self._client(retries), address.path, _Listener(self, address))
+        return management.browser(self._client(retries), address.path, **self._listeners(address))
 
     def receiver(self, address: EntityAddress, *, retries: int = 3, **options: Any) -> LockReceiver:
         """Return a peek-lock receiver, not open yet.
@@ -234,7 +233,7 @@ class Connection:
             receiver = client.get_subscription_receiver(
                 address.name, address.subscription, sub_queue=sub_queue, **options
             )
-        adopt(receiver, _Listener(self, address), LockReceiver)
+        adopt(receiver, kind=LockReceiver, **self._listeners(address))
         return cast("LockReceiver", receiver)
 
     def sender(self, address: EntityAddress) -> ServiceBusSender:
@@ -245,7 +244,7 @@ class Connection:
         self._check_entity(address)
         # The SDK has one sender class; a topic's differs from a queue's in name only.
         sender = self._client(retries=0).get_queue_sender(address.name)
-        adopt(sender, _Listener(self, address))
+        adopt(sender, **self._listeners(address))
         return sender
 
     def host_and_credential(self) -> tuple[str, AsyncTokenCredential]:
@@ -273,6 +272,20 @@ class Connection:
                 f"The connection string is for one entity only, by its EntityPath, and that is not {address}: take the "
                 "connection string of the namespace, or leave EntityPath out where the key is the namespace's."
             )
+
+    def _listeners(self, address: EntityAddress) -> dict[str, Any]:
+        return {"opened": self._note_answer, "explain": partial(self._explained, address)}
+
+    def _note_answer(self) -> None:
+        self.has_answered = True
+
+    async def _explained(self, address: EntityAddress, error: ServiceBusError) -> ServiceBusError | None:
+        if refusals.is_missing(error):
+            return MessagingEntityNotFoundError(message=await self.missing(address))
+        words = refusals.refusal(error, address, self.host)
+        if words is None and not self.has_answered:  # Service Bus is back soon, an address that is wrong never
+            words = refusals.unreachable(self.host, str(error), is_emulator=self.is_emulator)
+        return errors.with_words(error, scrub(words)) if words is not None else None
 
     async def missing(self, address: EntityAddress) -> str:
         """Return that an entity is not there, with the one that may be meant where this connection may list them."""
@@ -308,24 +321,6 @@ class Connection:
             return ServiceBusClient.from_connection_string(self.parsed.for_sdk.reveal(), **options)
         host, own = self.host_and_credential()
         return ServiceBusClient(host, credential or own, **options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Listener:
-    connection: Connection
-    address: EntityAddress
-
-    def opened(self) -> None:
-        self.connection.has_answered = True
-
-    async def explained(self, error: ServiceBusError) -> ServiceBusError | None:
-        connection, address = self.connection, self.address
-        if refusals.is_missing(error):
-            return MessagingEntityNotFoundError(message=await connection.missing(address))
-        words = refusals.refusal(error, address, connection.host)
-        if words is None and not connection.has_answered:  # Service Bus is back soon, an address that is wrong never
-            words = refusals.unreachable(connection.host, str(error), is_emulator=connection.is_emulator)
-        return errors.with_words(error, scrub(words)) if words is not None else None
 
 
 def _default_credential() -> Any:

@@ -1,6 +1,6 @@
 """Everything that touches the private side of azure-servicebus, written for version 7.15.
 
-:mod:`~sbnotebook.settlement.sdk.protocol` names each private part once, and says where in the SDK it is from.
+:mod:`~sbnotebook.settlement.sdk.private` imports the private names, and says where in the SDK the others are.
 :func:`check_version` refuses any other version.
 """
 

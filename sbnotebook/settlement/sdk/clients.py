@@ -13,7 +13,8 @@ No class or function of the SDK is changed: :func:`adopt` makes one object an ob
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeAlias
 
 import anyio
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender
@@ -21,7 +22,7 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from sbnotebook.settlement.sdk.errors import given_up
 from sbnotebook.settlement.sdk.links import hang_up, line_of
-from sbnotebook.settlement.sdk.protocol import (
+from sbnotebook.settlement.sdk.private import (
     AnyClient,
     Browser,
     ManagementClient,
@@ -32,9 +33,6 @@ from sbnotebook.settlement.sdk.protocol import (
 )
 from sbnotebook.settlement.sdk.sharing import SharedConnection, SharedOperation
 from sbnotebook.settlement.sdk.tokens import RefreshingAuthenticator, stop_refreshing
-
-if TYPE_CHECKING:
-    from sbnotebook.settlement.sdk.protocol import Link
 
 _OPEN_LINKS: Final = (ManagementLinkState.OPENING, ManagementLinkState.OPEN)
 _LOOKS: Final = 20
@@ -52,21 +50,21 @@ _TO_CONNECT: Final = (
 """Arguments of a connection that are attributes of its client, with an underscore."""
 
 
-class Listener(Protocol):
-    """Learns from a client what the service says while the client opens, and at each error."""
-
-    def opened(self) -> None: ...
-
-    async def explained(self, error: ServiceBusError) -> ServiceBusError | None:
-        """Return a refusal in clearer words, which is then raised at once; None to let the SDK try again."""
-        ...
+Explain: TypeAlias = Callable[[ServiceBusError], Awaitable[ServiceBusError | None]]
+"""Returns a refusal in clearer words, which is then raised at once; None to let the SDK try again."""
 
 
-def adopt(client: AnyClient, listener: Listener | None = None, kind: type | None = None) -> None:
-    """Make one of the SDK's clients one of ours."""
+def adopt(
+    client: AnyClient,
+    *,
+    opened: Callable[[], object] | None = None,
+    explain: Explain | None = None,
+    kind: type | None = None,
+) -> None:
+    """Make one of the SDK's clients one of ours: call ``opened`` when it is open, and ``explain`` at each error."""
     made: Any = client
     made.__class__ = kind or _CLIENTS.get(type(client), type(client))
-    made.listener = listener
+    made.on_open, made.explain = opened, explain
     if isinstance(client, ServiceBusSender):
         # The SDK keeps a connection alive by a task that listens every 30 seconds. When that task hears of new credit
         # while a message waits to be written, it writes the message, too, and Service Bus has it twice. Without that
@@ -78,7 +76,8 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
     """Return the subclass of a receiver, sender or browser. With one base, the layout of its objects is the same."""
 
     class Client(theirs):
-        listener: Listener | None = None
+        on_open: Callable[[], object] | None = None
+        explain: Explain | None = None
 
         async def _open(self, *given: Any, **options: Any) -> None:
             if self._running:
@@ -90,8 +89,8 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
                 place = self._auth_uri.partition("://")[2]
                 text = f"No link to {place} could be opened in {within:g} seconds: Service Bus did not answer."
                 raise given_up(ServiceBusConnectionError(message=text))
-            if self.listener is not None:
-                self.listener.opened()
+            if self.on_open is not None:
+                self.on_open()
 
         async def _handle_exception(self, exception: Exception) -> Exception:
             """Raise a refusal at once and in clearer words, which the SDK would retry for many seconds."""
@@ -106,7 +105,7 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
             return error
 
         async def _raise_explained(self, error: ServiceBusError) -> None:
-            clear = None if self.listener is None else await self.listener.explained(error)
+            clear = None if self.explain is None else await self.explain(error)
             if clear is not None:
                 private(clear)._condition = private(error)._condition
                 raise given_up(clear) from error
@@ -178,7 +177,7 @@ def _handler_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
                 if operation._mgmt_error is not None or operation._mgmt_link.state not in _OPEN_LINKS:
                     del self._mgmt_links[name]  # the SDK would raise it for each further request
                     continue
-                answers: Link = operation._mgmt_link._response_link
+                answers = operation._mgmt_link._response_link
                 if answers.current_link_credit < answers.link_credit // 2:
                     answers._received_delivery_tags.clear()  # the SDK keeps those of all answers, and uses none of them
                     await answers.flow()

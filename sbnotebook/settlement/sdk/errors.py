@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
-from sbnotebook.settlement.sdk.protocol import AMQPException, private
+from sbnotebook.settlement.sdk.private import AMQPException, private
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver

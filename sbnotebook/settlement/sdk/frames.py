@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from sbnotebook.settlement.sdk.protocol import TransferFrame, decode_frame_of_sdk, encode_frame_of_sdk
+from sbnotebook.settlement.sdk.private import TransferFrame, decode_frame_of_sdk, encode_frame_of_sdk
 
 _MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
 """Formats of a single message and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""
@@ -42,17 +42,10 @@ class Encoded:
         self.format = _BATCH_FORMAT if is_batch else _MESSAGE_FORMAT
 
 
-class EncodedFrames:
-    """Whole frames that a connection writes as they are, in place of one frame of the SDK's."""
-
-    def __init__(self, frames: bytes) -> None:
-        self.frames = frames
-
-
 def encode_frame(frame: Any, **options: Any) -> tuple[bytes, bytes | None]:
-    """Return the head and the rest of a frame, between which the channel is written; no rest of whole frames."""
-    if isinstance(frame, EncodedFrames):
-        return frame.frames, None
+    """Return the head and the rest of a frame, between which the channel is written; no rest of bytes, whole frames."""
+    if isinstance(frame, bytes):
+        return frame, None
     if isinstance(frame, TransferFrame) and frame[_USUAL:-1] == _UNUSED and len(frame.delivery_tag or b"") == _TAG:
         return _encode_transfer(frame)
     return encode_frame_of_sdk(frame, **options)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 from azure.servicebus.exceptions import SessionLockLostError
 
-from sbnotebook.settlement.sdk.protocol import Browser, Handler, LinkState, Socket, private
+from sbnotebook.settlement.sdk.private import Browser, LinkState, private
 from sbnotebook.settlement.sdk.tokens import is_expired
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ def is_open(client: ServiceBusReceiver | ServiceBusSender) -> bool:
     """Return whether the link is open and its token has not expired; see :func:`catch_up`."""
     parts = private(client)
     handler = parts._handler
-    return handler is not None and parts._running and is_attached(handler) and not is_expired(handler)
+    return bool(handler is not None and parts._running and is_attached(handler) and not is_expired(handler))
 
 
-def is_attached(handler: Handler) -> bool:
+def is_attached(handler: Any) -> bool:
     link, connection = handler._link, handler._connection
     if link is None or link.state is not LinkState.ATTACHED or connection is None or connection._error is not None:
         return False
@@ -84,7 +84,7 @@ async def reopen(client: ServiceBusReceiver | ServiceBusSender) -> None:
     await parts._open_with_retry()
 
 
-def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Socket | None:
+def line_of(client: ServiceBusReceiver | ServiceBusSender) -> Any:
     """Return a client's socket for :func:`hang_up`; the SDK forgets a broken one without closing it."""
     handler = private(client)._handler
     return None if handler is None or handler._connection is None else handler._connection._transport
@@ -102,7 +102,7 @@ async def close(client: Any) -> None:
         await client.close()
 
 
-async def hang_up(line: Socket | None) -> None:
+async def hang_up(line: Any) -> None:
     """Close a socket, also if the work around it was cancelled; nothing if it is closed.
 
     A transaction that is open is rolled back when its connection ends, and over TLS the SDK closes the socket only

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbnotebook.settlement.sdk.clients import Listener, adopt
+from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.errors import answered_within, as_service_bus_error
-from sbnotebook.settlement.sdk.protocol import (
+from sbnotebook.settlement.sdk.private import (
     AMQPException,
     AmqpLinkError,
     Answer,
@@ -41,15 +41,15 @@ _DELETED_WITHIN: Final = 60.0
 """Seconds to wait for the removal of thousands of messages."""
 
 
-def browser(client: ServiceBusClient, path: str, listener: Listener | None = None) -> Browser:
+def browser(client: ServiceBusClient, path: str, **listeners: Any) -> Browser:
     """Return a client of an entity's management node that opens no link to the entity. Its first use opens it.
 
     An entity that requires sessions refuses a receiver without a session, also for peeking. One task at a time may open
-    it, or repeat requests.
+    it, or repeat requests. See :func:`adopt` for the listeners.
     """
     factory: Any = client
     made: Browser = factory._create_session_browser(path)
-    adopt(made, listener)
+    adopt(made, **listeners)
     return made
 
 

@@ -19,7 +19,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.settlement.sdk.clients import client_class
 from sbnotebook.settlement.sdk.links import reopen
-from sbnotebook.settlement.sdk.protocol import Frame, Handler, Link, private
+from sbnotebook.settlement.sdk.private import Frame, private
 from sbnotebook.settlement.wire.service_part import lock_of
 
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
@@ -100,12 +100,12 @@ class LockReceiver(_Receiver):
 
     def _create_handler(self, auth: Any) -> None:
         super()._create_handler(auth)
-        handler: Any = private(self)._handler
+        handler = private(self)._handler
         handler._received_messages = _Arrivals()
         handler._message_received_async = self._take_in
 
     async def _take_in(self, frame: Frame, said: tuple[int, datetime | None]) -> None:
-        handler: Any = private(self)._handler
+        handler = private(self)._handler
         if not (self._asks or self.session or self.sink):
             await handler.settle_messages_async(frame[_FRAME_ID], frame[_FRAME_TAG], "released")
             return
@@ -189,7 +189,7 @@ class LockReceiver(_Receiver):
         return await _drain(handler, credit=handler._link.current_link_credit, answer_within=answer_within)
 
 
-def _join_frames(link: Link) -> None:
+def _join_frames(link: Any) -> None:
     """Have a link pass on the bytes of all frames of a message, and decode only what the service wrote in it.
 
     A sender chooses the rest. The SDK would decode it without a limit on its size in memory, and receive nothing more
@@ -219,7 +219,7 @@ def _join_frames(link: Link) -> None:
     link._incoming_transfer = take_and_join
 
 
-async def _drain(handler: Handler, *, credit: int, answer_within: float) -> bool:
+async def _drain(handler: Any, *, credit: int, answer_within: float) -> bool:
     """Ask for no more messages, and wait for those that are on their way.
 
     The service answers with a flow when it has sent all that it will (AMQP 1.0 section 2.6.7, "drain"). The SDK

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
 from sbnotebook.settlement.sdk.frames import Encoded
-from sbnotebook.settlement.sdk.protocol import (
+from sbnotebook.settlement.sdk.private import (
     MESSAGE_DELIVERY_DONE_STATES,
     AuthenticationException,
-    Client,
     MessageDelivery,
     private,
 )
@@ -33,10 +32,10 @@ async def make_ready(sender: ServiceBusSender) -> None:
     await parts._do_retryable_operation(_open_with_token, sender=parts)
 
 
-async def _open_with_token(sender: Client) -> None:
+async def _open_with_token(sender: Any) -> None:
     if not sender._running:
         await sender._open()
-    handler: Any = sender._handler
+    handler = sender._handler
     try:
         while not await handler.client_ready_async():  # noqa: ASYNC110 (the SDK has no event for it)
             await asyncio.sleep(_GLANCE)
@@ -54,8 +53,8 @@ async def send_payload(sender: ServiceBusSender, payload: bytes, *, batch: bool 
     await parts._do_retryable_operation(_transfer, sender=parts, message=Encoded(payload, is_batch=batch))
 
 
-async def _transfer(sender: Client, message: Encoded) -> None:
-    handler: Any = sender._handler
+async def _transfer(sender: Any, message: Encoded) -> None:
+    handler = sender._handler
     delivery = MessageDelivery(message)
     # Send the message, and listen until the confirmation comes.
     try:

@@ -21,16 +21,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
 
 from sbnotebook.settlement.pace import Limiter
-from sbnotebook.settlement.sdk.frames import EncodedFrames
 from sbnotebook.settlement.sdk.links import is_attached
-from sbnotebook.settlement.sdk.protocol import (
+from sbnotebook.settlement.sdk.private import (
     SEND_DISPOSITION_REJECT,
     Accepted,
-    AmqpConnection,
     AMQPError,
     AMQPException,
     Frame,
-    Link,
     LinkState,
     Modified,
     Rejected,
@@ -116,9 +113,9 @@ class LinkSettling:
         handler = private(receiver)._handler
         if handler is None or handler._link is None or handler._connection is None:
             raise ServiceBusConnectionError(message="The receiver is not open.")
-        self._link: Link = handler._link
+        self._link = handler._link
         self._link._incoming_disposition = partial(_confirm, self._link)
-        self._connection: AmqpConnection = handler._connection
+        self._connection = handler._connection
         self._transport = private(receiver)._amqp_transport
         self.limiter = limiter or Limiter()
         self._waiting: dict[int, _Waiting] = {}
@@ -196,7 +193,7 @@ class LinkSettling:
             for part in parts:
                 frames += _disposition(channel, part)
                 if len(frames) >= _WRITE or part is parts[-1]:
-                    await self._connection._process_outgoing_frame(channel, EncodedFrames(bytes(frames)))
+                    await self._connection._process_outgoing_frame(channel, bytes(frames))
                     frames.clear()
         except Exception as error:  # noqa: BLE001 (the SDK raises various errors for a link that is gone)
             unanswered = [part for part in parts if part.left]  # others were confirmed between two writes
@@ -291,7 +288,7 @@ class _Waiting:
             self.settling.confirmed.append(self.index)
 
 
-async def _confirm(link: Link, frame: Frame) -> None:
+async def _confirm(link: Any, frame: Frame) -> None:
     """Note what the service confirms, as the SDK's method does, which walks all that waits for its confirmation."""
     if frame[_FRAME_ROLE] or not frame[_FRAME_SETTLED]:  # of the receiver's own role, or no confirmation
         return

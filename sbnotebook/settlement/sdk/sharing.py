@@ -25,7 +25,7 @@ import time
 from typing import Any, Final
 
 from sbnotebook.settlement.sdk.frames import FRAME_ROOM, Encoded, decode_frame, encode_frame
-from sbnotebook.settlement.sdk.protocol import (
+from sbnotebook.settlement.sdk.private import (
     AmqpConnectionClass,
     AmqpSessionClass,
     LinkDeliverySettleReason,

@@ -24,12 +24,9 @@ import anyio
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.settlement.sdk.errors import given_up
-from sbnotebook.settlement.sdk.protocol import (
-    Auth,
-    Authenticator,
+from sbnotebook.settlement.sdk.private import (
     AuthenticatorClass,
     CbsAuthState,
-    Handler,
     PutResult,
     private,
 )
@@ -63,13 +60,13 @@ async def refresh_if_due(receiver: ServiceBusReceiver) -> None:
             await handler.auth_complete_async()
 
 
-def is_expired(handler: Handler) -> bool:
+def is_expired(handler: Any) -> bool:
     """Return whether the token of a client's connection has expired, and no next one is on its way."""
     cbs = handler._cbs_authenticator
     return cbs is not None and cbs.auth_state is not CbsAuthState.IN_PROGRESS and cbs._expires_on <= time.time()
 
 
-def stop_refreshing(handler: Handler) -> None:
+def stop_refreshing(handler: Any) -> None:
     """Ask the credential no longer for a token of a connection that is closed; nothing where it is not being asked."""
     coming: asyncio.Task[AccessToken | None] | None = getattr(handler._cbs_authenticator, "_coming", None)
     if coming is not None:
@@ -135,7 +132,7 @@ class RefreshingAuthenticator(AuthenticatorClass):
         self._refresh_window = int((token.expires_on - time.time()) * _WINDOW)
 
 
-async def put_token(cbs: Authenticator, auth: Auth, token: AccessToken) -> None:
+async def put_token(cbs: Any, auth: Any, token: AccessToken) -> None:
     kind, until = auth.token_type, datetime.fromtimestamp(token.expires_on, UTC)
     await cbs._put_token(token.token, kind.decode() if isinstance(kind, bytes) else kind, auth.audience, until)
 
@@ -148,7 +145,7 @@ def _no_token() -> ServiceBusError:
     return given_up(ServiceBusConnectionError(message=text))
 
 
-async def _asked(cbs: Authenticator) -> AccessToken | None:
+async def _asked(cbs: Any) -> AccessToken | None:
     try:
         return await cbs._auth.get_token()
     except Exception as error:  # noqa: BLE001 (after any error of the credential, the valid token still works)

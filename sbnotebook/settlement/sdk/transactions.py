@@ -29,7 +29,7 @@ from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.frames import Encoded
 from sbnotebook.settlement.sdk.links import hang_up, line_of
 from sbnotebook.settlement.sdk.management import Browser
-from sbnotebook.settlement.sdk.protocol import (
+from sbnotebook.settlement.sdk.private import (
     FIELD,
     AMQPException,
     AMQPTypes,

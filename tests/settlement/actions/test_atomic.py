@@ -30,7 +30,7 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.locking.renewal import SystemClock
-from sbnotebook.settlement.sdk.protocol import CbsAuthState
+from sbnotebook.settlement.sdk.private import CbsAuthState
 from sbnotebook.settlement.sdk.transactions import TransactionLine
 from tests.settlement.actions.dead_letters import dead_letters
 from tests.settlement.namespaces import namespace_of

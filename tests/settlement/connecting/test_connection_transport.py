@@ -12,7 +12,7 @@ from sbnotebook.model import Complete
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.connection import TRANSPORT_VARIABLE, is_over_websocket, tls_context
 from sbnotebook.settlement.connecting.connection_strings import read_connection_string
-from sbnotebook.settlement.sdk.protocol import TcpTransport, certificates
+from sbnotebook.settlement.sdk.private import TcpTransport, certificates
 from tests.filled_queues import filled_queue, settle_first
 
 AZURE = "Endpoint=sb://shop.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey=a2V5"

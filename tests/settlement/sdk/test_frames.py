@@ -23,7 +23,7 @@ from sbnotebook.emulator.amqp.performatives import (
 )
 from sbnotebook.settlement.sdk import frames
 from sbnotebook.settlement.sdk.frames import Encoded
-from sbnotebook.settlement.sdk.protocol import TransferFrame
+from sbnotebook.settlement.sdk.private import TransferFrame
 
 NUMBERS = st.integers(0, 2**32 - 1)
 SHORT_LIST = 0xC0

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management, tokens
-from sbnotebook.settlement.sdk.protocol import CbsAuthState, private
+from sbnotebook.settlement.sdk.private import CbsAuthState, private
 from sbnotebook.settlement.sdk.tokens import refresh_if_due
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management, transactions
-from sbnotebook.settlement.sdk.protocol import private
+from sbnotebook.settlement.sdk.private import private
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
 from sbnotebook.settlement.wire.encoding import payload_of
 from tests.settlement.actions.dead_letters import dead_letters
