@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -13,9 +14,9 @@ from sbnotebook.model import Complete, EntityAddress, ReceivedMessage
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.identity import identity_of
 from sbnotebook.settlement.costs import Speeds
-from sbnotebook.settlement.locking.records import DeferralRecord, Record, RemovalRecord, room_of
+from sbnotebook.settlement.locking.records import Record, recording_deferrals, recording_removals, room_of
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
-from sbnotebook.settlement.locking.wake_up import WakeUps
+from sbnotebook.settlement.locking.wake_up import scheduling_wake_ups
 from sbnotebook.settlement.memory.archive import Archive, archive_of
 from sbnotebook.settlement.memory.journal import Journal
 from sbnotebook.settlement.memory.namespace_tables import AssistantCalls, NamespaceTables
@@ -104,10 +105,11 @@ class Resources:
         self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
     ) -> tuple[Record, ...]:
         """Return the local records to write around each settlement of one batch."""
-        always = (DeferralRecord(self.tables), WakeUps(self.pool, self.clock)) if journalled else ()
+        deferrals = partial(recording_deferrals, self.tables)
+        always = (deferrals, partial(scheduling_wake_ups, self.pool, self.clock)) if journalled else ()
         if self.archive is None or not archived:
             return always
-        return (*always, RemovalRecord(self.archive, self.identity, self.peeker, verb))
+        return (*always, partial(recording_removals, self.archive, self.identity, self.peeker, verb))
 
     @property
     def tables(self) -> NamespaceTables:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, S
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -37,7 +37,6 @@ from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import LockedAhead, Search
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.settle import ActElsewhere, Pair
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.terms import ANOTHER, Progress, is_same, outcome_for
@@ -78,20 +77,8 @@ def is_locked_elsewhere(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.description == LOCKED
 
 
-class Holder(Protocol):
-    """Holds messages under locks: a batch, or a search that locks ahead."""
-
-    def settle_group(
-        self,
-        run: Run,
-        pairs: Sequence[Pair],
-    ) -> Awaitable[Report]: ...
-
-    def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Awaitable[Outcome]: ...
-
-    def holds(self, message: LockedMessage) -> bool: ...
-
-
+Holder: TypeAlias = LockedBatch
+"""Holds the messages under locks."""
 Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome | None]]]
 """Carries out the action on messages that are held; gives the outcome of each in their order, None if not attempted."""
 
@@ -228,14 +215,14 @@ class Reach:
         search = replace(self.search, wanted=frozenset(wanted), max_wait=self.place.namespace.waits.silence)
         if session_id is not None:
             search = replace(search, expected=self.in_session.get(session_id, 0))
-            if search.max_held > search.per_link:
-                search = replace(search, max_held=search.per_link, limit="the one link of a session")
-        batch = partial(self._batch, session_id)
-        ahead, kept = LockedAhead(batch, search, progress=self.locked), list[LockedMessage]()
+            if search.max_held > LockedBatch.per_link:
+                search = replace(search, max_held=LockedBatch.per_link, limit="the one link of a session")
+        batch, kept = self._batch(session_id), list[LockedMessage]()
+        ahead = LockedAhead(batch, search, progress=self.locked)
         try:
             async with ahead, self.run.ending_groups():
                 if session_id is None:  # the link of a session locks it
-                    ahead.begin_opening()
+                    batch.begin_opening()
                 await self.get_ready()
                 while self.run.stopped is None and (came := await self._find(ahead, wanted)):
                     meant = self._those_meant(came, wanted)
@@ -244,8 +231,8 @@ class Reach:
                     if self.at_the_end:
                         kept += meant
                     else:
-                        await self._take(ahead, meant)
-                await self._take(ahead, kept)
+                        await self._take(batch, meant)
+                await self._take(batch, kept)
         finally:
             self._note_rest(ahead.rest)
         if ahead.stopped is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Generator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -23,8 +25,8 @@ from sbnotebook.settlement.locking.by_number import receive_those_there, same_pa
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
-from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal, Renewing
-from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, RunsInTurn, Settling, group_size
+from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal
+from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, Settling, group_size
 from sbnotebook.settlement.pace import InFlight, Limiter
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits
@@ -44,6 +46,7 @@ _FIRST_DEFERRED, _MOST_DEFERRED = 50, 200
 _DEFERRED_BYTES: Final = 8_000_000
 """Bytes of an answer with deferred messages, by the largest that has come so far."""
 _WITHDRAW_TIMEOUT, _CLOSE_TIMEOUT = 5.0, 60.0
+_CLOSED: Final = "The batch is closed and holds no messages: lock them again."
 PER_LINK: Final = 5_000
 """Messages of one link that may be unsettled. Azure was seen to send no more than 5,000 over a link (azure-amqp, issue
 152; azure-sdk-for-net, issue 6450), and is said to detach it (azure-sdk-for-python, pull request 16163)."""
@@ -86,26 +89,35 @@ class LockedBatch:
         self._keeps_bodies = keep_bodies
         self._receivers: list[LockReceiver] = []
         """Those whose messages may be held, the one for more messages last; none while the batch is closed."""
+        self._coming: asyncio.Task[LockReceiver] | None = None
+        """Opens the next link, beside receiving."""
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
-        """Held by the task that receives, or opens a link. Settlements and requests by number need no turn."""
+        """Held by the task that receives, or opens a link. Settlements and requests need no turn."""
         self._requests = 0
-        self._settling = RunsInTurn()
+        """Requests over the links that have no answer yet: while there are any, no link is closed."""
+        self._in_work: set[Hold] = set()
+        """Those that are settled now: two runs may have messages in common."""
+        self._settled = anyio.Event()
+        """Set and replaced when some of them are not any more."""
         self.clock = clock
         self._held = HeldMessages(address)
-        self._renewal = self._new_renewal(clock.now() + renew_for)
+        over = Links(self._receivers, self._new_receiver, self._requesting)
+        self._renewal = self._new_renewal(over, clock.now() + renew_for)
         self._peeker = peeker
         self._limiter = Limiter()
         self._deferred_at_once = _FIRST_DEFERRED
 
     async def __aenter__(self) -> Self:
         """Open the link, so that a fault of the entity raises here."""
-        receiver = self._new_receiver()
-        await receiver.__aenter__()  # an open that fails has cleaned up after itself
-        self._receivers.append(receiver)
+        self._receivers.append(await self._next_link())
+        await self.begin()
+        return self
+
+    async def begin(self) -> None:
+        """Begin to renew, without a link: the first messages that are received open it."""
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self._renewal.run)
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -120,9 +132,8 @@ class LockedBatch:
             # It is not told of the body's error, which it would wrap in an ExceptionGroup.
             await tasks.__aexit__(None, None, None)
 
-    def _new_renewal(self, until: datetime) -> Renewing:
-        links = Links(self._receivers, self._new_receiver, self._busy, self.clock)
-        return Renewal(self._held, links, clock=self.clock, until=until)
+    def _new_renewal(self, over: Links, until: datetime) -> Renewal:
+        return Renewal(self._held, over, clock=self.clock, until=until)
 
     @property
     def is_open(self) -> bool:
@@ -146,9 +157,9 @@ class LockedBatch:
         hold = self._held.of(message)
         return 0 if hold is None else hold.size
 
-    def forget(self, message: LockedMessage) -> None:
-        """Forget how a message ended that is not held any more: do not settle it again."""
-        self._held.forget(message)
+    def forget_settled(self) -> None:
+        """Forget which messages were settled: do not settle these again."""
+        self._held.forget_settled()
 
     def forget_ended(self) -> None:
         """Forget how messages ended that are not held any more: do not settle these again."""
@@ -225,7 +236,7 @@ class LockedBatch:
         try:
             while len(taken) < count:
                 part = min(wait, _SLICE)
-                received = await self._receive_some(count - len(taken), part)
+                received = await self._lock_some(count - len(taken), part)
                 taken += received
                 wait = min(more_wait, max_wait) if received else wait - part
                 if wait <= 0:
@@ -242,14 +253,11 @@ class LockedBatch:
         """
         taken: list[Hold] = []
         for chunk in same_partition_chunks(sequence_numbers, self._deferred_at_once):
-            async with self._busy:
-                receiver, asked = self._open_receiver(), self.clock.now()
-                await links.reopen(receiver)
-                self._requests += 1
-            try:
+            with self._requesting():
+                async with self._busy:
+                    receiver, asked = self._open_receiver(), self.clock.now()
+                    await links.reopen(receiver)
                 received = await receive_those_there(receiver, self._peeker, chunk)
-            finally:
-                self._requests -= 1
             for lock in received:
                 message = locked_from_payload(lock.payload or b"", self.address, lock.lock_token)
                 taken.append(self._hold(lock, asked, message))
@@ -281,69 +289,81 @@ class LockedBatch:
             adopted.append(hold)
         return tuple(hold.message for hold in adopted)
 
-    async def lock_ahead(self, count: int, wanted: Container[int], *, max_wait: float) -> tuple[LockedMessage, ...]:
-        """Lock more messages over the same link, and keep only the locks of those that are not wanted."""
-        waited, locked = 0.0, ()
+    async def lock_ahead(
+        self, count: int, wanted: Container[int], *, max_wait: float, coming: int = 0
+    ) -> tuple[LockedMessage, ...]:
+        """Lock more messages, and keep only the locks of those that are not wanted; ``coming`` may follow in all."""
+        waited, locked = 0.0, list[Hold]()
         try:
             while not locked and waited < max_wait:
                 part = min(max_wait - waited, _SLICE)
-                locked = await self._lock_some(count, wanted, part)
+                locked = await self._lock_some(count, part, wanted, coming)
                 waited += part
         finally:
             # If fewer arrived than requested, others are on their way, and wait for the next call.
             if not locked:
                 await self.ask_no_more()
-        return locked
+        return tuple(hold.message for hold in locked if self._held.of(hold.message) is hold)
 
-    async def _lock_some(self, count: int, wanted: Container[int], wait: float) -> tuple[LockedMessage, ...]:
+    async def _lock_some(
+        self, count: int, wait: float, wanted: Container[int] | None = None, coming: int = 0
+    ) -> list[Hold]:
         async with self._busy:
-            receiver, asked = self._open_receiver(), self.clock.now()
-            receiver.wanted = wanted
-            holds = self._hold_all(await receiver.take(count, wait), asked, wanted)
-        return tuple(hold.message for hold in holds if self._held.of(hold.message) is hold)
-
-    @property
-    def link_load(self) -> int:
-        """Return how many messages count for the limit of the link, also those that were settled elsewhere."""
-        receiver = self._open_receiver()
-        # Those that wait here are yet to be taken, and have their place on the link.
-        return max(len(self._held), settling.unsettled(receiver) - receiver.waiting)
-
-    @property
-    def has_more_coming(self) -> bool:
-        """Return whether messages that were asked for have not been taken yet."""
-        return self._open_receiver().has_more_coming
+            receiver, asked = await self._receiver_with_room(), self.clock.now()
+            receiver.wanted, room = wanted, self._room_on(receiver)
+            if coming > room:
+                self.begin_opening()
+            return self._hold_all(await receiver.take(min(count, room), wait), asked, wanted)
 
     @property
     def has_lost_link(self) -> bool:
         """Return whether some held messages came on a link that is gone, and cannot be released."""
-        oldest = next((hold for hold in self._held if hold.asked_at is None), None)
-        return oldest is not None and not settling.is_on_link(self._open_receiver(), oldest.lock)
+        tags = set[bytes]().union(*map(settling.on_link, self._receivers))
+        came_on_links = (tag for hold in self._held if (tag := hold.lock.delivery_tag) is not None)
+        return not tags.issuperset(came_on_links)
 
-    async def _receive_some(self, count: int, wait: float) -> list[Hold]:
-        async with self._busy:
-            receiver, asked = await self._receiver_with_room(), self.clock.now()
-            most = min(count, self.per_link - settling.unsettled(receiver) + receiver.waiting)
-            return self._hold_all(await receiver.take(most, wait), asked)
+    # ---------------------------------------------------------------- links
+
+    def begin_opening(self) -> None:
+        """Begin to open another link, which takes several round trips and locks nothing."""
+        self._coming = self._coming or asyncio.create_task(_opened(self._new_receiver))
+
+    async def _next_link(self) -> LockReceiver:
+        coming, self._coming = self._coming or asyncio.create_task(_opened(self._new_receiver)), None
+        return await coming
 
     async def _receiver_with_room(self) -> LockReceiver:
-        """Return the receiver for more messages: another one, if too many messages of the last one are unsettled."""
-        receiver = self._open_receiver()
-        await links.reopen(receiver)
-        if settling.unsettled(receiver) >= self.per_link and not receiver.waiting:
-            another = self._new_receiver()
-            await another.__aenter__()
-            self._receivers.append(another)
-            await receiver.withdraw_credit()
-            return another
-        return receiver
+        """Return the receiver to ask: the last one until it is full, so that messages come in order over all links."""
+        if self._tasks is None:
+            raise BatchClosedError(_CLOSED)
+        if self._receivers:
+            receiver = self._receivers[-1]
+            await links.reopen(receiver)
+            # Small requests would fill the places of settled messages one by one: the next link is open for more.
+            spare = self.per_link // 5 if self._coming is not None and _is_opened(self._coming) else 0
+            if receiver.has_more_coming or self._room_on(receiver) > spare:
+                return receiver
+        self._receivers.append(await self._next_link())
+        return self._receivers[-1]
+
+    def _room_on(self, receiver: LockReceiver) -> int:
+        # Those that wait here are yet to be taken, and have their place on the link.
+        return self.per_link - len(settling.on_link(receiver)) + receiver.waiting
+
+    @contextmanager
+    def _requesting(self) -> Generator[None]:
+        """Keep all links open for a request over one of them: these need no turn."""
+        self._requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
 
     async def _close_emptied(self) -> None:
-        for receiver in () if self._requests else self._receivers[:-1]:
-            if settling.is_emptied(receiver, (hold.lock for hold in self._held)):
-                async with self._busy:  # its credit may be taken back just now
-                    self._receivers[:] = [each for each in self._receivers if each is not receiver]
-                    await links.close(receiver)
+        for receiver in self._receivers[:-1]:
+            if not self._requests and settling.is_emptied(receiver, (hold.lock for hold in self._held)):
+                self._receivers[:] = [each for each in self._receivers if each is not receiver]
+                await links.close(receiver)
 
     async def ask_no_more(self) -> None:
         """Take back the rest of the last request, so that released messages do not come again at once."""
@@ -434,6 +454,8 @@ class LockedBatch:
             run.note((message,), (outcome,))
 
         self._open_receiver()
+        if not pairs:
+            return Report()
         messages = [message for message, _ in pairs]
         act = Settling(
             self._receivers,
@@ -448,8 +470,7 @@ class LockedBatch:
             together=not self._keeps_bodies,
         )
         try:
-            async with self._settling.turn_of(run):
-                await self._settle_held(act, messages)
+            await self._settle_held(act, messages)
         except BaseException as error:
             # Outcomes known by then must not be lost. If records could not be written, nothing was settled.
             if act.outcomes or not isinstance(error, Exception):
@@ -464,20 +485,25 @@ class LockedBatch:
         hold = self._held.of(message)
         if hold is None:
             return self._held.outcome_of(message, decision)
-        for record in self._records:
-            await record.before(decision, [hold])
-        doubt, hold.in_doubt = hold.in_doubt, True
         known: dict[UUID, Outcome] = {}
-        try:
+        async with self._recorded(decision, [hold], known):
+            doubt, hold.in_doubt = hold.in_doubt, True
             known[message.lock_token] = self._held.note(hold, await act(hold), was_in_doubt=doubt)
-        finally:
-            await self._record_ends(decision, [hold], known)
         return known[message.lock_token]
 
-    async def _record_ends(self, decision: Decision, holds: Sequence[Hold], known: Mapping[UUID, Outcome]) -> None:
-        with anyio.CancelScope(shield=True):
+    @asynccontextmanager
+    async def _recorded(
+        self, decision: Decision, holds: Sequence[Hold], known: Mapping[UUID, Outcome]
+    ) -> AsyncGenerator[None]:
+        """Write the records around settlements, of which a mapping has the outcomes by lock token in the end."""
+        records = AsyncExitStack()
+        try:
             for record in self._records:
-                await record.after(decision, holds, known)
+                await records.enter_async_context(record(decision, holds, known))
+            yield
+        finally:
+            with anyio.CancelScope(shield=True):
+                await records.aclose()
 
     async def _keep_for(self, delay: timedelta, then: Callable[[], Awaitable[None]]) -> None:
         self._open_receiver()
@@ -501,19 +527,27 @@ class LockedBatch:
         return max((hold.locked_until for hold in holds), default=None)
 
     async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
-        # Asked here: while this waited, a lock may have ended, and others may have settled, or closed the batch.
-        holds = [hold for hold in map(self._held.of, messages) if hold is not None]
-        if not holds or not self._receivers:
-            self._renewal.tell_lost()
-            return
-        for record in self._records:
-            await record.before(settling.decision, holds)
-        try:
-            await settling.run(holds)
-        finally:
-            await self._record_ends(settling.decision, holds, settling.outcomes)
+        async with self._turn_of(messages) as holds:
+            if holds and self._receivers:
+                async with self._recorded(settling.decision, holds, settling.outcomes):
+                    await settling.run(holds)
         await self._close_emptied()
         self._renewal.tell_lost()
+
+    @asynccontextmanager
+    async def _turn_of(self, messages: Sequence[LockedMessage]) -> AsyncGenerator[list[Hold]]:
+        """Wait until no other task settles any of some messages, and give the locks that are held then."""
+        while not self._in_work.isdisjoint(
+            holds := [hold for hold in map(self._held.of, messages) if hold is not None]
+        ):
+            await self._settled.wait()
+        self._in_work.update(holds)
+        try:
+            yield holds
+        finally:
+            self._in_work.difference_update(holds)
+            self._settled.set()
+            self._settled = anyio.Event()
 
     # ---------------------------------------------------------------- the end
 
@@ -527,6 +561,12 @@ class LockedBatch:
         finally:
             receivers = [*self._receivers]
             self._receivers.clear()
+            coming, self._coming = self._coming, None
+            if coming is not None:
+                coming.cancel()
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([coming])
+                receivers += [coming.result()] if _is_opened(coming) else []
             for each in receivers:
                 await links.close(each)
 
@@ -535,8 +575,7 @@ class LockedBatch:
         settling = Settling(self._receivers, pairs, self._held, now=self.clock.now)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                async with self._settling.turn_of(settling):
-                    await self._settle_held(settling, messages)
+                await self._settle_held(settling, messages)
         finally:
             self.release_report = settling.report(messages)
 
@@ -545,5 +584,13 @@ class LockedBatch:
 
     def _open_receiver(self) -> LockReceiver:
         if not self._receivers:
-            raise BatchClosedError("The batch is closed and holds no messages: lock them again.")
+            raise BatchClosedError(_CLOSED)
         return self._receivers[-1]
+
+
+async def _opened(new_receiver: Callable[[], LockReceiver]) -> LockReceiver:
+    return await new_receiver().__aenter__()  # an open that fails has cleaned up after itself
+
+
+def _is_opened(coming: asyncio.Task[LockReceiver]) -> bool:
+    return coming.done() and not coming.cancelled() and coming.exception() is None

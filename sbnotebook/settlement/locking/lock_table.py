@@ -189,8 +189,8 @@ class HeldMessages:
     def leave(self, hold: Hold) -> None:
         self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
 
-    def forget(self, message: LockedMessage) -> None:
-        self._ended.pop(message.lock_token, None)
+    def forget_settled(self) -> None:
+        self._ended = {token: end for token, end in self._ended.items() if end[1] is not OutcomeStatus.SETTLED}
 
     def forget_ended(self) -> None:
         self._ended.clear()

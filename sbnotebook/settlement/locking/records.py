@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import anyio
@@ -41,115 +41,100 @@ _ANNOTATIONS: Final = 300
 _UNTOUCHED: Final = (OutcomeStatus.SKIPPED, OutcomeStatus.FAILED)
 
 
-class Record(Protocol):
-    """A local record of settlements, written before they are attempted and again when their outcomes are known."""
-
-    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Record the intended settlements; they are on disk when this returns."""
-        ...
-
-    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None: ...
+Record: TypeAlias = Callable[
+    [Decision, Sequence[Hold], Mapping[UUID, Outcome]], contextlib.AbstractAsyncContextManager[None]
+]
+"""Writes a local record around settlements: on disk before they begin, and again as it ends without an error. By then
+the mapping has the outcomes that are known, by lock token; the block itself may have failed."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeferralRecord:
-    tables: NamespaceTables
-
-    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        if isinstance(decision, Defer):
-            await anyio.to_thread.run_sync(self.tables.intend, [hold.message for hold in holds])
-
-    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-        deferred = {h.message.lock_token for h in holds if h.message.state is MessageState.DEFERRED}
-        if isinstance(decision, Defer):
-            await self._note(self.tables.confirm, (o for o in outcomes.values() if o.ok))
-            # Without an answer, the intent stays: the outcome is unknown. Messages deferred before still are.
-            active = [o for token, o in outcomes.items() if token not in deferred]
-            undone = (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED)
-            await self._note(self.tables.forget, undone)
-        elif isinstance(decision, Complete | DeadLetter):
-            done = (o for token, o in outcomes.items() if o.ok and token in deferred)
-            await self._note(self.tables.forget, done)
-
-    async def _note(self, write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
-        keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
-        # Without this record an entry stays as it was, which `compared` finds. That must not hide the outcome.
-        if keys:
-            try:
-                await anyio.to_thread.run_sync(write, keys)
-            except (OSError, sqlite3.Error) as error:
-                _LOGGER.warning("The outcome of deferring %d messages could not be recorded: %s", len(keys), error)
+@contextlib.asynccontextmanager
+async def recording_deferrals(
+    tables: NamespaceTables, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]
+) -> AsyncGenerator[None]:
+    if isinstance(decision, Defer):
+        await anyio.to_thread.run_sync(tables.intend, [hold.message for hold in holds])
+    yield
+    deferred = {h.message.lock_token for h in holds if h.message.state is MessageState.DEFERRED}
+    if isinstance(decision, Defer):
+        await _note(tables.confirm, (o for o in outcomes.values() if o.ok))
+        # Without an answer, the intent stays: the outcome is unknown. Messages deferred before still are.
+        active = [o for token, o in outcomes.items() if token not in deferred]
+        await _note(tables.forget, (o for o in active if not o.ok and o.status is not OutcomeStatus.UNCONFIRMED))
+    elif isinstance(decision, Complete | DeadLetter):
+        await _note(tables.forget, (o for token, o in outcomes.items() if o.ok and token in deferred))
 
 
-@dataclass(slots=True, eq=False)
-class RemovalRecord:
-    archive: Archive
-    namespace: Callable[[], str]
-    peeker: Callable[[EntityAddress], Peeker]
-    verb: str
-    rows: dict[UUID, tuple[int, Hold]] = field(default_factory=dict[UUID, "tuple[int, Hold]"])
-    """The rows of messages that are being completed."""
+async def _note(write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
+    keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
+    # Without this record an entry stays as it was, which `compared` finds. That must not hide the outcome.
+    if keys:
+        try:
+            await anyio.to_thread.run_sync(write, keys)
+        except (OSError, sqlite3.Error) as error:
+            _LOGGER.warning("The outcome of deferring %d messages could not be recorded: %s", len(keys), error)
 
-    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Keep messages that are about to be completed, on disk before this returns."""
-        if not isinstance(decision, Complete):
-            return
-        payloads = await self._payloads(holds)
-        # Must not be interrupted between the write and its result.
-        with anyio.CancelScope(shield=True):
-            rows = await anyio.to_thread.run_sync(self._keep, holds, payloads)
-            self.rows |= {hold.message.lock_token: (row, hold) for hold, row in zip(holds, rows, strict=True)}
 
-    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-        """Record which of them are removed, and which are not; the others stay unknown."""
-        tokens = [hold.message.lock_token for hold in holds]
-        rows = {token: row for token in tokens if (row := self.rows.pop(token, None)) is not None}
-        if rows and isinstance(decision, Complete):
-            await anyio.to_thread.run_sync(self._write_ends, rows, outcomes)
+@contextlib.asynccontextmanager
+async def recording_removals(
+    archive: Archive,
+    namespace: Callable[[], str],
+    peeker: Callable[[EntityAddress], Peeker],
+    verb: str,
+    decision: Decision,
+    holds: Sequence[Hold],
+    outcomes: Mapping[UUID, Outcome],
+) -> AsyncGenerator[None]:
+    """Keep messages that are about to be completed, and record which of them are removed; the others stay unknown."""
+    if not isinstance(decision, Complete):
+        yield
+        return
+    payloads = await _payloads(holds, peeker)
 
-    def _keep(self, holds: Sequence[Hold], payloads: Mapping[int, bytes]) -> list[int]:
-        namespace = self.namespace()
-        return self.archive.keep(
-            [self._archived(hold, payloads.get(hold.message.sequence_number), namespace) for hold in holds]
-        )
+    def keep() -> list[int]:
+        name = namespace()
+        return archive.keep([_archived(hold, payloads.get(hold.message.sequence_number), name, verb) for hold in holds])
 
-    def _write_ends(self, rows: Mapping[UUID, tuple[int, Hold]], outcomes: Mapping[UUID, Outcome]) -> None:
-        removed: list[int] = []
-        kept: list[int] = []
-        untouched: list[int] = []
-        for token, (row, hold) in rows.items():
-            outcome = outcomes.get(token)
-            if outcome is None or outcome.status is OutcomeStatus.UNCONFIRMED:
-                if outcome is None and not hold.in_doubt:
-                    untouched.append(row)
-            else:
-                ends = untouched if outcome.status in _UNTOUCHED else kept
-                (removed if outcome.ok else ends).append(row)
-        # Without this record they count as unconfirmed. That must not hide the outcome.
-        with contextlib.suppress(ArchiveError):
-            self.archive.note_ends(removed=removed, kept=kept, untouched=untouched)
+    rows: list[int] = []
+    with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
+        rows = await anyio.to_thread.run_sync(keep)
+    yield
+    await anyio.to_thread.run_sync(_note_ends, archive, dict(zip(rows, holds, strict=True)), outcomes)
 
-    async def _payloads(self, holds: Sequence[Hold]) -> dict[int, bytes]:
-        """Return the bytes by sequence number, as they came; peek again where they did not come whole."""
-        found: dict[int, bytes] = {}
-        missing: list[int] = []
-        for hold in holds:
-            number, payload = hold.message.sequence_number, hold.lock.payload
-            if payload is None:
-                missing.append(number)
-            else:
-                found[number] = payload
-        if missing:
-            found |= await self.peeker(holds[0].message.entity).payloads_of(missing)
-        return found
 
-    def _archived(self, hold: Hold, payload: bytes | None, namespace: str) -> ArchivedMessage:
-        message: ReceivedMessage = hold.message
-        if payload is None:
-            payload = payload_of(message)  # it is gone already, most likely; this is the message as it was read
-        elif not hold.is_read:
-            message = replace(peeked_from_payload(payload, message.entity), sequence_number=message.sequence_number)
-        return archived_from(message, payload, namespace, self.verb)
+def _note_ends(archive: Archive, rows: Mapping[int, Hold], outcomes: Mapping[UUID, Outcome]) -> None:
+    removed: list[int] = []
+    kept: list[int] = []
+    untouched: list[int] = []
+    for row, hold in rows.items():
+        outcome = outcomes.get(hold.message.lock_token)
+        if outcome is None or outcome.status is OutcomeStatus.UNCONFIRMED:
+            if outcome is None and not hold.in_doubt:
+                untouched.append(row)
+        else:
+            ends = untouched if outcome.status in _UNTOUCHED else kept
+            (removed if outcome.ok else ends).append(row)
+    # Without this record they count as unconfirmed. That must not hide the outcome.
+    with contextlib.suppress(ArchiveError):
+        archive.note_ends(removed=removed, kept=kept, untouched=untouched)
+
+
+async def _payloads(holds: Sequence[Hold], peeker: Callable[[EntityAddress], Peeker]) -> dict[int, bytes]:
+    """Return the bytes by sequence number, as they came; peek again where they did not come whole."""
+    found = {hold.message.sequence_number: hold.lock.payload for hold in holds if hold.lock.payload is not None}
+    missing = [number for hold in holds if (number := hold.message.sequence_number) not in found]
+    if missing:
+        found |= await peeker(holds[0].message.entity).payloads_of(missing)
+    return found
+
+
+def _archived(hold: Hold, payload: bytes | None, namespace: str, verb: str) -> ArchivedMessage:
+    message: ReceivedMessage = hold.message
+    if payload is None:
+        payload = payload_of(message)  # it is gone already, most likely; this is the message as it was read
+    elif not hold.is_read:
+        message = replace(peeked_from_payload(payload, message.entity), sequence_number=message.sequence_number)
+    return archived_from(message, payload, namespace, verb)
 
 
 def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:

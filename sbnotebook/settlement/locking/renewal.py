@@ -36,9 +36,6 @@ _STILL: Final = timedelta(seconds=5)
 """A longer time between two checks is more than the delay of a busy loop."""
 _LEFT: Final = 1 / 3
 """The part of a lock that is left at least when it is renewed."""
-_WAIT_FOR_LINK: Final = (1 / 8, 2.0)
-"""Limits of the wait for the batch's receiver: a part of the remaining lock time, and seconds. Then a renewal opens
-another one, which takes several round trips."""
 _ANSWER_WITHIN: Final = (2.0, 10.0)
 """Seconds that a renewal may take: half of the remaining lock time, but at least and at most these."""
 _TOKENS_WITHIN: Final = 1.0
@@ -63,11 +60,90 @@ class SystemClock:
         await anyio.sleep(seconds)
 
 
-class Renewing:
-    """Keeps the locks of a batch, and tells at once when that does not go well; a subclass says how."""
+class Links:
+    """The receivers that renewals go over.
 
-    def __init__(self, held: HeldMessages, *, clock: Clock, until: datetime) -> None:
+    The batch's own come first, in turns, because the service detaches a link over which nothing goes for ten minutes,
+    and only the link that a message came on can release it. When they are broken, or did not answer, the other one is
+    opened: a lock is renewed by its token, over any connection. Once the batch's own links answer again, they come
+    first again.
+    """
+
+    def __init__(
+        self,
+        own: Sequence[ServiceBusReceiver],
+        other: Callable[[], ServiceBusReceiver],
+        requesting: Callable[[], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        self._own = own
+        self._turn = 0
+        self._other = other
+        self._requesting = requesting
+        self._spare: ServiceBusReceiver | None = None
+        self._used_spare = False
+        self._avoids_own = False
+        self.is_silent = False
+        """True while settlements over the batch's own receivers wait for their answers: the other one renews."""
+
+    @contextlib.asynccontextmanager
+    async def one(self) -> AsyncGenerator[ServiceBusReceiver]:
+        own = None if self._avoids_own or self.is_silent else self._next_own()
+        self._used_spare = own is None
+        if own is not None:
+            with self._requesting():
+                yield own
+            return
+        if self._spare is None:
+            spare = self._other()
+            await spare.__aenter__()  # an open that fails has cleaned up after itself
+            self._spare = spare
+        yield self._spare
+
+    async def keep_token(self) -> None:
+        """Have the batch's own links outlive their tokens, also while nothing goes over them."""
+        with self._requesting(), anyio.move_on_after(_TOKENS_WITHIN):
+            async with anyio.create_task_group() as tasks:
+                for own in filter(links.is_open, self._own):
+                    tasks.start_soon(tokens.refresh_if_due, own)
+
+    async def failed(self) -> None:
+        """Take the other receiver next time, because the one that was used last did not answer."""
+        if self._used_spare:
+            await self.close()
+        self._avoids_own = not self._used_spare
+
+    async def probe(self, renewed: Sequence[ReceivedLock]) -> None:
+        """Return to the batch's own receiver, if it is avoided and answers again."""
+        own = self._next_own()
+        if not (self._avoids_own and renewed and own is not None):
+            return
+        try:
+            with self._requesting(), anyio.fail_after(_PROBE_WITHIN):
+                await management.renew_locks(own, renewed[:1])
+            self._avoids_own = False
+        except Exception as error:  # noqa: BLE001 (after any error, the other receiver renews)
+            self._avoids_own = not _is_about_messages(error)
+        if not self._avoids_own:
+            await self.close()
+
+    async def close(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            await links.close(spare)
+
+    def _next_own(self) -> ServiceBusReceiver | None:
+        """Return the batch's own receiver whose turn it is; None if that is not open."""
+        self._turn += 1
+        own = self._own[self._turn % len(self._own)] if self._own else None
+        return own if own is not None and links.is_open(own) else None
+
+
+class Renewal:
+    """Keeps the locks of a batch, each by itself, and tells at once when that does not go well."""
+
+    def __init__(self, held: HeldMessages, links: Links, *, clock: Clock, until: datetime) -> None:
         self._held = held
+        self._links = links
         self._clock = clock
         self.until = until
         """When renewing stops; may be put off."""
@@ -79,12 +155,18 @@ class Renewing:
         self._why_lost = "The locks ended before the messages were settled."
 
     async def run(self) -> None:
-        raise NotImplementedError
+        try:
+            while True:
+                await self._look()
+                await self._clock.sleep(_TICK)
+        finally:
+            await self._links.close()
 
     @property
     def state(self) -> LockEvent:
         """Return how renewing goes now."""
-        return self.told
+        # By the clock, also while the loop is blocked.
+        return self._standstill(self._clock.now()) or self.told
 
     @property
     def events(self) -> tuple[LockEvent, ...]:
@@ -98,18 +180,26 @@ class Renewing:
     def extend(self, renew_for: timedelta) -> None:
         self.until = max(self.until, self._clock.now() + renew_for)
         if self.told.kind is LockEventKind.ENDED:
-            text = f"Locks are renewed again, until {self.until:%Y-%m-%d %H:%M:%S} UTC."
-            self._tell(self._event(LockEventKind.RENEWING, text))
+            self._tell(LockEventKind.RENEWING, f"Locks are renewed again, until {self.until:%Y-%m-%d %H:%M:%S} UTC.")
 
     def tell_lost(self) -> None:
         if lost := self._held.take_newly_lost():
-            self._tell(self._event(LockEventKind.LOST, self._why_lost, lost))
+            self._tell(LockEventKind.LOST, self._why_lost, lost)
 
-    def _event(self, kind: LockEventKind, text: str, numbers: tuple[int, ...] = ()) -> LockEvent:
-        return LockEvent(kind, self._clock.now(), numbers, text)
+    def notice(self) -> None:
+        """Notice locks that have ended."""
+        now = self._clock.now()
+        why = f"Its lock ended at {{:%H:%M:%S}} UTC. {self.told.description}".strip()
+        for hold in self._held:
+            if hold.ends <= now:
+                self._held.lose(hold, why.format(hold.ends))
+        self.tell_lost()
 
-    def _tell(self, event: LockEvent) -> None:
-        if event.kind is not LockEventKind.LOST:
+    def _tell(
+        self, kind: LockEventKind, text: str, numbers: tuple[int, ...] = (), since: datetime | None = None
+    ) -> None:
+        event = LockEvent(kind, since or self._clock.now(), numbers, text)
+        if kind is not LockEventKind.LOST:
             self.told = event
         self._events.append(event)
         for watcher in tuple(self._watchers):
@@ -118,152 +208,29 @@ class Renewing:
             except Exception:  # what watches must not end the renewal, and the locks with it
                 _LOGGER.exception("A watcher of locks failed.")
 
-    def _notice_set_clock(self, now: datetime) -> None:
+    async def _look(self) -> None:
+        await self._links.keep_token()
+        now = self._clock.now()
         if now < self._looked:  # locks last no longer because this machine's clock was set back
             self._shift(now - self._looked)
+        if (late := self._standstill(now)) is not None:
+            self._tell(late.kind, late.description, late.sequence_numbers, late.since)
+        if now < self.until:
+            await self._renew_due(now)
+        elif self.told.kind is not LockEventKind.ENDED:
+            self._tell_ended()
+        self.notice()
+        self._looked = self._clock.now()
 
     def _shift(self, back: timedelta) -> None:
         self.until += back
         for hold in self._held:
             hold.shift(back)
 
-
-class Links:
-    """The receivers that renewals go over.
-
-    The batch's own comes first, because the service detaches a link over which nothing goes for ten minutes, and
-    only the link that a message came on can release it. When it is in use for long, broken, or did not answer, the
-    other one is opened: a lock is renewed by its token, over any connection. Once the batch's own link answers again,
-    it comes first again.
-    """
-
-    def __init__(
-        self, own: Sequence[ServiceBusReceiver], other: Callable[[], ServiceBusReceiver], busy: anyio.Lock, clock: Clock
-    ) -> None:
-        self._own = own
-        self._turn = 0
-        self._other = other
-        self._busy = busy
-        self._clock = clock
-        self._spare: ServiceBusReceiver | None = None
-        self._used_spare = False
-        self._avoids_own = False
-        self.is_silent = False
-        """True while settlements over the batch's own receivers wait for their answers: the other one renews."""
-
-    @contextlib.asynccontextmanager
-    async def one(self, wait: float) -> AsyncGenerator[ServiceBusReceiver]:
-        self._used_spare = False
-        own = None if self._avoids_own or self.is_silent else self._next_own()
-        if own is not None and links.is_open(own) and await self._acquired(wait if self._spare is None else 0):
-            try:
-                yield own
-            finally:
-                self._busy.release()
-            return
-        self._used_spare = True
-        if self._spare is None:
-            spare = self._other()
-            await spare.__aenter__()  # an open that fails has cleaned up after itself
-            self._spare = spare
-        yield self._spare
-
-    async def keep_token(self) -> None:
-        """Have the batch's own links outlive their tokens, also while nothing goes over them."""
-        if await self._acquired(0):
-            try:
-                with anyio.move_on_after(_TOKENS_WITHIN):
-                    async with anyio.create_task_group() as tasks:
-                        for own in filter(links.is_open, self._own):
-                            tasks.start_soon(tokens.refresh_if_due, own)
-            finally:
-                self._busy.release()
-
-    async def failed(self) -> None:
-        """Take the other receiver next time, because the one that was used last did not answer."""
-        if self._used_spare:
-            await self.close()
-        self._avoids_own = not self._used_spare
-
-    async def probe(self, renewed: Sequence[ReceivedLock]) -> None:
-        """Return to the batch's own receiver, if it is avoided and answers again."""
-        own = self._next_own()
-        if not (self._avoids_own and renewed and own is not None and links.is_open(own)):
-            return
-        if await self._acquired(0):
-            try:
-                with anyio.fail_after(_PROBE_WITHIN):
-                    await management.renew_locks(own, renewed[:1])
-                self._avoids_own = False
-            except Exception as error:  # noqa: BLE001 (after any error, the other receiver renews)
-                self._avoids_own = not _is_about_messages(error)
-            finally:
-                self._busy.release()
-            if not self._avoids_own:
-                await self.close()
-
-    async def close(self) -> None:
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            await links.close(spare)
-
-    def _next_own(self) -> ServiceBusReceiver | None:
-        self._turn += 1
-        return self._own[self._turn % len(self._own)] if self._own else None
-
-    async def _acquired(self, wait: float) -> bool:
-        with contextlib.suppress(anyio.WouldBlock):
-            self._busy.acquire_nowait()
-            return True
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._end_after, wait, tasks.cancel_scope)
-            await self._busy.acquire()
-            tasks.cancel_scope.cancel()
-            return True
-        return False
-
-    async def _end_after(self, seconds: float, waiting: anyio.CancelScope) -> None:
-        await self._clock.sleep(seconds)
-        waiting.cancel()
-
-
-class Renewal(Renewing):
-    """Renews each lock by itself."""
-
-    def __init__(self, held: HeldMessages, links: Links, *, clock: Clock, until: datetime) -> None:
-        super().__init__(held, clock=clock, until=until)
-        self._links = links
-
-    async def run(self) -> None:
-        try:
-            while True:
-                await self._clock.sleep(_TICK)
-                await self._look()
-        finally:
-            await self._links.close()
-
-    @property
-    def state(self) -> LockEvent:
-        # By the clock, also while the loop is blocked.
-        return self._standstill(self._clock.now()) or self.told
-
-    async def _look(self) -> None:
-        await self._links.keep_token()
-        now = self._clock.now()
-        self._notice_set_clock(now)
-        late = self._standstill(now)
-        if late is not None:
-            self._tell(late)
-        if now < self.until:
-            holds = [*self._held]
-            self._links.is_silent = any(hold.is_silent(now) for hold in holds)
-            await self._renew_all([hold for hold in holds if hold.is_due(now, held=len(holds))])
-        elif self.told.kind is not LockEventKind.ENDED:
-            numbers = tuple(hold.message.sequence_number for hold in self._held)
-            text = "The time for which locks are renewed (renew_for) is over: settle the messages before they end."
-            self._tell(LockEvent(LockEventKind.ENDED, self.until, numbers, text))
-        self._lapse()
-        self._looked = self._clock.now()
+    def _tell_ended(self) -> None:
+        numbers = tuple(hold.message.sequence_number for hold in self._held)
+        text = "The time for which locks are renewed (renew_for) is over: settle the messages before they end."
+        self._tell(LockEventKind.ENDED, text, numbers, self.until)
 
     def _standstill(self, now: datetime) -> LockEvent | None:
         still = now - self._looked
@@ -275,7 +242,10 @@ class Renewal(Renewing):
         text = f"The program or the machine stood still for {still.total_seconds():,.0f} s: locks may have ended."
         return LockEvent(LockEventKind.LATE, self._looked, at_risk, text)
 
-    async def _renew_all(self, due: Sequence[Hold]) -> None:
+    async def _renew_due(self, now: datetime) -> None:
+        holds = [*self._held]
+        self._links.is_silent = any(hold.is_silent(now) for hold in holds)
+        due = [hold for hold in holds if hold.is_due(now, held=len(holds))]
         if not due:
             return
         failed, failure = await self._try_all(due)
@@ -332,12 +302,10 @@ class Renewal(Renewing):
 
         left = (min(hold.ends for part in parts for hold in part) - self._clock.now()).total_seconds()
         least, most = _ANSWER_WITHIN
-        share, longest = _WAIT_FOR_LINK
         failure: Exception | None = None
         try:
             with anyio.fail_after(min(max(left / 2, least), most)):
-                wait = min(max(left * share, 0), longest)
-                async with self._links.one(wait) as receiver, anyio.create_task_group() as tasks:
+                async with self._links.one() as receiver, anyio.create_task_group() as tasks:
                     for index in range(len(parts)):
                         tasks.start_soon(renew, receiver, index)
         except Exception as error:  # noqa: BLE001 (as above)
@@ -349,23 +317,15 @@ class Renewal(Renewing):
         if failure is None:
             if told.kind in (LockEventKind.FAILING, LockEventKind.LATE):
                 self.tell_lost()
-                self._tell(self._event(LockEventKind.RENEWING, "Locks are renewed again."))
+                self._tell(LockEventKind.RENEWING, "Locks are renewed again.")
             return
         words = explained(failure) or "no answer came."
         text = f"Renewing fails and is tried again each second: {type(failure).__name__}: {words}"
         numbers = tuple(hold.message.sequence_number for hold in failed)
         is_known = told.kind is LockEventKind.FAILING
         if not is_known or set(told.sequence_numbers) != set(numbers):
-            since = told.since if is_known else self._clock.now()
-            self._tell(LockEvent(LockEventKind.FAILING, since, numbers, text))
-
-    def _lapse(self) -> None:
-        now = self._clock.now()
-        why = f"Its lock ended at {{:%H:%M:%S}} UTC. {self.told.description}".strip()
-        for hold in self._held:
-            if hold.ends <= now:
-                self._held.lose(hold, why.format(hold.ends))
-        self.tell_lost()
+            since = told.since if is_known else None
+            self._tell(LockEventKind.FAILING, text, numbers, since)
 
 
 def _is_about_messages(error: Exception) -> bool:

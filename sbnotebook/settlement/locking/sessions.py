@@ -18,10 +18,10 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
 from sbnotebook.settlement.locking.lock_table import LONGEST, lock_times
-from sbnotebook.settlement.locking.renewal import Clock, Renewing
+from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import PAGE, Peeker
-from sbnotebook.settlement.sdk import links, management, settling
+from sbnotebook.settlement.sdk import links, management
 from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 from sbnotebook.settlement.terms import check_wait
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
@@ -82,8 +82,9 @@ class SessionBatch(LockedBatch):
         self._asked_id = session_id
         self._max_wait = max_wait
 
-    def _new_renewal(self, until: datetime) -> Renewing:
-        self._lock = _SessionRenewal(self._held, self._receivers, self._busy, clock=self.clock, until=until)
+    def _new_renewal(self, over: Links, until: datetime) -> Renewal:
+        receivers, busy = self._receivers, self._busy
+        self._lock = _SessionRenewal(self._held, over, receivers, busy, clock=self.clock, until=until)
         return self._lock
 
     @property
@@ -150,6 +151,11 @@ class SessionBatch(LockedBatch):
         return {number: self._lock.ends or end for number, end in super().lock_ends.items()}
 
     def _new_receiver(self) -> LockReceiver:
+        if self._receivers:
+            raise DecisionError(
+                f"The one link of session {self.session_id!r} has {self.per_link:,} messages that are not settled, and "
+                "Service Bus sends no more over it: settle some of them first."
+            )
         # Do not retry by itself: the wait for a session is over, and a lost session is lost.
         return self._connection.receiver(
             self.address,
@@ -160,14 +166,8 @@ class SessionBatch(LockedBatch):
 
     async def receive(self, count: int, *, max_wait: float = 5.0, more_wait: float = 1.0) -> tuple[LockedMessage, ...]:
         """Lock more messages of the session, in their order: see :meth:`LockedBatch.receive`."""
-        receiver = self._held_receiver()
-        room = self.per_link - settling.unsettled(receiver) + receiver.waiting
-        if room <= 0:
-            raise DecisionError(
-                f"The one link of session {self.session_id!r} has {self.per_link:,} messages that are not settled, and "
-                "Service Bus sends no more over it: settle some of them first."
-            )
-        return await super().receive(min(count, room), max_wait=max_wait, more_wait=more_wait)
+        room = self._room_on(self._held_receiver())
+        return await super().receive(min(count, max(room, 1)), max_wait=max_wait, more_wait=more_wait)
 
     async def receive_deferred(self, sequence_numbers: Iterable[int]) -> tuple[LockedMessage, ...]:
         """Lock deferred messages of the session: see :meth:`LockedBatch.receive_deferred`."""
@@ -194,13 +194,20 @@ class SessionBatch(LockedBatch):
         return receiver
 
 
-class _SessionRenewal(Renewing):
-    """Renews the lock of one session."""
+class _SessionRenewal(Renewal):
+    """Renews the lock of one session, which holds all of its messages."""
 
     def __init__(
-        self, held: HeldMessages, receivers: Sequence[LockReceiver], busy: anyio.Lock, *, clock: Clock, until: datetime
+        self,
+        held: HeldMessages,
+        links: Links,
+        receivers: Sequence[LockReceiver],
+        busy: anyio.Lock,
+        *,
+        clock: Clock,
+        until: datetime,
     ) -> None:
-        super().__init__(held, clock=clock, until=until)
+        super().__init__(held, links, clock=clock, until=until)
         self.lost: LockEvent | None = None
         """The event of the lost lock; None as long as the lock is held."""
         self.locked_until: datetime | None = None
@@ -208,26 +215,13 @@ class _SessionRenewal(Renewing):
         """When it ends by the clock of this machine."""
         self._receivers = receivers
         self._busy = busy
+        # Renewed at once: the service says when the lock ends by its own clock, and not how long it is.
         self._renew_at = clock.now()
         self._period = LONGEST
 
     @property
     def state(self) -> LockEvent:
         return self.lost or self.told
-
-    async def run(self) -> None:
-        # Renewed at once: the service says when the lock ends by its own clock, and not how long it is.
-        while self.lost is None:
-            now = self._clock.now()
-            self._notice_set_clock(now)
-            self._looked = now
-            self.notice()
-            if self._renew_at <= now < self.until and self.lost is None:
-                await self._renew()
-            elif now >= self.until and self.told.kind is not LockEventKind.ENDED:
-                text = "The time for which the session's lock is renewed (renew_for) is over."
-                self._tell(LockEvent(LockEventKind.ENDED, self.until, (), text))
-            await self._clock.sleep(_TICK)
 
     def notice(self) -> None:
         if self.lost is not None or not self._receivers:
@@ -237,7 +231,10 @@ class _SessionRenewal(Renewing):
         elif not links.is_open(self._receivers[-1]):
             self._lose("The session's lock was lost with its link.")
 
-    async def _renew(self) -> None:
+    async def _renew_due(self, now: datetime) -> None:
+        self.notice()
+        if now < self._renew_at or self.lost is not None:
+            return
         try:
             async with self._busy:
                 if not self._receivers or not links.is_open(self._receivers[-1]):
@@ -250,11 +247,20 @@ class _SessionRenewal(Renewing):
         except Exception as error:  # noqa: BLE001 (no error may end the batch, and the session with it)
             if self.told.kind is not LockEventKind.FAILING:
                 text = f"Renewing the session fails and is tried again each second: {type(error).__name__}"
-                self._tell(self._event(LockEventKind.FAILING, text))
+                self._tell(LockEventKind.FAILING, text)
         else:
             self._extend(asked, until.astimezone(UTC))
             if self.told.kind is LockEventKind.FAILING:
-                self._tell(self._event(LockEventKind.RENEWING, "The session is renewed again."))
+                self._tell(LockEventKind.RENEWING, "The session is renewed again.")
+
+    def _standstill(self, now: datetime) -> LockEvent | None:
+        del now  # a session that was lost meanwhile is noticed
+        return None
+
+    def _tell_ended(self) -> None:
+        if self.lost is None:
+            text = "The time for which the session's lock is renewed (renew_for) is over."
+            self._tell(LockEventKind.ENDED, text, (), self.until)
 
     def _shift(self, back: timedelta) -> None:
         super()._shift(back)
@@ -274,8 +280,8 @@ class _SessionRenewal(Renewing):
         for hold in self._held:
             self._held.lose(hold, why)
         self._why_lost = why
-        self.lost = self._event(LockEventKind.LOST, why, self._held.take_newly_lost())
-        self._tell(self.lost)
+        self._tell(LockEventKind.LOST, why, self._held.take_newly_lost())
+        self.lost = self._events[-1]
 
 
 def _may_come(message: PeekedMessage, now: datetime) -> bool:

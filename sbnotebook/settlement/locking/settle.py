@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from uuid import UUID
@@ -161,7 +160,8 @@ class Settling:
         if self._together and isinstance(self.decision, Complete):
             await self._settle_by_tokens(last, self._left(holds), or_on_link=True)
         for receiver in receivers:
-            here = [hold for hold in self._left(holds) if settling.is_on_link(receiver, hold.lock)]
+            tags = settling.on_link(receiver)
+            here = [hold for hold in self._left(holds) if hold.lock.delivery_tag in tags]
             waiting: set[Hold] = set()
             try:
                 if here:
@@ -444,43 +444,3 @@ def _is_refused_by_link(hold: Hold, failure: Failure) -> bool:
     issues 684 and 685; azure-sdk-for-net, issues 28025 and 40339.
     """
     return hold.renewals > 0 and failure.is_lock_lost
-
-
-class RunsInTurn:
-    """Lets groups of one run settle at once, and those of different runs one after the other.
-
-    The groups of a run have no message in common; two runs may have. A run makes room for another between two groups.
-    """
-
-    def __init__(self) -> None:
-        self._run: object = None
-        self._under_way = 0
-        self._waiting: list[object] = []
-        self._changed = anyio.Condition()
-
-    @asynccontextmanager
-    async def turn_of(self, run: object) -> AsyncGenerator[None]:
-        async with self._changed:
-            self._waiting.append(run)
-            try:
-                while not self._may_begin(run):
-                    await self._changed.wait()
-                self._run = run
-                self._under_way += 1
-            finally:
-                self._waiting.remove(run)
-                self._changed.notify_all()
-        try:
-            yield
-        finally:
-            with anyio.CancelScope(shield=True):
-                async with self._changed:
-                    self._under_way -= 1
-                    if not self._under_way and not self._waiting:
-                        self._run = None
-                    self._changed.notify_all()
-
-    def _may_begin(self, run: object) -> bool:
-        if run is not self._run:
-            return not self._under_way
-        return all(other is run for other in self._waiting)

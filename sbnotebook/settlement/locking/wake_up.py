@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -103,29 +104,28 @@ async def receive_deferred_of(batch: LockedBatch, message: Message) -> LockedMes
     return None if wake_up is None else await wake_up.receive(batch)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WakeUps:
-    """The record that schedules wake-up messages before messages are deferred."""
+@asynccontextmanager
+async def scheduling_wake_ups(
+    pool: Callable[[EntityAddress], SenderPool],
+    clock: Clock,
+    decision: Decision,
+    holds: Sequence[Hold],
+    outcomes: Mapping[UUID, Outcome],
+) -> AsyncGenerator[None]:
+    """Send the wake-ups, and wait until each is confirmed, before messages are deferred.
 
-    pool: Callable[[EntityAddress], SenderPool]
-    clock: Clock
-
-    async def before(self, decision: Decision, holds: Sequence[Hold]) -> None:
-        """Send the wake-ups, and wait until each is confirmed."""
-        if not isinstance(decision, Defer) or decision.wake_after is None:
-            return
-        due = self.clock.now() + decision.wake_after
+    Nothing is to be done about their outcomes: a wake-up for a message that is not deferred does no harm.
+    """
+    del outcomes
+    if isinstance(decision, Defer) and decision.wake_after is not None:
+        due = clock.now() + decision.wake_after
         messages = [hold.message for hold in holds]
         to = decision.wake_to or messages[0].entity.sends_to
         wake_ups = [
             WakeUp.for_message(m).message(due, deferral=m.delivery_count, session_id=m.session_id) for m in messages
         ]
-        report = await send_many(self.pool(to), wake_ups)
-        failures = report.failures
+        failures = (await send_many(pool(to), wake_ups)).failures
         if failures:
-            first, *_ = failures
             why = f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed"
-            raise SettlementFailedError(f"{why}: {first.description}. Nothing was deferred.", failures)
-
-    async def after(self, decision: Decision, holds: Sequence[Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-        """Do nothing: a wake-up for a message that is not deferred does no harm."""
+            raise SettlementFailedError(f"{why}: {failures[0].description}. Nothing was deferred.", failures)
+    yield

@@ -68,29 +68,24 @@ _PART: Final = "_sbnotebook_part"
 """In the SDK's note on the confirmation of a delivery: the part that it belongs to."""
 
 
-def is_on_link(receiver: ServiceBusReceiver, lock: ReceivedLock) -> bool:
-    """Return whether the message of a lock came on the link that is open now and no settlement of it was tried."""
+def on_link(receiver: ServiceBusReceiver) -> set[bytes]:
+    """Return the tags of the messages that came on the link that is open now and were not settled over it.
+
+    Messages count, too, whose locks have ended, or that were settled over the management node: Service Bus waits for
+    the link to settle them (azure-amqp, issue 152).
+    """
     handler = private(receiver)._handler
     if handler is None or handler._link is None or not is_attached(handler):
-        return False
-    return lock.delivery_tag in handler._link._received_delivery_tags
+        return set()
+    return handler._link._received_delivery_tags
 
 
 def is_emptied(receiver: ServiceBusReceiver, held: Iterable[ReceivedLock]) -> bool:
     """Return whether the link has no more held messages, and no settlement that waits for its answer."""
     handler = private(receiver)._handler
     is_waiting = handler is not None and handler._link is not None and bool(handler._link._pending_dispositions)
-    return not is_waiting and not any(is_on_link(receiver, lock) for lock in held)
-
-
-def unsettled(receiver: ServiceBusReceiver) -> int:
-    """Return how many messages came on the link that is open now and were not settled over it.
-
-    Messages count, too, whose locks have ended, or that were settled over the management node: Service Bus waits for
-    the link to settle them (azure-amqp, issue 152).
-    """
-    handler = private(receiver)._handler
-    return 0 if handler is None or handler._link is None else len(handler._link._received_delivery_tags)
+    tags = on_link(receiver)
+    return not is_waiting and not any(lock.delivery_tag in tags for lock in held)
 
 
 def ranges(locks: Sequence[ReceivedLock], first: int = _RANGE, later: int = _RANGE) -> list[slice]:
@@ -138,13 +133,10 @@ class LinkSettling:
 
         def make(index: int) -> _Waiting:
             locks, operation = parts[index]
-            numbers, tags = [lock.delivery_id for lock in locks], [lock.delivery_tag for lock in locks]
             self.limiter.began(len(locks))
             self.limiter.waiting += 1
             since, within = time.monotonic(), answer_within()
-            return _Waiting(
-                self, index, numbers, tags, states[operation], encoded[operation], since, within, len(locks)
-            )
+            return _Waiting(self, index, locks, states[operation], encoded[operation], since, within, len(locks))
 
         try:
             while True:
@@ -184,10 +176,11 @@ class LinkSettling:
         link, channel = self._link, self._link._session.channel
         for part in parts:
             self._waiting[part.index] = part
-            for number in part.numbers:
-                link._pending_dispositions[number] = {"settled": False, "outcome": None, _PART: part}
-        # As the SDK does for a single tag: do not try a message again on this link.
-        link._received_delivery_tags.difference_update(tag for part in parts for tag in part.tags)
+            for lock in part.locks:
+                link._pending_dispositions[lock.delivery_id] = {"settled": False, "outcome": None, _PART: part}
+                # As the SDK does for a single tag: do not try a message again on this link.
+                link._received_delivery_tags.discard(lock.delivery_tag)
+                lock.delivery_tag = None
         try:
             frames = bytearray()
             for part in parts:
@@ -199,7 +192,7 @@ class LinkSettling:
             unanswered = [part for part in parts if part.left]  # others were confirmed between two writes
             for part in unanswered:
                 self._end(part)
-            return [(part.index, [self._explained(error)] * len(part.numbers)) for part in unanswered]
+            return [(part.index, [self._explained(error)] * len(part.locks)) for part in unanswered]
         return []
 
     async def _listen(self) -> Exception | None:
@@ -218,13 +211,13 @@ class LinkSettling:
 
     def _finished(self, broken: Exception | None) -> list[tuple[int, list[Exception | None]]]:
         finished: list[tuple[int, list[Exception | None]]] = []
-        pending, now = self._link._pending_dispositions, time.monotonic()
+        now = time.monotonic()
         if now - self._looked_at > _SILENT_AFTER + self._connection._socket_timeout:
             self.limiter.heard_at = now  # the process was busy: it did not read
         self._looked_at = now
         for index in (*self.confirmed, *self._not_in_time(broken, now)):
             part = self._waiting[index]
-            errors = [self._error_of(number, pending[number], part.state, broken) for number in part.numbers]
+            errors = [self._error_of(lock.delivery_id, part.state, broken) for lock in part.locks]
             finished.append((index, errors))
             self._end(part)
             if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
@@ -242,7 +235,8 @@ class LinkSettling:
             elif part.left and not broken:
                 return  # those after it were sent later
 
-    def _error_of(self, number: int, disposition: Any, state: Any, broken: Exception | None) -> Exception | None:
+    def _error_of(self, number: int, state: Any, broken: Exception | None) -> Exception | None:
+        disposition = self._link._pending_dispositions[number]
         if not disposition["settled"]:
             return _unconfirmed(broken)
         if isinstance(state, Released) and SEND_DISPOSITION_REJECT not in (disposition["outcome"] or {}):
@@ -261,8 +255,8 @@ class LinkSettling:
     def _end(self, part: _Waiting) -> None:
         self.limiter.waiting -= 1
         self._waiting.pop(part.index, None)
-        for number in part.numbers:
-            self._link._pending_dispositions.pop(number, None)
+        for lock in part.locks:
+            self._link._pending_dispositions.pop(lock.delivery_id, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -271,8 +265,7 @@ class _Waiting:
 
     settling: LinkSettling
     index: int
-    numbers: list[int]
-    tags: list[bytes | None]
+    locks: Sequence[ReceivedLock]
     state: Any
     encoded: bytes
     since: float
@@ -306,7 +299,7 @@ async def _confirm(link: Any, frame: Frame) -> None:
 
 def _disposition(channel: int, part: _Waiting) -> bytes:
     """Return the frame that settles a part (AMQP 1.0 sections 2.3.1 and 2.7.6), which the SDK encodes slowly."""
-    first, last, state = part.numbers[0], part.numbers[-1], part.encoded
+    first, last, state = part.locks[0].delivery_id, part.locks[-1].delivery_id, part.encoded
     fields = _FIELDS.size + len(state)
     head = _HEAD.pack(_HEAD.size + fields, _NO_EXTENSION, channel, _CODE, fields)
     return head + _FIELDS.pack(_FIELD_COUNT, _TRUE, _UINT, first, _UINT, last, _FALSE) + state

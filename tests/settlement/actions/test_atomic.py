@@ -27,8 +27,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.actions.resubmit import plan_resubmit
-from sbnotebook.settlement.locking.ahead import Search
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.renewal import SystemClock
 from sbnotebook.settlement.sdk.private import CbsAuthState
 from sbnotebook.settlement.sdk.transactions import TransactionLine
@@ -425,12 +424,14 @@ async def test_an_interrupt_ends_between_two_transactions(own: AsyncNamespace) -
 
 
 @pytest.mark.parametrize("over", ["stop", "detach"])
-async def test_more_than_a_link_holds(own: AsyncNamespace, emulator: RunningEmulator, over: str) -> None:
+async def test_more_than_a_link_holds(
+    own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, over: str
+) -> None:
+    monkeypatch.setattr(LockedBatch, "per_link", 20)
     letters = await dead_letters(own, "many", 70)
     emulator.faults.max_unsettled, emulator.faults.over_max_unsettled = 20, over
 
-    plan = plan_resubmit(own.entity("many/$dlq"), letters, atomic(), search=Search(per_link=20))
-    report = await plan.apply()
+    report = await own.entity("many/$dlq").plan_resubmit(letters, atomic()).apply()
 
     assert report.ok, report.failures
     assert await counted(own, "many", "many/$dlq") == [70, 0]

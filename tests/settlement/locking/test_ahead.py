@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import anyio
 import pytest
@@ -14,7 +15,6 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, Decision, LockedMessage, Message, Report
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, LockedBatch
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking import ahead as locking_ahead
 from sbnotebook.settlement.locking.ahead import LockedAhead, Search
 from tests.filled_queues import delivery_counts, filled_queue, sequence_numbers
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 def ahead_in(queue: AsyncEntity, search: Search) -> LockedAhead:
-    return LockedAhead(lambda: ahead_batch(queue), search)
+    return LockedAhead(ahead_batch(queue), search)
 
 
 def ahead_batch(queue: AsyncEntity) -> LockedBatch:
@@ -30,7 +30,7 @@ def ahead_batch(queue: AsyncEntity) -> LockedBatch:
 
 
 async def settle(ahead: LockedAhead, decision: Decision, messages: Sequence[LockedMessage]) -> Report:
-    return await ahead.settle_group(Run(messages, decision, Limits()), [(each, decision) for each in messages])
+    return await ahead.batch.settle_group(Run(messages, decision, Limits()), [(each, decision) for each in messages])
 
 
 async def found_by(ahead: LockedAhead) -> list[LockedMessage]:
@@ -40,11 +40,12 @@ async def found_by(ahead: LockedAhead) -> list[LockedMessage]:
     return found
 
 
-async def test_several_links_hold_what_one_may_not(namespace: AsyncNamespace) -> None:
+async def test_several_links_hold_what_one_may_not(namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LockedBatch, "per_link", 20)
     queue = await filled_queue(namespace, "ahead-links", 95)
     numbers = await sequence_numbers(queue)
     chosen = {numbers[0], numbers[45], numbers[94]}
-    ahead = ahead_in(queue, Search(frozenset(chosen), expected=95, per_link=20))
+    ahead = ahead_in(queue, Search(frozenset(chosen), expected=95))
     async with ahead:
         found = await found_by(ahead)
         assert {message.sequence_number for message in found} == chosen
@@ -66,7 +67,7 @@ async def test_the_others_are_reported_where_giving_back_fails(
     async def fail(*_: object, **__: object) -> Report:
         raise ServiceBusError("No answer came.")
 
-    monkeypatch.setattr(locking_ahead, "give_back", fail)
+    monkeypatch.setattr(LockedAhead, "_give_back", fail)
     async with ahead:
         assert [message.sequence_number for message in await found_by(ahead)] == [wanted]
     assert {outcome.sequence_number for outcome in ahead.rest} >= {*others}
@@ -103,22 +104,20 @@ async def test_bodies_of_what_is_held_do_not_stay_in_memory(namespace: AsyncName
     assert most < 16_000_000, "also while they came"
 
 
-async def test_one_full_link_that_is_the_only_one_ends_the_search(namespace: AsyncNamespace) -> None:
+async def test_one_full_link_that_is_the_only_one_ends_the_search(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LockedBatch, "per_link", 20)
     queue = await filled_queue(namespace, "ahead-one", 30)
     numbers = await sequence_numbers(queue)
-    search = Search(frozenset({numbers[0], numbers[29]}), max_held=20, per_link=20, limit="the one link of a session")
-    batches: list[LockedBatch] = []
-
-    def make_batch() -> LockedBatch:
-        batches.append(ahead_batch(queue))
-        return batches[-1]
-
-    ahead = LockedAhead(make_batch, search)
+    search = Search(frozenset({numbers[0], numbers[29]}), max_held=20, limit="the one link of a session")
+    ahead = ahead_in(queue, search)
     async with ahead:
         assert (await settle(ahead, Complete(), await ahead.find())).ok
         assert await found_by(ahead) == []
         assert ahead.stopped == "20 messages are held, and the one link of a session allows no more."
-    assert len(batches) == 1
+        parts: Any = ahead.batch
+        assert (len(parts._receivers), parts._coming) == (1, None)  # noqa: SLF001
     assert len(ahead.rest) == 20
     assert await delivery_counts(queue) == dict.fromkeys(numbers[1:], 0)
 
@@ -152,12 +151,15 @@ async def test_one_is_missing_after_a_hundred_later_ones(namespace: AsyncNamespa
     assert await delivery_counts(queue) == dict.fromkeys(numbers, 0)
 
 
-async def test_messages_come_in_order_over_several_links(namespace: AsyncNamespace) -> None:
+async def test_messages_come_in_order_over_several_links(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LockedBatch, "per_link", 40)
     bodies = [b"x" * 30_000] * 120
     queue = await filled_queue(namespace, "ahead-in-order", bodies)
     numbers = await sequence_numbers(queue)
     found: list[int] = []
-    async with ahead_in(queue, Search(frozenset(numbers), per_link=40)) as ahead:
+    async with ahead_in(queue, Search(frozenset(numbers))) as ahead:
         while chosen := await ahead.find():
             found += [message.sequence_number for message in chosen]
             await settle(ahead, Complete(), chosen[::2])

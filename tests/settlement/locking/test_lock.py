@@ -17,14 +17,16 @@ from sbnotebook.model import (
     Message,
     MessageState,
     OutcomeStatus,
+    ReceivedMessage,
     Release,
+    Resubmit,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.settlement.sdk import senders
 from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.clock import HandClock
-from tests.filled_queues import filled_queue, session_messages
+from tests.filled_queues import deferred_queue, filled_queue, session_messages
 from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +56,18 @@ async def test_every_decision_does_what_it_says_and_the_rest_is_released(namespa
     (dead,) = await namespace.entity("decisions/$dlq").peek()
     assert (dead.message_id, dead.dead_letter_reason, dead.dead_letter_error_description) == ("m2", "Bad", "no good")
     assert dead.body == b"2"
+
+
+async def test_a_group_without_messages_is_settled_at_once(namespace: AsyncNamespace) -> None:
+    queue = await deferred_queue(namespace, 1, 1)
+
+    def refuse(message: ReceivedMessage) -> Message:
+        raise ValueError(f"not {message.message_id}")
+
+    # It is received by its number, and no clone of it is sent.
+    (failed,) = await queue.plan_resubmit(await queue.peek(), Resubmit(to=queue.address), edit=refuse).apply()
+    assert failed.status is OutcomeStatus.FAILED
+    assert "ValueError: not 1" in (failed.description or "")
 
 
 async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(

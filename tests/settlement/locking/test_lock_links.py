@@ -47,7 +47,7 @@ async def test_a_batch_asks_a_link_for_no_more_than_it_may_hold(own: AsyncNamesp
     async with queue.batch() as batch:
         assert [len(await batch.receive(15)) for _ in range(2)] == [15, 15]
         parts: Any = batch
-        assert [settling.unsettled(receiver) for receiver in parts._receivers] == [PER_LINK, 10]  # noqa: SLF001
+        assert [len(settling.on_link(receiver)) for receiver in parts._receivers] == [PER_LINK, 10]  # noqa: SLF001
 
 
 async def test_messages_with_reasons_of_their_own_do_not_fill_a_link(own: AsyncNamespace) -> None:
@@ -99,7 +99,7 @@ async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespa
         assert len(parts._receivers) == 2  # noqa: SLF001
         used: list[object] = []
         for _ in range(4):
-            async with parts._renewal._links.one(1.0) as link:  # noqa: SLF001
+            async with parts._renewal._links.one() as link:  # noqa: SLF001
                 used.append(link)
         assert used[:2] == used[2:], "renewals take turns, because a link without any work is detached"
         assert {*used} == {*parts._receivers}  # noqa: SLF001

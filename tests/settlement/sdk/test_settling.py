@@ -88,7 +88,8 @@ async def settled(
 async def test_disposition_says_what_that_of_the_sdk_says(operation: str, description: str) -> None:
     state = settling._state(operation, "r", description)
     for first, last in ((0, 0), (1, 200), (300, 2**32 - 1)):
-        part = SimpleNamespace(numbers=[first, last], encoded=settling._encoded(state))
+        locks = [SimpleNamespace(delivery_id=number) for number in (first, last)]
+        part = SimpleNamespace(locks=locks, encoded=settling._encoded(state))
         ours = settling._disposition(7, part)  # pyright: ignore[reportArgumentType]
         frame = DispositionFrame(role=True, first=first, last=last, settled=False, state=state, batchable=None)
         size, its = encode_frame(frame)
@@ -202,7 +203,7 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
         assert handler is not None
         assert handler._link is not None
         assert (limiter.waiting, handler._link._pending_dispositions) == (0, {})
-        rest = [one for one in messages if settling.is_on_link(receiver, one)]
+        rest = [one for one in messages if one.delivery_tag in settling.on_link(receiver)]
         ends = await settled(receiver, "complete", [[one] for one in rest])
         assert ends == [[None]] * len(rest)
         with anyio.fail_after(20):
