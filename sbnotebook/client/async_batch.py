@@ -100,22 +100,22 @@ class AsyncLockedBatch(Shown, SdkNames):
     @property
     def lost(self) -> tuple[int, ...]:
         """Return the sequence numbers of messages whose lock ended before they were settled."""
-        return self._batch.lost
+        return self._batch.table.lost
 
     @property
     def renewal_error(self) -> str | None:
         """Return the fault of renewing, in a sentence; None if there is none."""
-        return self._batch.renewal_error
+        return self._batch.renewal.fault
 
     @property
     def status(self) -> LockEvent:
         """Return how renewing goes: well, late or failing and for which messages, or ended."""
-        return self._batch.status
+        return self._batch.renewal.state
 
     @property
     def events(self) -> tuple[LockEvent, ...]:
         """Return the last thousand events of the locks, lost locks included."""
-        return self._batch.events
+        return self._batch.renewal.events
 
     def watch(self, watcher: Callable[[LockEvent], None]) -> Callable[[], None]:
         """Call a function at each event of the locks, such as a lock that was lost or a renewal that fails.
@@ -126,7 +126,7 @@ class AsyncLockedBatch(Shown, SdkNames):
         Returns:
             A function that ends it.
         """
-        return self._batch.watch(watcher)
+        return self._batch.renewal.watch(watcher)
 
     @property
     def is_open(self) -> bool:
@@ -141,7 +141,7 @@ class AsyncLockedBatch(Shown, SdkNames):
     @property
     def renew_until(self) -> datetime:
         """Return when renewing stops; the locks end soon after."""
-        return self._batch.renew_until
+        return self._batch.renewal.until
 
     @property
     def release_report(self) -> Report | None:
@@ -310,7 +310,7 @@ class AsyncLockedBatch(Shown, SdkNames):
         report = self._batch.release_report or Report()
         # A lost lock does not hold its message any longer.
         held = [outcome for outcome in report.failures if outcome.status not in _NOT_HELD]
-        ends = [end for outcome in held if (end := self._batch.locked_until(outcome.sequence_number or 0))]
+        ends = [end for outcome in held if (end := self._batch.table.locked_until(outcome.sequence_number or 0))]
         if ends:
             await warn(
                 f"{len(held):,} of {len(report):,} messages of {self.address} could not be released: their locks last "

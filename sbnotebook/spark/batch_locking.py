@@ -76,7 +76,7 @@ class BatchLocker:
 
         Messages beyond the limit of bytes stay locked, for the next micro-batch.
         """
-        self.batch.forget_ended()
+        self.batch.table.forget_ended()
         if self._is_past and not self.batch.messages and await self.is_at_end():
             return ()
         give_up, wait = anyio.current_time() + _LEFT_WITHIN, self._first_wait
@@ -123,7 +123,9 @@ class BatchLocker:
     def _count(self, messages: Sequence[LockedMessage], came: _Received) -> None:
         wanted = [message for message in messages if self._is_wanted(message)]
         came.wanted += len(wanted)
-        came.size += sum(max(self.batch.size_of(message), 1) for message in wanted)  # 0 where its lock is lost already
+        came.size += sum(
+            max(self.batch.table.size_of(message), 1) for message in wanted
+        )  # 0 where its lock is lost already
         came.beyond += len(messages) - len(wanted)
         if self.until is not None:
             for message in messages:
@@ -160,7 +162,7 @@ class BatchLocker:
         for message in self.batch.messages:
             if not self._is_wanted(message) or (passing_over is not None and passing_over(message)):
                 continue
-            size += self.batch.size_of(message)
+            size += self.batch.table.size_of(message)
             if chosen and size > self.max_bytes:
                 return tuple(chosen), True
             chosen.append(message)
@@ -201,7 +203,7 @@ class BatchLocker:
         # One first, because an entity that dead-letters deferred messages would do that to all of them.
         deferred = await self._defer(messages[:1])
         first = messages[0]
-        is_gone = not (deferred or first.delivery_count or first.sequence_number in self.batch.lost)
+        is_gone = not (deferred or first.delivery_count or first.sequence_number in self.batch.table.lost)
         if is_gone and not await peeked(self.entity, [first.sequence_number]):
             raise ConfigurationError(
                 f"{self.entity.address} dead-letters messages at their first deferral, which counts as a delivery: "

@@ -64,7 +64,7 @@ class ConsumeQuery:
         self._namespace = AsyncNamespace(options.namespace.connection(), archive=None)
         self._entity = self._namespace.entity(options.entity)
         batch = self._entity.batch(renew_for=_RENEW_FOR, archived=False, journalled=False, keep_bodies=False)
-        batch.watch(self._log_trouble)
+        batch.renewal.watch(self._log_trouble)
         max_bytes = options.max_bytes or _MAX_BYTES
         self._keeper: Keeper | None = None
         self._locker: BatchLocker | SessionLocker = BatchLocker(self._entity, batch, max_bytes)

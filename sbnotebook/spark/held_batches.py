@@ -108,7 +108,7 @@ class HeldBatches(Counts):
                 del self._done[number]
             self.removed += len(completed)
             self._warn_of_others([number for number, outcome in outcomes.items() if not outcome.ok])
-            self.locker.batch.forget_ended()
+            self.locker.batch.table.forget_ended()
         for number in list(self._done)[:-_MOST_DONE]:
             del self._done[number]
 

@@ -106,7 +106,7 @@ class LockedAhead:
                         f"{self._search.max_held:,} messages are held, and {self._search.limit} allows no more."
                     )
                     break
-                self.batch.forget_settled()  # nothing asks for these any more, so that no memory grows with them
+                self.batch.table.forget_settled()  # nothing asks for these any more, so that no memory grows with them
                 # All of them, and not only those that are left: one whose lock was lost may come again at any time.
                 wanted = self._search.wanted if self._search.bodies else frozenset[int]()
                 count, coming = self._count(held), min(self._most_left, self._search.max_held - held)
@@ -169,7 +169,7 @@ class LockedAhead:
 
     def _check(self, numbers: set[int]) -> None:
         """Stop where locks of others are lost: each round of them would raise delivery counts once more."""
-        self._lost |= {*self.batch.lost, *(numbers & self._seen)} - self._search.wanted
+        self._lost |= {*self.batch.table.lost, *(numbers & self._seen)} - self._search.wanted
         lost = self._lost | ((numbers & self._seen) - self.left)
         if self.batch.has_lost_link:
             self.stopped = "The link was lost on which messages were held."
@@ -201,7 +201,7 @@ class LockedAhead:
         await batch.ask_no_more()
         chosen = [message for message in batch.held if message.sequence_number in wanted]
         others = [message for message in batch.held if message.sequence_number not in wanted]
-        lost = self._lost.union(number for number in batch.lost if number not in wanted)
+        lost = self._lost.union(number for number in batch.table.lost if number not in wanted)
         ends = {outcome.sequence_number: outcome for outcome in await batch.settle(Release(), others)}
         await batch.settle(Release(), chosen)
         if self._search.abandon_rest:

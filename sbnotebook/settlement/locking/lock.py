@@ -22,7 +22,6 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import BESIDE, Run
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal
@@ -101,9 +100,11 @@ class LockedBatch:
         self._settled = anyio.Event()
         """Set and replaced when some of them are not any more."""
         self.clock = clock
-        self._held = HeldMessages(address)
+        self.table = HeldMessages(address)
+        """What it holds, and how each message that it held ended."""
         over = Links(self._receivers, self._new_receiver, self._requesting)
-        self._renewal = self._new_renewal(over, clock.now() + renew_for)
+        self.renewal = self._new_renewal(over, clock.now() + renew_for)
+        """Keeps the locks, and tells how that goes."""
         self._peeker = peeker
         self._limiter = Limiter()
         self._deferred_at_once = _FIRST_DEFERRED
@@ -117,7 +118,7 @@ class LockedBatch:
     async def begin(self) -> None:
         """Begin to renew, without a link: the first messages that are received open it."""
         self._tasks = await anyio.create_task_group().__aenter__()
-        self._tasks.start_soon(self._renewal.run)
+        self._tasks.start_soon(self.renewal.run)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -133,7 +134,7 @@ class LockedBatch:
             await tasks.__aexit__(None, None, None)
 
     def _new_renewal(self, over: Links, until: datetime) -> Renewal:
-        return Renewal(self._held, over, clock=self.clock, until=until)
+        return Renewal(self.table, over, clock=self.clock, until=until)
 
     @property
     def is_open(self) -> bool:
@@ -145,80 +146,32 @@ class LockedBatch:
     @property
     def messages(self) -> tuple[LockedMessage, ...]:
         """Return the messages that are held now, in the order in which they came."""
-        return tuple(hold.message for hold in self._held if hold.is_read)
+        return tuple(hold.message for hold in self.table if hold.is_read)
 
     @property
     def held(self) -> tuple[LockedMessage, ...]:
         """Return all that is held, also messages of which only the locks are kept."""
-        return tuple(hold.message for hold in self._held)
-
-    def size_of(self, message: LockedMessage) -> int:
-        """Return the bytes of a message that is held, as it came; 0 when it is not held any more."""
-        hold = self._held.of(message)
-        return 0 if hold is None else hold.size
-
-    def forget_settled(self) -> None:
-        """Forget which messages were settled: do not settle these again."""
-        self._held.forget_settled()
-
-    def forget_ended(self) -> None:
-        """Forget how messages ended that are not held any more: do not settle these again."""
-        self._held.forget_ended()
-
-    @property
-    def lost(self) -> tuple[int, ...]:
-        """Return the sequence numbers of messages whose lock ended before they were settled."""
-        return self._held.lost
-
-    @property
-    def status(self) -> LockEvent:
-        """Return how renewing goes: well, late or failing and for which messages, or ended."""
-        return self._renewal.state if self.is_open else self._renewal.told
-
-    @property
-    def events(self) -> tuple[LockEvent, ...]:
-        """Return the last thousand events of the locks, lost locks included."""
-        return self._renewal.events
-
-    def watch(self, watcher: LockWatcher) -> Callable[[], None]:
-        """Have each event told at once on the loop of the batch; return what ends it."""
-        return self._renewal.watch(watcher)
-
-    @property
-    def renewal_error(self) -> str | None:
-        """Return the fault of renewing, in a sentence; None if there is none."""
-        status = self.status
-        return status.description if status.is_trouble else None
+        return tuple(hold.message for hold in self.table)
 
     def holds(self, message: LockedMessage) -> bool:
         """Tell whether the very lock that a message came with is still held."""
-        return self._held.is_held(message, self.clock.now())
-
-    def locked_until(self, sequence_number: int) -> datetime | None:
-        """Return when the lock of a message ends, as last renewed; None when it is not held."""
-        hold = self._held.get(sequence_number)
-        return hold.locked_until if hold else None
+        return self.table.is_held(message, self.clock.now())
 
     @property
     def lock_ends(self) -> dict[int, datetime]:
         """Return when each held lock ends, as last renewed, by sequence number.
 
-        By the clock of this machine, which may differ from the service's in :meth:`locked_until`.
+        By the clock of this machine, which may differ from the service's in :meth:`HeldMessages.locked_until`.
         """
-        return {hold.message.sequence_number: hold.ends for hold in self._held if hold.is_read}
-
-    @property
-    def renew_until(self) -> datetime:
-        """Return when renewing stops; the locks end soon after."""
-        return self._renewal.until
+        return {hold.message.sequence_number: hold.ends for hold in self.table if hold.is_read}
 
     def extend(self, renew_for: timedelta) -> datetime:
         """Renew the locks for at least so long from now, never for less than before; return when renewing stops."""
         if renew_for <= timedelta():
             raise ConfigurationError("Locks are renewed for longer than nothing: give a duration such as 30m.")
         self._open_receiver()
-        self._renewal.extend(renew_for)
-        return self._renewal.until
+        self.renewal.extend(renew_for)
+        return self.renewal.until
 
     # ---------------------------------------------------------------- receiving
 
@@ -277,7 +230,7 @@ class LockedBatch:
         payloads = await self._peeker.payloads_of(message.sequence_number for message in given.values())
         adopted: list[Hold] = []
         for token, message in given.items():
-            ours = self._held.of(message)
+            ours = self.table.of(message)
             if ours is not None:
                 adopted.append(ours)
                 continue
@@ -285,7 +238,7 @@ class LockedBatch:
             found = message if payload is None else locked_from_payload(payload, self.address, token)
             # The end of the lock is unknown, so renew it at once.
             hold = Hold(found, ReceivedLock(token, payload), asked, asked, is_adopted=True)
-            self._held.add(hold)
+            self.table.add(hold)
             adopted.append(hold)
         return tuple(hold.message for hold in adopted)
 
@@ -303,7 +256,7 @@ class LockedBatch:
             # If fewer arrived than requested, others are on their way, and wait for the next call.
             if not locked:
                 await self.ask_no_more()
-        return tuple(hold.message for hold in locked if self._held.of(hold.message) is hold)
+        return tuple(hold.message for hold in locked if self.table.of(hold.message) is hold)
 
     async def _lock_some(
         self, count: int, wait: float, wanted: Container[int] | None = None, coming: int = 0
@@ -319,7 +272,7 @@ class LockedBatch:
     def has_lost_link(self) -> bool:
         """Return whether some held messages came on a link that is gone, and cannot be released."""
         tags = set[bytes]().union(*map(settling.on_link, self._receivers))
-        came_on_links = (tag for hold in self._held if (tag := hold.lock.delivery_tag) is not None)
+        came_on_links = (tag for hold in self.table if (tag := hold.lock.delivery_tag) is not None)
         return not tags.issuperset(came_on_links)
 
     # ---------------------------------------------------------------- links
@@ -361,7 +314,7 @@ class LockedBatch:
 
     async def _close_emptied(self) -> None:
         for receiver in self._receivers[:-1]:
-            if not self._requests and settling.is_emptied(receiver, (hold.lock for hold in self._held)):
+            if not self._requests and settling.is_emptied(receiver, (hold.lock for hold in self.table)):
                 self._receivers[:] = [each for each in self._receivers if each is not receiver]
                 await links.close(receiver)
 
@@ -399,7 +352,7 @@ class LockedBatch:
 
     def _hold(self, lock: ReceivedLock, asked: datetime, message: LockedMessage, *, is_read: bool = True) -> Hold:
         hold = Hold(message, lock, asked, message.locked_until or asked + timedelta(minutes=1), is_read=is_read)
-        self._held.add(hold)
+        self.table.add(hold)
         if not self._keeps_bodies:
             hold.size, lock.payload = len(lock.payload or b""), None
         return hold
@@ -421,14 +374,14 @@ class LockedBatch:
         A decision that is not possible here, and a message that is not in this batch, raise a DecisionError first.
         """
         check_decision(decision, self.address)
-        chosen = self._held.check_ours(self.messages if messages is None else messages)
+        chosen = self.table.check_ours(self.messages if messages is None else messages)
         self._open_receiver()
         run = Run(chosen, decision, limits or Limits(max_in_flight), progress)
         return await run.carry_out(partial(self.settle_in, decision, chosen))
 
     def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> Awaitable[None]:
         """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
-        ours = [*{message.lock_token: message for message in self._held.check_ours(messages)}.values()]
+        ours = [*{message.lock_token: message for message in self.table.check_ours(messages)}.values()]
 
         def steps(group: Sequence[LockedMessage]) -> Awaitable[Report]:
             return self.settle_group(run, [(each, decision) for each in group], as_they_come=self._keeps_bodies)
@@ -460,7 +413,7 @@ class LockedBatch:
         act = Settling(
             self._receivers,
             pairs,
-            self._held,
+            self.table,
             max_in_flight=run.limits.max_in_flight,
             limiter=self._limiter,
             ended=note if as_they_come else None,
@@ -482,13 +435,13 @@ class LockedBatch:
 
     async def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Outcome:
         """Have a message of this batch settled over another connection."""
-        hold = self._held.of(message)
+        hold = self.table.of(message)
         if hold is None:
-            return self._held.outcome_of(message, decision)
+            return self.table.outcome_of(message, decision)
         known: dict[UUID, Outcome] = {}
         async with self._recorded(decision, [hold], known):
             doubt, hold.in_doubt = hold.in_doubt, True
-            known[message.lock_token] = self._held.note(hold, await act(hold), was_in_doubt=doubt)
+            known[message.lock_token] = self.table.note(hold, await act(hold), was_in_doubt=doubt)
         return known[message.lock_token]
 
     @asynccontextmanager
@@ -507,10 +460,10 @@ class LockedBatch:
 
     async def _keep_for(self, delay: timedelta, then: Callable[[], Awaitable[None]]) -> None:
         self._open_receiver()
-        if self.clock.now() + delay > self.renew_until:
+        if self.clock.now() + delay > self.renewal.until:
             raise DecisionError(
-                f"Locks are renewed until {self.renew_until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay of "
-                f"{duration_text(delay)} ends: lock with a longer renew_for, or resubmit with a delay."
+                f"Locks are renewed until {self.renewal.until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay "
+                f"of {duration_text(delay)} ends: lock with a longer renew_for, or resubmit with a delay."
             )
         await self.clock.sleep(delay.total_seconds())
         await then()
@@ -520,10 +473,10 @@ class LockedBatch:
 
         Then the messages are delivered again, with a delivery count one higher; until then no receiver can settle them.
         """
-        chosen = self._held.check_ours(messages)
-        holds = [hold for message in chosen if (hold := self._held.of(message)) is not None]
+        chosen = self.table.check_ours(messages)
+        holds = [hold for message in chosen if (hold := self.table.of(message)) is not None]
         for hold in holds:
-            self._held.leave(hold)
+            self.table.leave(hold)
         return max((hold.locked_until for hold in holds), default=None)
 
     async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
@@ -532,13 +485,13 @@ class LockedBatch:
                 async with self._recorded(settling.decision, holds, settling.outcomes):
                     await settling.run(holds)
         await self._close_emptied()
-        self._renewal.tell_lost()
+        self.renewal.tell_lost()
 
     @asynccontextmanager
     async def _turn_of(self, messages: Sequence[LockedMessage]) -> AsyncGenerator[list[Hold]]:
         """Wait until no other task settles any of some messages, and give the locks that are held then."""
         while not self._in_work.isdisjoint(
-            holds := [hold for hold in map(self._held.of, messages) if hold is not None]
+            holds := [hold for hold in map(self.table.of, messages) if hold is not None]
         ):
             await self._settled.wait()
         self._in_work.update(holds)
@@ -553,7 +506,7 @@ class LockedBatch:
 
     async def _release_and_close(self) -> None:
         # Deferred messages stay deferred after their locks; adopted messages are not ours.
-        left = [h.message for h in self._held if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
+        left = [h.message for h in self.table if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
         self.release_report = Report()
         try:
             if left:
@@ -572,7 +525,7 @@ class LockedBatch:
 
     async def _release(self, messages: Sequence[LockedMessage]) -> None:
         pairs = [(message, Release()) for message in messages]
-        settling = Settling(self._receivers, pairs, self._held, now=self.clock.now)
+        settling = Settling(self._receivers, pairs, self.table, now=self.clock.now)
         try:
             with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
                 await self._settle_held(settling, messages)

@@ -117,8 +117,15 @@ class HeldMessages:
     def __len__(self) -> int:
         return len(self._holds)
 
-    def get(self, sequence_number: int) -> Hold | None:
-        return self._holds.get(sequence_number)
+    def locked_until(self, sequence_number: int) -> datetime | None:
+        """Return when the lock of a message ends, as last renewed; None when it is not held."""
+        hold = self._holds.get(sequence_number)
+        return hold.locked_until if hold else None
+
+    def size_of(self, message: LockedMessage) -> int:
+        """Return the bytes of a message that is held, as it came; 0 when it is not held any more."""
+        hold = self.of(message)
+        return hold.size if hold else 0
 
     def of(self, message: LockedMessage) -> Hold | None:
         """Return the very lock that a message came with; None when that lock ended."""
@@ -190,9 +197,11 @@ class HeldMessages:
         self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
 
     def forget_settled(self) -> None:
+        """Forget which messages were settled: do not settle these again."""
         self._ended = {token: end for token, end in self._ended.items() if end[1] is not OutcomeStatus.SETTLED}
 
     def forget_ended(self) -> None:
+        """Forget how messages ended that are not held any more: do not settle these again."""
         self._ended.clear()
 
     def outcome_of(self, message: LockedMessage, decision: Decision) -> Outcome:

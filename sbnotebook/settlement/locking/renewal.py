@@ -152,6 +152,7 @@ class Renewal:
         self._events: deque[LockEvent] = deque(maxlen=_KEPT)
         self._watchers: list[LockWatcher] = []
         self._looked = clock.now()
+        self._is_over = False
         self._why_lost = "The locks ended before the messages were settled."
 
     async def run(self) -> None:
@@ -160,20 +161,28 @@ class Renewal:
                 await self._look()
                 await self._clock.sleep(_TICK)
         finally:
+            self._is_over = True
             await self._links.close()
 
     @property
     def state(self) -> LockEvent:
-        """Return how renewing goes now."""
+        """Return how renewing goes: well, late or failing and for which messages, or ended."""
         # By the clock, also while the loop is blocked.
-        return self._standstill(self._clock.now()) or self.told
+        return (None if self._is_over else self._standstill(self._clock.now())) or self.told
+
+    @property
+    def fault(self) -> str | None:
+        """Return the fault of renewing, in a sentence; None if there is none."""
+        state = self.state
+        return state.description if state.is_trouble else None
 
     @property
     def events(self) -> tuple[LockEvent, ...]:
+        """Return the last thousand events of the locks, lost locks included."""
         return tuple(self._events)
 
     def watch(self, watcher: LockWatcher) -> Callable[[], None]:
-        """Have each event told from now on; gives a function that ends that."""
+        """Have each event told at once on the loop of the batch; return what ends it."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
 

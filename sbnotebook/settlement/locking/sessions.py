@@ -84,7 +84,7 @@ class SessionBatch(LockedBatch):
 
     def _new_renewal(self, over: Links, until: datetime) -> Renewal:
         receivers, busy = self._receivers, self._busy
-        self._lock = _SessionRenewal(self._held, over, receivers, busy, clock=self.clock, until=until)
+        self._lock = _SessionRenewal(self.table, over, receivers, busy, clock=self.clock, until=until)
         return self._lock
 
     @property
@@ -143,7 +143,7 @@ class SessionBatch(LockedBatch):
     def holds(self, message: LockedMessage) -> bool:
         """Return whether a message is held still, which is for as long as the session is."""
         self._lock.notice()
-        return self._held.of(message) is not None
+        return self.table.of(message) is not None
 
     @property
     def lock_ends(self) -> dict[int, datetime]:

@@ -166,7 +166,7 @@ class SharedProcessing(Processing):
             except SERVICE_ERRORS as error:
                 await self._survive(error)
             else:
-                self._note_reachable(self._batch.renewal_error)
+                self._note_reachable(self._batch.renewal.fault)
         return locked
 
     def _settle_again(self, message: LockedMessage) -> bool:

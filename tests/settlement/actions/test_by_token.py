@@ -115,7 +115,7 @@ async def test_adopted_locks_are_renewed(namespace_by_hand: AsyncNamespace, cloc
         async with queue.batch() as other:
             (adopted,) = await other.adopt(held)
             await clock.turn(2)
-            end = other.locked_until(adopted.sequence_number)
+            end = other.table.locked_until(adopted.sequence_number)
             assert end is not None
             assert end > clock.now()
             await clock.turn(100)

@@ -78,9 +78,9 @@ async def test_locks_are_renewed_before_a_third_is_left_and_then_settle(
         held = await batch.receive(3)
         for _ in range(3):
             await clock.turn(45)
-            ends = [batch.locked_until(message.sequence_number) for message in held]
+            ends = [batch.table.locked_until(message.sequence_number) for message in held]
             assert all(end and end - clock.now() > timedelta(seconds=20) for end in ends)
-        assert batch.renewal_error is None
+        assert batch.renewal.fault is None
         assert (await batch.settle(Complete())).ok
     assert await queue.peek() == []
 
@@ -167,7 +167,7 @@ async def test_locks_are_renewed_while_a_receive_waits(namespace_by_hand: AsyncN
     queue = await filled_queue(namespace_by_hand, "waiting", 1)
     async with queue.batch() as batch, anyio.create_task_group() as tasks:
         (held,) = await batch.receive(1)
-        before = batch.locked_until(held.sequence_number)
+        before = batch.table.locked_until(held.sequence_number)
         assert before is not None
         ended = anyio.Event()
 
@@ -177,7 +177,7 @@ async def test_locks_are_renewed_while_a_receive_waits(namespace_by_hand: AsyncN
 
         tasks.start_soon(wait_for_more)
         await clock.turn(35)
-        await until(lambda: (batch.locked_until(held.sequence_number) or before) > before)
+        await until(lambda: (batch.table.locked_until(held.sequence_number) or before) > before)
         assert not ended.is_set()
         tasks.cancel_scope.cancel()
 
@@ -221,14 +221,14 @@ async def test_extend_renews_before_and_after_renewal_ended(
         assert batch.extend(timedelta(seconds=1)) == begin + timedelta(seconds=30), "never for less than before"
         assert batch.extend(MINUTE) == begin + MINUTE
         await clock.turn(45)
-        assert batch.status.kind is RENEWING
+        assert batch.renewal.state.kind is RENEWING
         await clock.turn(20)
-        assert batch.status.kind is ENDED
+        assert batch.renewal.state.kind is ENDED
         batch.extend(2 * MINUTE)
-        assert batch.status.kind is RENEWING
+        assert batch.renewal.state.kind is RENEWING
         await clock.turn(90)
-        assert batch.status.kind is RENEWING
-        assert batch.lost == ()
+        assert batch.renewal.state.kind is RENEWING
+        assert batch.table.lost == ()
         assert min(batch.lock_ends.values()) > clock.now()
         with pytest.raises(ConfigurationError, match="30m"):
             batch.extend(timedelta())
@@ -245,7 +245,7 @@ async def test_locks_are_renewed_for_half_an_hour_by_default(
 ) -> None:
     queue = await filled_queue(namespace_by_hand, "default", 1)
     async with queue.batch() as batch:
-        assert batch.renew_until == clock.now() + timedelta(minutes=30)
+        assert batch.renewal.until == clock.now() + timedelta(minutes=30)
         with pytest.raises(DecisionError, match="which is before the delay of 31m ends"):
             await batch.settle(Abandon(delay=31 * MINUTE), await batch.receive(1))
 
@@ -257,7 +257,7 @@ async def test_extend_renews_a_session_and_its_messages(namespace_by_hand: Async
     async with queue.session("a", renew_for=timedelta(seconds=10)) as session:
         held = await session.receive(2, max_wait=1)
         await clock.turn(12)
-        assert session.status.kind is ENDED
+        assert session.renewal.state.kind is ENDED
         session.extend(2 * MINUTE)
         await clock.turn(90)
         assert not session.is_lost

@@ -32,7 +32,7 @@ async def test_a_lock_that_lapses_gives_the_message_back_when_it_ends(
         assert first not in batch.messages
         report = await batch.settle(Complete(), [first, second])
         assert [outcome.status for outcome in report] == [OutcomeStatus.SKIPPED, OutcomeStatus.SETTLED]
-    assert batch.lost == ()
+    assert batch.table.lost == ()
     assert batch.release_report is not None
     assert batch.release_report.settled == 1  # the third; the first is not released
     async with queue.batch() as batch:

@@ -99,7 +99,7 @@ async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespa
         assert len(parts._receivers) == 2  # noqa: SLF001
         used: list[object] = []
         for _ in range(4):
-            async with parts._renewal._links.one() as link:  # noqa: SLF001
+            async with parts.renewal._links.one() as link:  # noqa: SLF001
                 used.append(link)
         assert used[:2] == used[2:], "renewals take turns, because a link without any work is detached"
         assert {*used} == {*parts._receivers}  # noqa: SLF001

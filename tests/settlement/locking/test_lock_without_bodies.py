@@ -46,7 +46,7 @@ async def test_messages_have_numbers_times_and_sizes(queue: AsyncEntity) -> None
         assert numbers(held) == whole.keys()
         assert {message.body for message in held} == {b""}
         assert all(message.enqueued_time == whole[message.sequence_number].enqueued_time for message in held)
-        sizes = [batch.size_of(message) for message in held]
+        sizes = [batch.table.size_of(message) for message in held]
         assert sizes == sorted(sizes)
         assert COUNT <= sizes[-1] < COUNT + 500
     assert set(Counter((await left(queue)).values())) == {0}, "they are released, which costs no delivery"

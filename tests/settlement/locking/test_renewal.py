@@ -53,7 +53,7 @@ def world(emulator_by_hand: RunningEmulator, namespace_by_hand: AsyncNamespace, 
 
 
 def kinds(batch: LockedBatch) -> list[LockEventKind]:
-    return [event.kind for event in batch.events]
+    return [event.kind for event in batch.renewal.events]
 
 
 def numbers(messages: Iterable[Message]) -> set[int]:
@@ -66,13 +66,13 @@ async def test_renewal_after_a_survived_pause_is_immediate(world: World) -> None
         held = await batch.receive(3)
         world.pause(50)
         # Nothing has run yet on this event loop, which counts as blocked.
-        assert (batch.status.kind, set(batch.status.sequence_numbers)) == (LATE, numbers(held))
-        assert "stood still for 50 s" in (batch.renewal_error or "")
+        assert (batch.renewal.state.kind, set(batch.renewal.state.sequence_numbers)) == (LATE, numbers(held))
+        assert "stood still for 50 s" in (batch.renewal.fault or "")
         await world.clock.turn(1)
-        await until(lambda: batch.status.kind is RENEWING)
+        await until(lambda: batch.renewal.state.kind is RENEWING)
         assert kinds(batch) == [LATE, RENEWING]
         await world.clock.turn(20)
-        assert batch.lost == ()
+        assert batch.table.lost == ()
         assert (await batch.settle(Complete())).ok
 
 
@@ -86,21 +86,21 @@ async def test_a_standstill_is_late_when_less_than_a_third_is_left(
     async with queue.batch() as batch:
         await batch.receive(1)
         world.pause(pause)
-        assert (batch.status.kind is LATE) is is_late
+        assert (batch.renewal.state.kind is LATE) is is_late
 
 
 async def test_renewal_reports_locks_lost_in_a_pause(world: World) -> None:
     queue = await filled_queue(world.namespace, "overslept", 3, lock_duration=MINUTE)
     told: list[LockEvent] = []
     async with queue.batch() as batch:
-        batch.watch(told.append)
+        batch.renewal.watch(told.append)
         held = await batch.receive(3)
         world.pause(120)
         await world.clock.turn(1)
         await until(lambda: LOST in kinds(batch))
         assert kinds(batch)[:2] == [LATE, LOST]
-        assert list(batch.events) == told
-        assert set(batch.lost) == set(told[1].sequence_numbers) == numbers(held)
+        assert list(batch.renewal.events) == told
+        assert set(batch.table.lost) == set(told[1].sequence_numbers) == numbers(held)
         report = await batch.settle(Complete(), held)
         assert set(report.counts) == {OutcomeStatus.LOCK_LOST}
         assert "refused to renew" in (report[0].description or "")
@@ -116,12 +116,12 @@ async def test_a_renewal_that_fails_is_reported_at_once_and_tried_again(world: W
         world.emulator.faults.entity("busy").server_busy = 3
         await world.clock.turn(20)
         await until(lambda: FAILING in kinds(batch))
-        event = batch.events[0]
+        event = batch.renewal.events[0]
         assert set(event.sequence_numbers) == numbers(held)
         assert "ServiceBusServerBusyError" in event.description
-        assert (batch.status, batch.renewal_error) == (event, event.description)
+        assert (batch.renewal.state, batch.renewal.fault) == (event, event.description)
         assert not links_of(batch)._avoids_own, "over another link, the service would be as busy"  # noqa: SLF001
-        await world.turn_until(lambda: batch.status.kind is RENEWING)
+        await world.turn_until(lambda: batch.renewal.state.kind is RENEWING)
         assert kinds(batch) == [FAILING, RENEWING], "one event, not one each second"
         assert (await batch.settle(Complete())).ok
 
@@ -133,7 +133,7 @@ async def test_locks_that_end_while_renewing_fails_say_so_in_the_report(world: W
         world.emulator.faults.entity("down").server_busy = A_LOT
         await world.clock.turn(61)
         await until(lambda: LOST in kinds(batch))
-        assert set(batch.lost) == numbers(held)
+        assert set(batch.table.lost) == numbers(held)
         world.emulator.faults.entity("down").server_busy = 0
         report = await batch.settle(Complete(), held)
         assert set(report.counts) == {OutcomeStatus.LOCK_LOST}
@@ -149,13 +149,13 @@ async def test_after_renew_for_it_is_told_that_renewing_ended(world: World) -> N
         assert kinds(batch) == []
         await world.clock.turn(1)
         await until(lambda: kinds(batch) == [ENDED])
-        assert batch.status.kind is ENDED
-        assert set(batch.status.sequence_numbers) == numbers(held)
-        assert "renew_for" in (batch.renewal_error or "")
-        assert batch.lost == (), "the locks have not ended yet"
+        assert batch.renewal.state.kind is ENDED
+        assert set(batch.renewal.state.sequence_numbers) == numbers(held)
+        assert "renew_for" in (batch.renewal.fault or "")
+        assert batch.table.lost == (), "the locks have not ended yet"
         await world.clock.turn(60)
         assert kinds(batch) == [ENDED, LOST]
-        assert set(batch.lost) == numbers(held)
+        assert set(batch.table.lost) == numbers(held)
 
 
 async def test_renewal_uses_another_connection_when_its_own_is_gone(world: World) -> None:
@@ -167,7 +167,7 @@ async def test_renewal_uses_another_connection_when_its_own_is_gone(world: World
             await world.clock.turn(24)
             # It takes the SDK half a second to open another connection, and the clock goes faster here.
             await until(lambda: all(end_of(batch, n) - world.clock.now() > MINUTE / 3 for n in numbers(held)))
-        assert batch.lost == ()
+        assert batch.table.lost == ()
         assert (await batch.settle(Complete())).settled == 5
     assert await queue.peek() == []
 
@@ -185,7 +185,7 @@ async def test_renewal_continues_while_a_settlement_waits(world: World) -> None:
                 await until(lambda: all(end_of(batch, n) - world.clock.now() > MINUTE / 12 for n in numbers(held)))
             tasks.cancel_scope.cancel()
         world.emulator.thaw()
-        assert batch.lost == ()
+        assert batch.table.lost == ()
 
 
 async def test_renewal_returns_to_its_own_link_once_that_answers(world: World) -> None:
@@ -215,12 +215,12 @@ def spare_of(batch: LockedBatch) -> Any:
 
 
 def links_of(batch: LockedBatch) -> Any:
-    renewal: Any = batch._renewal  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    renewal: Any = batch.renewal
     return renewal._links  # noqa: SLF001
 
 
 def end_of(batch: LockedBatch, number: int) -> datetime:
-    found = batch.locked_until(number)
+    found = batch.table.locked_until(number)
     assert found is not None
     return found
 
@@ -272,9 +272,9 @@ async def test_a_lock_that_is_lost_costs_no_other_one(world: World) -> None:
         assert again.sequence_number == stolen.sequence_number
         requests(world, "hundred")
         await world.clock.turn(24)
-        await until(lambda: batch.lost == (stolen.sequence_number,))
+        await until(lambda: batch.table.lost == (stolen.sequence_number,))
         assert requests(world, "hundred") <= 20, "it is found by halving"
-        assert [event.sequence_numbers for event in batch.events] == [(stolen.sequence_number,)]
+        assert [event.sequence_numbers for event in batch.renewal.events] == [(stolen.sequence_number,)]
         assert (await batch.settle(Complete(), held)).counts == {
             OutcomeStatus.SETTLED: 99,
             OutcomeStatus.LOCK_LOST: 1,
@@ -291,11 +291,11 @@ async def test_a_watcher_that_fails_ends_nothing_and_can_leave(world: World) -> 
         raise RuntimeError("a bug")
 
     async with queue.batch() as batch:
-        leave = batch.watch(fail)
+        leave = batch.renewal.watch(fail)
         await batch.receive(1)
         world.pause(50)
         await world.clock.turn(1)
-        await until(lambda: batch.status.kind is RENEWING)
+        await until(lambda: batch.renewal.state.kind is RENEWING)
         assert len(told) == 2
         leave()
         leave()
@@ -303,14 +303,14 @@ async def test_a_watcher_that_fails_ends_nothing_and_can_leave(world: World) -> 
         await world.clock.turn(1)
         await until(lambda: kinds(batch) == [LATE, RENEWING] * 2)
         assert len(told) == 2
-        assert batch.lost == ()
+        assert batch.table.lost == ()
 
 
 async def refuse_on_links(world: World, batch: LockedBatch) -> None:
     """Renew until the links refuse to settle what they delivered."""
     world.emulator.faults.link_settles_minutes = 1
     await world.clock.turn(61)
-    await until(lambda: batch.status.kind is RENEWING)
+    await until(lambda: batch.renewal.state.kind is RENEWING)
 
 
 async def test_a_renewed_lock_that_its_link_calls_lost_is_settled(world: World) -> None:
@@ -373,7 +373,7 @@ class TestWithAWrongClock:
             for _ in range(6):
                 await world.clock.turn(15)
                 await anyio.sleep(0.1)
-            assert batch.lost == ()
+            assert batch.table.lost == ()
             assert (await batch.settle(Complete())).settled == 3
 
     async def test_a_session_is_kept_when_the_clock_is_set_back(self, world: World) -> None:

@@ -188,11 +188,11 @@ async def test_the_sessions_lock_is_renewed_also_without_a_message(
         assert not session.is_lost
         (first, _) = await session.receive(2, max_wait=1)
         await clock.turn(100)
-        until = session.locked_until(first.sequence_number)
+        until = session.table.locked_until(first.sequence_number)
         assert until is not None
         assert until > clock.now()
         assert (await session.settle(Complete())).ok
-        assert session.renewal_error is None
+        assert session.renewal.fault is None
     assert await session_by_hand.peek() == []
 
 
@@ -205,11 +205,11 @@ async def test_a_session_with_long_locks_is_renewed_rarely(
     async with queue.session("a") as session:
         await clock.turn(2)  # it is renewed at once
         held, *_ = await session.receive(1, max_wait=1)
-        first = session.locked_until(held.sequence_number)
+        first = session.table.locked_until(held.sequence_number)
         await clock.turn(after - 5)
-        assert session.locked_until(held.sequence_number) == first
+        assert session.table.locked_until(held.sequence_number) == first
         await clock.turn(5)
-        assert session.locked_until(held.sequence_number) != first
+        assert session.table.locked_until(held.sequence_number) != first
 
 
 async def test_after_renew_for_the_session_is_lost_with_all_its_messages(
@@ -217,16 +217,16 @@ async def test_after_renew_for_the_session_is_lost_with_all_its_messages(
 ) -> None:
     told: list[LockEventKind] = []
     async with session_by_hand.session("a", renew_for=timedelta(seconds=10)) as session:
-        session.watch(lambda event: told.append(event.kind))
+        session.renewal.watch(lambda event: told.append(event.kind))
         held = await session.receive(2, max_wait=1)
         await clock.turn(9)
-        assert session.status.kind is LockEventKind.RENEWING
+        assert session.renewal.state.kind is LockEventKind.RENEWING
         await clock.turn(1)
-        await until(lambda: session.status.kind is LockEventKind.ENDED)
+        await until(lambda: session.renewal.state.kind is LockEventKind.ENDED)
         await clock.turn(65)
         assert session.is_lost
-        assert session.status.kind is LockEventKind.LOST
-        assert session.lost == tuple(message.sequence_number for message in held)
+        assert session.renewal.state.kind is LockEventKind.LOST
+        assert session.table.lost == tuple(message.sequence_number for message in held)
         assert session.messages == ()
         report = await session.settle(Complete(), held)
         assert [outcome.status for outcome in report] == [OutcomeStatus.LOCK_LOST] * 2
@@ -246,12 +246,12 @@ async def test_a_renewal_of_a_session_that_fails_is_tried_again(
         await clock.turn(2)
         emulator_by_hand.faults.entity("by-hand").server_busy = 3
         await clock.turn(20)
-        await turn_until(clock, lambda: session.status.kind is LockEventKind.FAILING)
-        assert "ServiceBusServerBusyError" in (session.renewal_error or "")
-        await turn_until(clock, lambda: session.status.kind is LockEventKind.RENEWING)
-        told = [event.kind for event in session.events]
+        await turn_until(clock, lambda: session.renewal.state.kind is LockEventKind.FAILING)
+        assert "ServiceBusServerBusyError" in (session.renewal.fault or "")
+        await turn_until(clock, lambda: session.renewal.state.kind is LockEventKind.RENEWING)
+        told = [event.kind for event in session.renewal.events]
         assert told == [LockEventKind.FAILING, LockEventKind.RENEWING], "one event, not one each second"
-        assert session.renewal_error is None
+        assert session.renewal.fault is None
         assert session.lock_ends[held.sequence_number] > clock.now() + timedelta(seconds=50)
         assert (await session.settle(Complete())).settled == 2
 
@@ -268,8 +268,8 @@ async def test_session_taken_away_settles_nothing(
         getattr(shared_emulator, fault)(name)
         report = await session.settle(Complete(), held[1:])
         assert report.counts == {OutcomeStatus.LOCK_LOST: 2}
-        assert (session.status.kind, session.is_lost) == (LockEventKind.LOST, True)
-        assert "lock was lost" in (session.renewal_error or "")
+        assert (session.renewal.state.kind, session.is_lost) == (LockEventKind.LOST, True)
+        assert "lock was lost" in (session.renewal.fault or "")
         with pytest.raises(ServiceBusError):
             await session.receive(1, max_wait=1)
     left = await queue.peek()

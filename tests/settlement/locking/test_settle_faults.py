@@ -81,7 +81,7 @@ async def test_locks_that_are_lost_on_the_way(queue: AsyncEntity, emulator: Runn
         report = await batch.settle(Complete(), held)
         assert report.counts == {LOCK_LOST: COUNT - 30, ALREADY_SETTLED: 30}
         assert batch.messages == ()
-        assert set(batch.lost) == numbers(held[30:])
+        assert set(batch.table.lost) == numbers(held[30:])
         again = await batch.settle(Complete(), held)
         assert again.counts == report.counts
     assert set(await standing(queue)) == numbers(held[30:])
