@@ -19,10 +19,8 @@ from sbnotebook.settlement.sdk import check_version
 try:
     from azure.servicebus._common import constants
     from azure.servicebus._common import mgmt_handlers as _mgmt_handlers
-    from azure.servicebus._pyamqp._decode import decode_empty_frame
-    from azure.servicebus._pyamqp._decode import decode_frame as decode_frame_of_sdk
-    from azure.servicebus._pyamqp._encode import describe_performative, encode_value
-    from azure.servicebus._pyamqp._encode import encode_frame as encode_frame_of_sdk
+    from azure.servicebus._pyamqp._decode import decode_empty_frame, decode_frame
+    from azure.servicebus._pyamqp._encode import describe_performative, encode_frame, encode_value
     from azure.servicebus._pyamqp.aio import (
         _cbs_async,
         _client_async,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError
 
-from sbnotebook.settlement.sdk.frames import Encoded
 from sbnotebook.settlement.sdk.private import (
     MESSAGE_DELIVERY_DONE_STATES,
     AuthenticationException,
     MessageDelivery,
     private,
 )
+from sbnotebook.settlement.sdk.sharing import Encoded
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender

@@ -24,7 +24,6 @@ import math
 import time
 from typing import Any, Final
 
-from sbnotebook.settlement.sdk.frames import FRAME_ROOM, Encoded, decode_frame, encode_frame
 from sbnotebook.settlement.sdk.private import (
     AmqpConnectionClass,
     AmqpSessionClass,
@@ -37,15 +36,29 @@ from sbnotebook.settlement.sdk.private import (
     TransferFrame,
     WebSocketTransport,
     decode_empty_frame,
+    decode_frame,
+    encode_frame,
 )
 
 _MORE_FRAMES: Final = 50
+_FRAME_ROOM: Final = 72
+"""The most bytes that a transfer frame takes beside its payload (AMQP 1.0 sections 2.3.1 and 2.7.5)."""
+_MESSAGE_FORMAT, _BATCH_FORMAT = 0, 0x80013700
+"""Formats of a single message and of a batch (the SDK's ``Message`` and ``BatchMessage``)."""
 _SIZE, _KIND, _HEAD = 4, 6, 8
 """Ends of the parts of a frame's header: its size, its kind, and its channel (AMQP 1.0 section 2.3.1)."""
 _PLAIN, _NOTHING = bytearray(b"\x02\x00"), bytearray()
 _PASSES: Final = frozenset({errno.EAGAIN, errno.EINTR, errno.ENOENT, errno.EWOULDBLOCK})
 """Errors after which the SDK takes a connection for open still."""
 _FAILED: Final = (PutResult.ERROR, PutResult.LINK_CLOSED)
+
+
+class Encoded:
+    """AMQP bytes that a sender transfers as they are, in place of one of the SDK's messages."""
+
+    def __init__(self, payload: bytes, *, is_batch: bool) -> None:
+        self.payload = payload
+        self.format = _BATCH_FORMAT if is_batch else _MESSAGE_FORMAT
 
 
 def size_come(transport: Any) -> int:
@@ -88,6 +101,9 @@ def _transport_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
             return channel, decode_frame(payload) if payload else decode_empty_frame(header)
 
         async def send_frame(self, channel: int, frame: Any, **options: Any) -> None:
+            if isinstance(frame, bytes):  # whole frames
+                await self.write(frame)
+                return
             head, rest = encode_frame(frame, **options)
             await self.write(head if rest is None else head + channel.to_bytes(2, "big") + rest)
 
@@ -170,7 +186,7 @@ class _SharedSession(AmqpSessionClass):
     async def _outgoing_transfer(self, delivery: Any, network_trace_params: Any) -> None:
         # As the SDK's method, which encodes each transfer twice, the first time only to learn its length.
         connection = self._connection
-        payload, room = delivery.frame["payload"], connection._remote_max_frame_size - FRAME_ROOM
+        payload, room = delivery.frame["payload"], connection._remote_max_frame_size - _FRAME_ROOM
         if network_trace_params or self.remote_incoming_window <= 0:
             await super()._outgoing_transfer(delivery, network_trace_params)
             return

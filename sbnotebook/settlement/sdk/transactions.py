@@ -26,7 +26,6 @@ from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnect
 
 from sbnotebook.amqp import Described, ULong, encode
 from sbnotebook.settlement.sdk.errors import condition_of
-from sbnotebook.settlement.sdk.frames import Encoded
 from sbnotebook.settlement.sdk.links import hang_up, line_of
 from sbnotebook.settlement.sdk.management import Browser
 from sbnotebook.settlement.sdk.private import (
@@ -41,6 +40,7 @@ from sbnotebook.settlement.sdk.private import (
     mgmt_handlers,
     private,
 )
+from sbnotebook.settlement.sdk.sharing import Encoded
 from sbnotebook.settlement.sdk.tokens import put_token
 
 if TYPE_CHECKING:

@@ -17,6 +17,8 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 import pytest
+from azure.servicebus._pyamqp.message import BatchMessage
+from azure.servicebus._pyamqp.message import Message as SdkMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
@@ -24,6 +26,7 @@ from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sdk.links import line_of
+from sbnotebook.settlement.sdk.sharing import Encoded
 from sbnotebook.settlement.wire.encoding import payload_of
 
 if TYPE_CHECKING:
@@ -182,3 +185,8 @@ async def test_transfers_of_several_tasks_do_not_mix(namespace: AsyncNamespace) 
     assert len({number for (number,) in answers}) == len(names)
     scheduled = await namespace.entity("sharing-transfers").peek()
     assert {each.message_id for each in scheduled} == {"first", *names}
+
+
+async def test_messages_and_batches_have_the_formats_of_the_sdk() -> None:
+    formats = [Encoded(b"", is_batch=is_batch).format for is_batch in (False, True)]
+    assert formats == [vars(kind)["_code"] for kind in (SdkMessage, BatchMessage)]
