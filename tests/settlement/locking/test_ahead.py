@@ -16,6 +16,7 @@ from sbnotebook.model import Complete, Decision, LockedMessage, Message, Report
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, LockedBatch
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import LockedAhead, Search
+from sbnotebook.settlement.locking.lock import PER_LINK
 from tests.filled_queues import delivery_counts, filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio
@@ -74,16 +75,18 @@ async def test_the_others_are_reported_where_giving_back_fails(
     assert await delivery_counts(queue) == dict.fromkeys([*others, wanted], 0)
 
 
+@pytest.mark.parametrize("per_link", [PER_LINK, 3])
 async def test_a_message_is_not_missing_because_the_link_was_lost(
-    namespace: AsyncNamespace, shared_emulator: RunningEmulator
+    namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, per_link: int
 ) -> None:
-    queue = await filled_queue(namespace, "ahead-dropped", 5)
+    monkeypatch.setattr(LockedBatch, "per_link", per_link)
+    queue = await filled_queue(namespace, f"ahead-dropped-{per_link}", 5)
     numbers = await sequence_numbers(queue)
     to_come = numbers[-1] + 1
     ahead = ahead_in(queue, Search(frozenset({numbers[0], to_come}), max_wait=0.5))
     async with ahead:
         assert await ahead.find()
-        shared_emulator.drop_connections("ahead-dropped")
+        shared_emulator.drop_connections(queue.address.path)
         assert not await ahead.find()
     assert ahead.stopped == "The link was lost on which messages were held."
     assert (ahead.left, ahead.missing) == ({to_come}, set())
@@ -120,6 +123,22 @@ async def test_one_full_link_that_is_the_only_one_ends_the_search(
         assert (len(parts._receivers), parts._coming) == (1, None)  # noqa: SLF001
     assert len(ahead.rest) == 20
     assert await delivery_counts(queue) == dict.fromkeys(numbers[1:], 0)
+
+
+async def test_a_link_that_is_not_needed_any_more_is_closed(
+    namespace: AsyncNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LockedBatch, "per_link", 20)
+    queue = await filled_queue(namespace, "ahead-unneeded", 30)
+    numbers = await sequence_numbers(queue)
+    ahead = ahead_in(queue, Search(frozenset(numbers[:1]), expected=30))
+    parts: Any = ahead.batch
+    async with ahead:
+        assert len(await ahead.find()) == 1
+        coming = parts._coming  # noqa: SLF001
+        assert coming is not None, "30 messages need another link"
+    assert coming.cancelled() or coming.result()._handler is None  # noqa: SLF001
+    assert await delivery_counts(queue) == dict.fromkeys(numbers, 0)
 
 
 async def test_no_more_are_held_than_allowed(namespace: AsyncNamespace) -> None:
