@@ -176,7 +176,7 @@ async def _remember_clones(namespace: Resources, local: Resources, to: EntityAdd
 
 
 def _check(plan: Plan, consumer: Consumer | None) -> None:
-    if not isinstance(plan.decision, Resubmit) or plan.with_ramp is None:
+    if not isinstance(plan.decision, Resubmit) or not plan.sends_clones:
         raise DecisionError(f"Rehearse a resubmit; a {plan.decision.verb} sends nothing to a consumer.")
     if plan.decision.to_host is not None:
         raise DecisionError("Rehearse a plan within one namespace; this one sends to another.")

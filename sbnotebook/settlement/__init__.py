@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.actions.clone import clone_id_of, clone_of
     from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone, lineage_of
     from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
-    from sbnotebook.settlement.actions.ramp import RampReport
     from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
     from sbnotebook.settlement.actions.selection import MessageFilter, names_sentence
     from sbnotebook.settlement.administration import (
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     )
     from sbnotebook.settlement.connecting.failures import Failure, explained
     from sbnotebook.settlement.connecting.sign_in import sign_in
-    from sbnotebook.settlement.costs import Cost
+    from sbnotebook.settlement.engine import RunReport
     from sbnotebook.settlement.entity import AsyncEntity
     from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
     from sbnotebook.settlement.locking.by_number import DeferredDeleter

@@ -8,10 +8,9 @@ complete, abandon or defer it counts one more, and each delivery counts by itsel
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from sbnotebook.model import Message
+from sbnotebook.model import CancelScheduled, Message, Resubmit, Send, Undo
 from sbnotebook.model.durations import duration_text
 
 _BILLED: Final = 64 * 1024
@@ -22,43 +21,43 @@ _LEAST_MEASURED: Final = 100
 """Messages of a run from which on its speed says something about the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The requests of a plan to Service Bus for each of its messages.
-
-    Args:
-        transfers: how often each message is received or sent.
-        settlements: how often each is settled or cancelled.
-        others: messages that are locked on the way, and released.
-
-    Example:
-        >>> Cost(transfers=1, settlements=1).sentence([Message(body=b"1")] * 4_000)
-        'It costs a Standard namespace about 8,000 operations.'
-    """
-
-    transfers: int = 1
-    settlements: int = 1
-    others: int = 0
-
-    def sentence(self, messages: Sequence[Message], count: int | None = None) -> str:
-        """Return the operations of a plan, as a sentence; an empty text for a plan of few messages.
-
-        Locks that are renewed, and attempts that are repeated, cost more.
-        """
-        count = len(messages) if count is None else count
-        if count + self.others < _LEAST:
-            return ""
-        parts = sum(max(1, -(-len(message.body) // _BILLED)) for message in messages)
-        moved = parts / len(messages) * count if messages else count
-        operations = round(moved * self.transfers) + count * self.settlements + 2 * self.others
-        return f"It costs a Standard namespace about {operations:,} operations."
+_REQUESTS: Final = {
+    CancelScheduled.verb: (0, 1),
+    Resubmit.verb: (2, 1),
+    Send.verb: (1, 0),
+    Undo.verb: (1, 0),
+}
+"""How often each message of an action is received or sent, and settled or cancelled; for all others, once each."""
 
 
-class Speeds:
-    """Remembers the messages a second of the last run of each action, for as long as the namespace is connected."""
+class Costs:
+    """The costs of the plans of a namespace: operations, and time by the last run of each action while connected."""
 
     def __init__(self) -> None:
         self._speeds: dict[str, float] = {}
+        """Messages a second, by action."""
+
+    @staticmethod
+    def operations(
+        verb: str, messages: Sequence[Message] = (), count: int | None = None, *, others: int = 0, locked: bool = False
+    ) -> str:
+        """Return the operations of a plan, as a sentence; an empty text for a plan of few messages.
+
+        Locks that are renewed, and attempts that are repeated, cost more. The messages are all or the first of
+        ``count``, and ``locked`` ones are not received any more. The ``others`` are locked on the way, and released.
+
+        Example:
+            >>> Costs.operations("complete", [Message(body=b"1")] * 4_000)
+            'It costs a Standard namespace about 8,000 operations.'
+        """
+        count = len(messages) if count is None else count
+        if count + others < _LEAST:
+            return ""
+        transfers, settlements = _REQUESTS.get(verb, (1, 1))
+        parts = sum(max(1, -(-len(message.body) // _BILLED)) for message in messages)
+        moved = parts / len(messages) * count if messages else count
+        operations = (0 if locked else round(moved * transfers)) + count * settlements + 2 * others
+        return f"It costs a Standard namespace about {operations:,} operations."
 
     def note(self, verb: str, count: int, seconds: float) -> None:
         """Remember a run that was complete and that no rate held back. A run of few messages says nothing."""

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import anyio
@@ -24,6 +25,7 @@ from sbnotebook.model import (
     CancelScheduled,
     Complete,
     Decision,
+    Fate,
     LockedMessage,
     Outcome,
     OutcomeStatus,
@@ -34,7 +36,7 @@ from sbnotebook.model import (
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.plan import Limits
+from sbnotebook.settlement.plan import Limits, RampStep
 from sbnotebook.settlement.terms import Progress, outcome_for
 from sbnotebook.settlement.watch import OutcomeListener, ignore_outcomes, in_flight, reporting
 
@@ -55,13 +57,34 @@ M = TypeVar("M", bound=ReceivedMessage)
 _Steps: TypeAlias = Callable[[Sequence[M]], Awaitable[Sequence[Outcome | None]]]
 
 
-class PickReport(Report):
-    """The outcomes of the chosen messages, and how the others were given back."""
+class RunReport(Report):
+    """The outcomes of a plan, and what else happened on the way.
 
-    def __init__(self, outcomes: Iterable[Outcome], rest: Report, way: str = "") -> None:
+    Args:
+        outcomes: of the messages, in their order; SKIPPED where they were not attempted.
+        rest: how other messages were given back, which were locked on the way.
+        way: how the plan was carried out where there is something to say, in a clause.
+        fates: of the clones that a ramp sent in batches, as they were seen last.
+        steps: the batches of a ramp, in their order.
+        stopped: why the run began no more messages, in a sentence; None where it came to its end.
+    """
+
+    def __init__(
+        self,
+        outcomes: Iterable[Outcome],
+        rest: Report | None = None,
+        way: str = "",
+        *,
+        fates: Iterable[Fate] = (),
+        steps: Iterable[RampStep] = (),
+        stopped: str | None = None,
+    ) -> None:
         super().__init__(outcomes)
-        self.rest = rest
+        self.rest = rest or Report()
         self.way = way
+        self.fates = tuple(fates)
+        self.steps = tuple(steps)
+        self.stopped = stopped
 
     def __str__(self) -> str:
         settled, unknown = self.rest.settled, self.rest.counts.get(OutcomeStatus.UNCONFIRMED, 0)
@@ -90,26 +113,37 @@ class Run:
         progress: Progress | None = None,
         decisions: Mapping[int, Decision] | None = None,
     ) -> None:
-        self.messages = messages
         self.limits = limits
         self.stopped: str | None = None
         """The reason why the run begins no more messages, in a sentence; None while it continues."""
         self.rest = Report()
         """The outcomes of giving back the messages that were locked only to reach others."""
+        self.fates: dict[str, Fate] = {}
+        self.steps: list[RampStep] = []
+        """The batches of a ramp, and the fates of their clones by message id."""
+        self.way: Callable[[], str] = str
+        """Gives what the report says of the way in which the run was carried out."""
+        self.others: Callable[[], Iterable[Outcome]] = tuple
+        """Gives outcomes of messages that nobody knows one by one, which are reported before those of its own."""
         self.decision = decision
         self._decisions = decisions or {}
         """Those of messages that have one of their own, by sequence number."""
         self.progress = progress
-        self._pace = limits.pace()
+        self.pace = limits.pace()
         self._tell: OutcomeListener = ignore_outcomes
         self._outcomes: dict[int, Outcome] = {}
         self._told: dict[int, Outcome] = {}
         self._begun: set[int] = set()
-        self._grace = Grace(self._interrupt)
+        self.grace = Grace(self._interrupt)
         self._tasks: TaskGroup | None = None
         self._under_way: list[set[int]] = []
         self._ended = anyio.Event()
         self._error: Exception | None = None
+        self.begin_with(messages)
+
+    def begin_with(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Take up the messages of the run, of which none has an outcome yet."""
+        self.messages = messages
         # A message that is in the plan twice has one outcome, which is reported in both places.
         first: dict[object, int] = {}
         self._canonical = [first.setdefault(_key(message), position) for position, message in enumerate(messages)]
@@ -151,7 +185,7 @@ class Run:
 
     def group_size(self, size: int = GROUP) -> int:
         """Return how many messages a group has where it may have ``size``: with a rate, no more than a second's."""
-        return min(size, self._pace.at_once or size)
+        return min(size, self.pace.at_once or size)
 
     async def finish(self) -> None:
         """Wait until no group is in progress."""
@@ -184,7 +218,7 @@ class Run:
             await self.finish()
 
     async def _wait_for_pace(self, count: int) -> None:
-        await self._pace.wait(count)
+        await self.pace.wait(count)
         # Meanwhile a group beside may have failed, or the run may have been interrupted.
         if self._error is not None:
             await self.finish()
@@ -204,14 +238,23 @@ class Run:
                 new.append(outcome)
                 fresh += told is None
             self._outcomes[position] = self._told[position] = outcome
-        if new:
-            self._tell(new)
-        if self.progress is not None and fresh:
-            self.progress(fresh)
+        self.tell(new, fresh)
+
+    def tell(self, outcomes: Sequence[Outcome], count: int) -> None:
+        """Tell watchers of new outcomes, some of which are the first of their messages."""
+        if outcomes:
+            self._tell(outcomes)
+        if self.progress is not None and count:
+            self.progress(count)
 
     def expect(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
         """Note the outcomes to report for messages if their steps end here."""
         self._outcomes |= self._place(messages, outcomes)
+
+    def expect_end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str | None = None) -> None:
+        """Note what to report of messages if their steps end here, and Service Bus does not say it."""
+        ended = list(messages)
+        self.expect(ended, [outcome_for(message, self.decision_of(message), status, why) for message in ended])
 
     @contextmanager
     def waiting(self, messages: Iterable[ReceivedMessage]) -> Generator[None]:
@@ -246,22 +289,22 @@ class Run:
 
     def report(self) -> Report:
         """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
-        return PickReport(map(self._known, self._canonical, self.messages), self.rest)
+        outcomes = chain(self.others(), map(self._known, self._canonical, self.messages))
+        fates = self.fates.values()
+        return RunReport(outcomes, self.rest, self.way(), fates=fates, steps=self.steps, stopped=self.stopped)
 
     async def carry_out(self, look: Callable[[Run], Awaitable[None]]) -> Report:
-        """Carry an action out. Without messages, it asks nothing of Service Bus."""
-        if not self.messages:
-            return self.report()
+        """Carry an action out."""
         start = anyio.current_time()
         with reporting(self.report) as self._tell:
-            async with self._grace.watching() as self._tasks:
+            async with self.grace.watching() as self._tasks:
                 try:
                     try:
                         await look(self)
                     finally:
                         await self.finish()
                 except ENDS_A_RUN as error:
-                    self.stopped = f"Not attempted: {explained(error)}"
+                    self.stopped = self.stopped or f"Not attempted: {explained(error)}"
                     if not self._outcomes:
                         raise
                     # Earlier outcomes must not be hidden. Steps that raised have noted theirs.
@@ -280,7 +323,7 @@ class Run:
 
     async def _settle(self, group: Sequence[M], steps: _Steps[M], finish_within: float) -> None:
         # A group is not left half done: an interrupt takes effect between two groups.
-        with self._grace.period(finish_within):
+        with self.grace.period(finish_within):
             self._begun |= {self._position(message) for message in group}
             ends = await steps(group)
             known = [(message, end) for message, end in zip(group, ends, strict=True) if end is not None]

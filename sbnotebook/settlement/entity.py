@@ -27,7 +27,6 @@ from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled
 from sbnotebook.settlement.actions.selection import Chosen, MessageFilter
 from sbnotebook.settlement.actions.send import plan_send
 from sbnotebook.settlement.actions.sweep import plan_sweep
-from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
@@ -80,7 +79,7 @@ class AsyncEntity(Place):
         chosen = tuple(batch.messages if messages is None else messages)
 
         settle = partial(batch.settle_in, decision, chosen)
-        return self.new_plan(decision, chosen, settle, cost=Cost(transfers=0))
+        return self.new_plan(decision, chosen, settle)
 
     async def purge(
         self,

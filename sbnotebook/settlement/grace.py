@@ -29,6 +29,7 @@ class Grace:
             tasks.start_soon(self._notice)
             try:
                 yield tasks
+                self._on_cancel = None  # it has come to its end
             except Exception as error:  # noqa: BLE001 (raised again, and not in a group)
                 failure = error
             tasks.cancel_scope.cancel()

@@ -33,15 +33,21 @@ class Place:
         decision: Decision,
         messages: Iterable[ReceivedMessage],
         work: Callable[[Run], Awaitable[None]],
+        *,
+        finds_messages: bool = False,
         **details: Any,
     ) -> Plan:
-        """Return a plan whose messages ``work`` takes through their steps; the details are further fields of it."""
+        """Return a plan whose messages ``work`` takes through their steps; the details are further fields of it.
 
-        def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Awaitable[Report]:
-            return Run(plan.messages, plan.decision, limits, progress).carry_out(work)
+        Where ``finds_messages``, the work begins without any; else it is left out where there are none.
+        """
 
-        speeds, on = self.namespace.speeds, self.namespace.in_plans
-        return Plan(self.address, decision, tuple(messages), carry_out, speeds=speeds, on=on, **details)
+        async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
+            run = Run(plan.messages, plan.decision, limits, progress)
+            return await run.carry_out(work) if plan.messages or finds_messages else run.report()
+
+        details = {"costs": self.namespace.costs, "on": self.namespace.in_plans} | details
+        return Plan(self.address, decision, tuple(messages), carry_out, **details)
 
     # ---------------------------------------------------------------- looking
 

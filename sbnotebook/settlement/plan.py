@@ -38,7 +38,7 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.model.json_text import json_document, write_json
 from sbnotebook.model.outcome import counted
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.costs import Cost, Speeds
+from sbnotebook.settlement.costs import Costs
 from sbnotebook.settlement.pace import InFlight, Pace, Pause, check_in_flight
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import Watch
@@ -76,6 +76,8 @@ class Limits:
         rate: messages a second at most, None for no limit.
         pause: holds it up while it is on, between groups of up to 200 messages, or 500 of an undo, and between
             transfers of a send. No group is left half done.
+        ramp: batches of a resubmit that go first and are watched; None for none.
+        seen: told of the batches of a ramp after each look at the clones.
 
     Raises:
         ConfigurationError: a limit that cannot be.
@@ -84,6 +86,8 @@ class Limits:
     max_in_flight: InFlight = AUTO
     rate: float | None = None
     pause: Pause | None = None
+    ramp: Ramp | None = None
+    seen: StepListener | None = None
 
     def __post_init__(self) -> None:
         check_in_flight(self.max_in_flight)
@@ -117,7 +121,7 @@ class RampStep(NamedTuple):
         return f"{self.sent:,} sent, {self.consumed:,} consumed{back}"
 
 
-StepListener = Callable[[Sequence[RampStep]], object]
+StepListener: TypeAlias = "Callable[[Sequence[RampStep]], object]"
 """Is given the batches of a ramp until now."""
 
 
@@ -212,8 +216,6 @@ class Preview:
 
 CarryOut: TypeAlias = "Callable[[Plan, Limits, Progress | None], Awaitable[Report]]"
 """Carries a plan out; the part of the library that made the plan gives it."""
-CarryOutWithRamp: TypeAlias = "Callable[[Ramp, StepListener | None, Plan, Limits, Progress | None], Awaitable[Report]]"
-"""Carries a plan out in growing batches, and tells of each look at the clones."""
 
 
 class ApplyOnce:
@@ -258,9 +260,9 @@ class Plan:
         described: the preview of all its messages; None where the decision says all.
         more: sentences of the preview that follow the first.
         total: how many messages its progress counts, None where it counts those that are decided on.
-        speeds: of earlier runs in the namespace; None for a plan without an estimate of its time.
-        cost: what it asks of Service Bus; None for a plan without an estimate of its operations.
-        with_ramp: carries it out with a ramp; None where no clones are sent.
+        costs: of the plans of the namespace; None for a plan without an estimate of its time and operations.
+        others: messages that are locked on the way, and released.
+        sends_clones: whether it may be carried out with a ramp, which watches the clones.
         options: how it is carried out where that is not the usual way, by the names of the arguments of its verb.
         once: shared with the copies of the plan.
         on: the words with which its sentences name the namespace, such as `` on shop``; none for an emulator.
@@ -274,9 +276,9 @@ class Plan:
     described: Preview | None = field(default=None, repr=False)
     more: str = field(default="", repr=False)
     total: int | None = None
-    speeds: Speeds | None = field(default=None, repr=False, compare=False)
-    cost: Cost | None = field(default=None, repr=False, compare=False)
-    with_ramp: CarryOutWithRamp | None = field(default=None, repr=False, compare=False)
+    costs: Costs | None = field(default=None, repr=False, compare=False)
+    others: int = field(default=0, repr=False, compare=False)
+    sends_clones: bool = field(default=False, repr=False, compare=False)
     options: Mapping[str, bool | int] = field(default_factory=dict[str, bool | int], repr=False)
     once: ApplyOnce = field(default_factory=ApplyOnce, repr=False, compare=False)
     on: str = field(default="", repr=False, compare=False)
@@ -297,15 +299,14 @@ class Plan:
     def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, with the first messages and their changes."""
         preview = self._first(rows)
-        time = self.speeds.estimate(self._kind, self._count) if self.speeds else ""
-        cost = self._operations(preview)
-        return replace(preview, sentence=" ".join(filter(None, (preview.sentence, self.more, time, cost))))
-
-    def _operations(self, preview: Preview) -> str:
-        if self.cost is None or not (self.messages or self.total):
-            return ""
-        # A plan to send knows only its first messages.
-        return self.cost.sentence(self.messages or preview.messages, None if self.messages else self.total)
+        said = [preview.sentence, self.more]
+        if self.costs is not None and (self.messages or self.total):
+            said.append(self.costs.estimate(self._kind, self._count))
+            # A plan to send knows only its first messages.
+            messages, count = (self.messages, None) if self.messages else (preview.messages, self.total)
+            verb, others, locked = self.decision.verb, self.others, self._is_locked
+            said.append(self.costs.operations(verb, messages, count, others=others, locked=locked))
+        return replace(preview, sentence=" ".join(filter(None, said)))
 
     def _first(self, rows: int) -> Preview:
         if (whole := self.described) is not None:
@@ -337,33 +338,36 @@ class Plan:
         Raises:
             DecisionError: the plan was applied already, or sends no clones that could be watched; nothing was done.
         """
-        limits, start = limits or Limits(), time.monotonic()
-        carry_out = self.carry_out if ramp is None else functools.partial(self.check_ramp(), ramp, seen)
+        limits, start = replace(limits or Limits(), ramp=ramp, seen=seen), time.monotonic()
+        if ramp is not None:
+            self.check_ramp()
         with self.once.applying():
-            report = await carry_out(self, limits, progress)
+            report = await self.carry_out(self, limits, progress)
         if ramp is None:
             self.note(report, limits, time.monotonic() - start)
         return report
 
-    def check_ramp(self) -> CarryOutWithRamp:
-        """Return what carries it out with a ramp; raise a DecisionError if it sends no clones."""
-        if self.with_ramp is None:
+    def check_ramp(self) -> None:
+        """Raise a DecisionError if it sends no clones, which a ramp watches."""
+        if not self.sends_clones:
             raise DecisionError(
                 f"A ramp goes with a resubmit, whose clones can be watched; apply this {self.decision.verb} without."
             )
-        return self.with_ramp
 
     def note(self, report: Report, limits: Limits, seconds: float) -> None:
         """Remember the speed of a run of this plan for later previews; with a rate or a used pause, it says nothing."""
         is_free = limits.rate is None and not (limits.pause and limits.pause.was_used)
-        if self.speeds is not None and is_free and report.settled == len(report):
-            self.speeds.note(self._kind, self._count or len(report), seconds)
+        if self.costs is not None and is_free and report.settled == len(report):
+            self.costs.note(self._kind, self._count or len(report), seconds)
 
     @property
     def _kind(self) -> str:
         """Return what the time of a plan depends on: locked messages need not be received first."""
-        is_locked = any(isinstance(message, LockedMessage) for message in self.messages[:1])
-        return f"{self.decision.verb} of locked messages" if is_locked else self.decision.verb
+        return f"{self.decision.verb} of locked messages" if self._is_locked else self.decision.verb
+
+    @property
+    def _is_locked(self) -> bool:
+        return any(isinstance(message, LockedMessage) for message in self.messages[:1])
 
     @property
     def _count(self) -> int:

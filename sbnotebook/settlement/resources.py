@@ -13,7 +13,7 @@ import anyio.to_thread
 from sbnotebook.model import Complete, EntityAddress, ReceivedMessage
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.identity import identity_of
-from sbnotebook.settlement.costs import Speeds
+from sbnotebook.settlement.costs import Costs
 from sbnotebook.settlement.locking.records import Record, recording_deferrals, recording_removals, room_of
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.wake_up import scheduling_wake_ups
@@ -62,7 +62,7 @@ class Resources:
         self.journal = journal or Journal()
         self.archive = archive_of(archive, self.journal.path.parent)
         self.clock: Clock = clock or SystemClock()
-        self.speeds = Speeds()
+        self.costs = Costs()
         self._identity: str | None = None
         self._peekers: dict[EntityAddress, Peeker] = {}
         self._pools: dict[EntityAddress, SenderPool] = {}

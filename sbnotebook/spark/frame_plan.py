@@ -29,7 +29,7 @@ from sbnotebook.client.verbs import ShownAsPreview
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import ApplyOnce, AsyncNamespace, Cost, InFlight, Limits, Preview, is_gone
+from sbnotebook.settlement import ApplyOnce, AsyncNamespace, InFlight, Limits, Preview, is_gone
 from sbnotebook.spark.decisions import COLUMNS, DecidedRow, check_schema, decided_rows, decision_of
 from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.scrubbing import in_words, scrubbed
@@ -180,7 +180,7 @@ class FramePlan(ShownAsPreview):
         if any(verb == Complete.verb for _, verb in self.counts):
             kept = "kept in the archive, and undo sends them back" if self._archived else "removed for good"
             sentences.append(f"Completed messages are {kept}.")
-        if cost := Cost().sentence((), len(self)):
+        if cost := self._namespace.costs.operations("settle", count=len(self)):
             sentences.append(cost)
         return Preview(" ".join(sentences), ())
 

@@ -14,7 +14,7 @@ from sbnotebook.client.targets import notebook_variable
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import FateStatus, Report
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement import Ramp, RampReport
+from sbnotebook.settlement import Ramp, RunReport
 from sbnotebook.widgets.blocks import Block, Button, Row, Table, Text, Title
 from sbnotebook.widgets.fields import Entry, check_entry, number, watch
 
@@ -69,7 +69,7 @@ class PlanTrial:
     def offer(self, plan: Plan) -> None:
         """Offer to try a plan, with no ramp at first."""
         self.wants_ramp.value = False
-        self._total = len(plan) if plan.inner.with_ramp is not None else 0
+        self._total = len(plan) if plan.inner.sends_clones else 0
 
     @property
     def ramp(self) -> Ramp | None:
@@ -133,7 +133,7 @@ def _numbers(found: list[Rehearsed]) -> str:
 
 def ramp_blocks(report: Report) -> list[Block]:
     """Describe what became of the messages that a ramp sent first; nothing for another report."""
-    if not isinstance(report, RampReport) or not report.fates:
+    if not isinstance(report, RunReport) or not report.fates:
         return []
     counts = Counter((fate.status, fate.reason or "", fate.description or "") for fate in report.fates)
     said = [[count, *key] for key, count in counts.most_common()]

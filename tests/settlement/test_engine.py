@@ -23,7 +23,7 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import AsyncNamespace, Limits
-from sbnotebook.settlement.engine import BESIDE, PickReport, Run
+from sbnotebook.settlement.engine import BESIDE, Run, RunReport
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
@@ -139,5 +139,5 @@ async def test_an_empty_plan_has_a_report_like_any_other(namespace: AsyncNamespa
         queue.plan_resubmit([], Resubmit(to=EntityAddress("never-made"))),
     ):
         report = await plan.apply()
-        assert isinstance(report, PickReport)
+        assert isinstance(report, RunReport)
         assert (len(report), report.rest) == (0, Report())

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, cast
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -14,11 +15,13 @@ from hypothesis import given
 from sbnotebook.errors import ArchiveError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
+    CancelScheduled,
     Complete,
     DeadLetter,
     Decision,
     Defer,
     EntityAddress,
+    LockedMessage,
     Message,
     Outcome,
     OutcomeStatus,
@@ -27,9 +30,11 @@ from sbnotebook.model import (
     Release,
     Report,
     Resubmit,
+    Send,
+    Undo,
 )
 from sbnotebook.settlement import AsyncNamespace, Connection
-from sbnotebook.settlement.costs import Speeds
+from sbnotebook.settlement.costs import Costs
 from sbnotebook.settlement.pace import Pause, transfers_in_flight
 from sbnotebook.settlement.plan import ApplyOnce, Edit, EditChange, Limits, Plan, Ramp, edit_json, edited_by
 from sbnotebook.settlement.terms import Progress
@@ -305,8 +310,8 @@ async def settle_200(plan: Plan, _limits: Limits, _progress: Progress | None) ->
 
 @pytest.mark.anyio
 async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
-    speeds = Speeds()
-    plan = replace(plan_of(Complete(), 500), speeds=speeds)
+    costs = Costs()
+    plan = replace(plan_of(Complete(), 500), costs=costs)
     alone = plan.preview().sentence
     # Runs that say nothing about the next one: held back, failed, and short.
     await anew(plan).apply(Limits(rate=1_000_000))
@@ -314,32 +319,42 @@ async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     pause.begin()
     await anew(plan).apply(Limits(pause=pause))
     await anew(plan, carry_out=fail_all).apply()
-    await replace(plan_of(Complete(), 99), speeds=speeds).apply()
+    await replace(plan_of(Complete(), 99), costs=costs).apply()
     assert plan.preview().sentence == alone
     await plan.apply()
     estimated = plan.preview().sentence
-    assert estimated.startswith(f"{alone} This takes less than a second at ")
+    assert estimated.startswith("complete 500 messages of orders. This takes less than a second at ")
     # A pause that was not used held nothing back.
-    await replace(plan_of(Release(), 500), speeds=speeds).apply(Limits(pause=Pause()))
-    assert "This takes" in replace(plan_of(Release(), 500), speeds=speeds).preview().sentence
-    assert replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence == "defer 500 messages of orders."
+    await replace(plan_of(Release(), 500), costs=costs).apply(Limits(pause=Pause()))
+    assert "This takes" in replace(plan_of(Release(), 500), costs=costs).preview().sentence
+    assert "This takes" not in replace(plan_of(Defer(), 500), costs=costs).preview().sentence
     # Of a plan that finds its messages, the report says how many there were.
-    await replace(plan_of(Defer(), 0), speeds=speeds, carry_out=settle_200).apply()
-    assert "This takes" in replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence
+    await replace(plan_of(Defer(), 0), costs=costs, carry_out=settle_200).apply()
+    assert "This takes" in replace(plan_of(Defer(), 500), costs=costs).preview().sentence
+
+
+@pytest.mark.parametrize(
+    ("decision", "operations"),
+    [(Complete(), 200), (CancelScheduled(), 100), (Resubmit(), 300), (Send(), 100), (Undo(), 100)],
+    ids=lambda value: getattr(value, "verb", None),
+)
+def test_a_preview_tells_the_operations_of_many_messages(decision: Decision, operations: int) -> None:
+    assert "operations" not in replace(plan_of(decision, 99), costs=Costs()).preview().sentence
+    said = replace(plan_of(decision, 100), costs=Costs(), others=10).preview().sentence
+    assert said.endswith(f"It costs a Standard namespace about {operations + 20} operations.")
+    locked = [LockedMessage(entity=ORDERS, sequence_number=n, lock_token=uuid4()) for n in range(100)]
+    said = replace(plan_of(Complete()), messages=tuple(locked), costs=Costs()).preview().sentence
+    assert said.endswith("about 100 operations."), "they are not received any more"
 
 
 @pytest.mark.anyio
 async def test_a_plan_is_applied_once_and_so_are_its_copies() -> None:
-    plan = replace(plan_of(Resubmit(), 2), with_ramp=with_ramp)
-    copy = replace(plan, speeds=None)
+    plan = replace(plan_of(Resubmit(), 2), sends_clones=True)
+    copy = replace(plan, costs=None)
     assert (await plan.apply()).settled == 2
     for again in (plan.apply, copy.apply, partial(plan.apply, ramp=Ramp()), partial(copy.apply, ramp=Ramp())):
         with pytest.raises(DecisionError, match="applied already, and a plan is applied once: make a new one"):
             await again()
-
-
-async def with_ramp(plan: Plan, *_: object) -> Report:
-    return await settle_all(plan, Limits(), None)
 
 
 @pytest.mark.anyio

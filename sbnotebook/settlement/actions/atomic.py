@@ -33,7 +33,7 @@ from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock_table import Hold
-from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.sdk import links
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
 from sbnotebook.settlement.terms import is_same, outcome_for
@@ -82,12 +82,12 @@ def check_atomic(address: EntityAddress, decision: Resubmit, messages: Sequence[
 class Atomic:
     """Sends clones and completes their originals, one pair in each transaction, over one connection."""
 
-    def __init__(self, namespace: Resources, address: EntityAddress, decision: Resubmit) -> None:
-        self._connection = namespace.connection
-        self._peeker = namespace.peeker(address)
-        self._search = CloneSearch(namespace, decision.to or address.sends_to)
-        self._clock = namespace.clock
-        self._address = address
+    def __init__(self, place: Place, decision: Resubmit) -> None:
+        self._connection = place.namespace.connection
+        self._peeker = place.peeker
+        self._search = CloneSearch(place.namespace, decision.to or place.address.sends_to)
+        self._clock = place.namespace.clock
+        self._address = place.address
         self._decision = decision
         self._line: TransactionLine | None = None
         self._used = self._clock.now()

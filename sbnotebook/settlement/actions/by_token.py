@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from sbnotebook.errors import DecisionError
-from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release, Report
-from sbnotebook.settlement.costs import Cost
+from sbnotebook.model import Decision, EntityAddress, LockedMessage, Release
+from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.terms import Progress, check_decision
+from sbnotebook.settlement.plan import Plan
+from sbnotebook.settlement.terms import check_decision
 
 LockReference = LockedMessage | tuple[int, UUID | str]
 """A message as it was locked, or its sequence number and lock token."""
@@ -31,15 +31,12 @@ def plan_by_token(place: Place, decision: Decision, locks: Iterable[LockReferenc
         )
     chosen = tuple(_locked(lock, place.address) for lock in locks)
 
-    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:
-        if not chosen:
-            return Report()
+    async def work(run: Run) -> None:
         async with place.batch() as adopting:
-            adopted = await adopting.adopt(chosen)
-            return await adopting.settle(plan.decision, adopted, limits=limits, progress=progress)
+            run.begin_with(await adopting.adopt(chosen))
+            await adopting.settle_in(decision, run.messages, run)
 
-    speeds, on = place.namespace.speeds, place.namespace.in_plans
-    return Plan(place.address, decision, chosen, carry_out, speeds=speeds, on=on, cost=Cost(transfers=0))
+    return place.new_plan(decision, chosen, work)
 
 
 def _locked(lock: LockReference, entity: EntityAddress) -> LockedMessage:

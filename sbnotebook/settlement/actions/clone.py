@@ -75,7 +75,11 @@ def clone_id_of(message: ReceivedMessage) -> str:
     full = f"{place}#{time_text(message.enqueued_time)}"
     # Eight bytes: of thousands with one message id no two must have the same.
     mark = f"~{_count_of(message)}-{hashlib.sha256(full.encode()).hexdigest()[:16]}"
-    base = str(original) if original else place
+    return marked_id(str(original) if original else place, mark)
+
+
+def marked_id(base: str, mark: str) -> str:
+    """Return a message id with a mark at its end; a hash of it takes the place of one that is too long."""
     if len(base) + len(mark) > _MAX_MESSAGE_ID:
         base = hashlib.sha256(base.encode(errors="surrogatepass")).hexdigest()
     return base + mark

@@ -8,12 +8,10 @@ that clone names the first original in ``OriginalMessageId`` and has a higher ``
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
-from types import MappingProxyType
 from typing import Final
 
 from azure.core.exceptions import AzureError, ResourceNotFoundError
@@ -32,7 +30,6 @@ from sbnotebook.settlement.sequence_numbers import SequenceNumbers
 
 _READ: Final = (PROPERTIES, APPLICATION_PROPERTIES)
 _EXPIRED: Final = "it may have expired"
-_NONE: Final[Mapping[str, Resources]] = MappingProxyType({})
 _CLONE_ID: Final = re.compile(r"~(\d{1,10})-[0-9a-f]{16}\Z")
 
 
@@ -106,7 +103,6 @@ class CloneSearch:
         self._namespace = namespace
         self._described: dict[EntityAddress, DestinationDescription] = {}
         self._lasts: dict[EntityAddress, dict[int, int]] = {}
-        self._waiting: dict[str, PeekedMessage] = {}
         self._filters: dict[EntityAddress, bool] = {}
 
     async def duplicate_window(self) -> timedelta | None:
@@ -118,12 +114,8 @@ class CloneSearch:
 
     async def find(self, ids: Collection[str]) -> set[str]:
         """Return the message ids in the destination: active, scheduled, deferred, dead-lettered, or forwarded."""
-        left = set(ids)
-        for place in await self.places():
-            if left:
-                found = await self._in_place(place, left, self.unseen)
-                left -= {each for each, fate in found.items() if fate.status is not FateStatus.UNKNOWN}
-        return set(ids) - left
+        fates = await self._look(ids, self.unseen)
+        return {each for each, fate in fates.items() if fate.status is not FateStatus.UNKNOWN}
 
     async def mark(self) -> None:
         """Note the last message of each place: later looks begin behind them, so call it before anything is sent.
@@ -145,11 +137,7 @@ class CloneSearch:
         self.failed = False
         if self._forwarded_from is not None:
             doubts[f"{self._forwarded_from} stores it first, and forwards it later"] = None
-        fates = await self._still_waiting(wanted, doubts)
-        for place in await self.places():
-            if left := {clone_id for clone_id in wanted if _is_open(fates.get(clone_id), place)}:
-                found = await self._in_place(place, left, doubts)
-                fates |= {each: fate for each, fate in found.items() if _says_more(fate, fates.get(each))}
+        fates = await self._look(wanted, doubts)
         described = await self._describe(self.destination)
         doubts |= await self._ways_out(described)
         for clone_id, clone in wanted.items():
@@ -190,22 +178,12 @@ class CloneSearch:
                 self.doubts[f"{why}, for which the right Manage is needed"] = False
         return self._described[address]
 
-    async def _still_waiting(self, wanted: Collection[str], doubts: dict[str, None]) -> dict[str, Fate]:
-        """Look at the numbers at which clones were before: only those that have left have to be searched."""
-        by_place: dict[EntityAddress, dict[int, str]] = {}
-        for clone_id in self._waiting.keys() & set(wanted):
-            message = self._waiting.pop(clone_id)
-            by_place.setdefault(message.entity, {})[message.sequence_number] = clone_id
+    async def _look(self, ids: Collection[str], doubts: dict[str, None]) -> dict[str, Fate]:
         fates: dict[str, Fate] = {}
-        for place, ids in by_place.items():
-            try:
-                there = await self._namespace.peeker(place).messages_of(ids, _READ)
-            except (AzureError, OSError) as error:
-                doubts[self._not_seen(place, error)] = None
-                continue
-            for number, message in there.items():
-                if message.message_id == ids[number]:
-                    fates[ids[number]] = self._found(ids[number], message)
+        for place in await self.places():
+            if left := {clone_id for clone_id in ids if _is_open(fates.get(clone_id), place)}:
+                found = await self._in_place(place, left, doubts)
+                fates |= {each: fate for each, fate in found.items() if _says_more(fate, fates.get(each))}
         return fates
 
     async def _in_place(self, place: EntityAddress, ids: set[str], doubts: dict[str, None]) -> dict[str, Fate]:
@@ -217,7 +195,7 @@ class CloneSearch:
                     for message in page:
                         if message.message_id in left:
                             left.remove(message.message_id)
-                            fates[message.message_id] = self._found(message.message_id, message)
+                            fates[message.message_id] = _found(message.message_id, message)
                         else:
                             fates = _of_next_clone(message, originals) | fates
                     if not left:
@@ -243,20 +221,6 @@ class CloneSearch:
 
     # ---------------------------------------------------------------- judging
 
-    def _found(self, clone_id: str, message: PeekedMessage) -> Fate:
-        # A dead letter that was forwarded is in no sub-queue any more, and keeps its reason. A clone is sent without.
-        back = message.entity.sub_queue is not None or message.dead_letter_source or message.dead_letter_reason
-        if not back:
-            self._waiting[clone_id] = message
-        return Fate(
-            FateStatus.CAME_BACK if back else FateStatus.WAITING,
-            clone_id,
-            message.entity,
-            message.sequence_number,
-            message.dead_letter_reason,
-            message.dead_letter_error_description,
-        )
-
     async def _ways_out(self, described: DestinationDescription) -> dict[str, None]:
         """Return how messages may leave the destination without a consumer, in words."""
         ways = {f"messages are forwarded to {target}": None for target in described.forwards_to}
@@ -273,6 +237,19 @@ class CloneSearch:
                 takes_all = False
             self._filters[only] = takes_all
         return ways if self._filters[only] else {**ways, f"a filter of {only} may have refused it": None}
+
+
+def _found(clone_id: str, message: PeekedMessage) -> Fate:
+    # A dead letter that was forwarded is in no sub-queue any more, and keeps its reason. A clone is sent without.
+    back = message.entity.sub_queue is not None or message.dead_letter_source or message.dead_letter_reason
+    return Fate(
+        FateStatus.CAME_BACK if back else FateStatus.WAITING,
+        clone_id,
+        message.entity,
+        message.sequence_number,
+        message.dead_letter_reason,
+        message.dead_letter_error_description,
+    )
 
 
 def _is_open(fate: Fate | None, place: EntityAddress) -> bool:
@@ -312,17 +289,3 @@ def _of_next_clone(message: PeekedMessage, originals: dict[str, str]) -> dict[st
     why = f"A later clone of its original is in {message.entity}: it came back, and was resubmitted."
     place = message.entity, message.sequence_number
     return {clone_id: Fate(FateStatus.UNKNOWN, clone_id, *place, message.dead_letter_reason, why)}
-
-
-def searches_in(
-    namespace: Resources, others: Mapping[str, Resources] = _NONE
-) -> Callable[[tuple[str, EntityAddress]], CloneSearch | None]:
-    """Give the searches in destinations, each of which is asked once what it does with messages."""
-
-    @cache
-    def search(place: tuple[str, EntityAddress]) -> CloneSearch | None:
-        name, address = place
-        there = others.get(name) if name else namespace
-        return None if there is None else CloneSearch(there, address)
-
-    return search

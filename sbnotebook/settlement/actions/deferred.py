@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -16,25 +14,20 @@ from sbnotebook.model import (
     Complete,
     Decision,
     EntityAddress,
-    LockedMessage,
     MessageState,
-    Outcome,
-    OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
     Report,
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.message import time_text
-from sbnotebook.settlement.actions.reach import Holder, Reach, settling
-from sbnotebook.settlement.costs import Cost
+from sbnotebook.settlement.actions.reach import Reach, settling
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.locking.settle import Pair
 from sbnotebook.settlement.memory.namespace_tables import DeferralEntry
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.terms import check_decision, outcome_for
+from sbnotebook.settlement.terms import check_decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +99,9 @@ def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: D
         )
 
     async def work(run: Run) -> None:
-        await Reach(place, run, settling(run, decision)).deferred(run.messages)
+        await Reach(place, run, settling(run)).deferred(run.messages)
 
-    return place.new_plan(decision, chosen, work, cost=Cost())
+    return place.new_plan(decision, chosen, work)
 
 
 async def settle_deferred(
@@ -126,25 +119,7 @@ async def settle_deferred(
     messages = [PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions]
 
     async def work(run: Run) -> None:
-        reach = Reach(place, run, partial(_settle, run), archived=archived, journalled=journalled)
+        reach = Reach(place, run, settling(run), archived=archived, journalled=journalled)
         await reach.deferred(run.messages)
 
     return await Run(messages, Complete(), Limits(max_in_flight), decisions=decisions).carry_out(work)
-
-
-async def _settle(run: Run, holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome]:
-    outcomes: dict[int, Outcome] = {}
-    alike: defaultdict[str, list[Pair]] = defaultdict(list)
-    for message in messages:
-        decision = run.decision_of(message)
-        alike[decision.verb].append((message, decision))
-    for pairs in alike.values():
-        report, mine = await holder.settle_group(run, pairs), [message for message, _ in pairs]
-        run.expect(mine, report)
-        outcomes |= {message.sequence_number: end for message, end in zip(mine, report, strict=True)}
-        if run.stopped is not None:
-            break
-    return [
-        outcomes.get(m.sequence_number) or outcome_for(m, run.decision_of(m), OutcomeStatus.SKIPPED, run.stopped)
-        for m in messages
-    ]

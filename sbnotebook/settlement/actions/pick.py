@@ -16,17 +16,15 @@ from sbnotebook.model import (
     Decision,
     EntityAddress,
     MessageState,
-    OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
     Release,
     Resubmit,
 )
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement.actions.reach import SCHEDULED, Reach, settling
+from sbnotebook.settlement.actions.reach import Reach, settling
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
-from sbnotebook.settlement.actions.selection import Survey, survey
-from sbnotebook.settlement.costs import Cost
+from sbnotebook.settlement.actions.selection import Chosen, Selection, select
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD, Search
 from sbnotebook.settlement.place import Place
@@ -60,32 +58,28 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
     keeps = isinstance(decision, Abandon)
     search = Search(bodies=not keeps, max_held=max_held, abandon_rest=abandon_rest)
     given = _by_number(messages, place.address)
-    seen = await survey(place, given.keys(), progress)
-    others = _others(seen, max_held)
+    seen = await select(place, Chosen(numbers=given.keys()), progress)
+    if seen.between >= max_held:
+        # Those that are chosen are settled as they come, and need a place, too.
+        raise DecisionError(
+            f"{seen.between:,} other messages are before the last chosen one, and all of them would be locked. Pick "
+            f"from the first ones, or allow more with max_held (it is {max_held:,})."
+        )
+    found = {message.sequence_number: message for message in seen.messages}
     chosen = tuple(
-        message or seen.found.get(number) or PeekedMessage(entity=place.address, sequence_number=number)
+        message or found.get(number) or PeekedMessage(entity=place.address, sequence_number=number)
         for number, message in given.items()
     )
     search = replace(search, expected=seen.to_lock)
     if isinstance(decision, Resubmit):
         plan = plan_resubmit(place, chosen, decision, edit=edit, search=search, to_namespace=to_namespace)
     else:
-        work = partial(_pick, place, decision, seen, search, archived, keeps)
-        plan = place.new_plan(decision, chosen, work, total=seen.to_lock, cost=Cost(others=others))
+        states = {number: message.state for number, message in found.items()}
+        work = partial(_pick, place, states, seen.in_session, search, archived, keeps)
+        plan = place.new_plan(decision, chosen, work, total=seen.to_lock, others=seen.between)
     more = " ".join(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest))
     options = _unusual(archived=archived, abandon_rest=abandon_rest, max_held=max_held)
     return replace(plan, more=more, options=options)
-
-
-def _others(seen: Survey, max_held: int) -> int:
-    """Return how many messages are locked beside the chosen ones, which are settled as they come, and need a place."""
-    others = seen.to_lock - len(seen.in_state(MessageState.ACTIVE))
-    if others >= max_held:
-        raise DecisionError(
-            f"{others:,} other messages are before the last chosen one, and all of them would be locked. Pick from "
-            f"the first ones, or allow more with max_held (it is {max_held:,})."
-        )
-    return others
 
 
 def _unusual(*, archived: bool, abandon_rest: bool, max_held: int) -> Mapping[str, bool | int]:
@@ -103,26 +97,27 @@ def _check(decision: Decision, address: EntityAddress, edit: Edit | None) -> Non
 
 
 async def _pick(
-    place: Place, decision: Decision, seen: Survey, search: Search, archived: bool, at_the_end: bool, run: Run
+    place: Place,
+    states: Mapping[int, MessageState],
+    in_session: Mapping[str | None, int],
+    search: Search,
+    archived: bool,
+    at_the_end: bool,
+    run: Run,
 ) -> None:
     locked, run.progress = run.progress, None  # its progress counts the messages that are locked
     reach = Reach(
         place,
         run,
-        settling(run, decision),
+        settling(run),
         archived=archived,
         group=_GROUP,
         search=search,
-        in_session=seen.by_session,
+        in_session=in_session,
         at_the_end=at_the_end,
         locked=locked,
     )
-    in_state: dict[MessageState | None, list[ReceivedMessage]] = {}
-    for message in run.messages:
-        found = seen.found.get(message.sequence_number)
-        in_state.setdefault(found.state if found else None, []).append(message)
-    run.end(in_state.get(MessageState.SCHEDULED, []), OutcomeStatus.SKIPPED, SCHEDULED)
-    await reach.active(in_state.get(MessageState.ACTIVE, []))
+    await reach.active([m for m in run.messages if states.get(m.sequence_number) is MessageState.ACTIVE])
     await reach.find_missing(run.without_outcome())
 
 
@@ -148,26 +143,23 @@ def _by_number(
     return given
 
 
-def _notes(seen: Survey, chosen: int, address: EntityAddress, *, abandon_rest: bool) -> Iterable[str]:
-    deferred, scheduled = len(seen.in_state(MessageState.DEFERRED)), len(seen.in_state(MessageState.SCHEDULED))
-    if seen.to_lock:
-        others = seen.to_lock - len(seen.in_state(MessageState.ACTIVE))
+def _notes(seen: Selection, chosen: int, address: EntityAddress, *, abandon_rest: bool) -> Iterable[str]:
+    if others := seen.between:
         # A message is received about as fast as it is peeked, and released in half the time.
         seconds = max(1, round(2 * seen.seconds))
         back = "released, or abandoned where that is not possible" if abandon_rest else "released"
-        if others:
-            yield (
-                f"{others:,} other message{'s' if others != 1 else ''} before the last of them: locked for about "
-                f"{duration_text(seconds)} and then {back}. Meanwhile, consumers do not receive "
-                f"{'it' if others == 1 else 'them'}, and you cannot pick messages that a consumer holds."
-            )
-        if seen.delivered and address.sub_queue is None:  # dead letters were delivered, most of them
-            yield f"{seen.delivered:,} of all these were delivered before: a consumer may be at work."
-    if deferred:
+        yield (
+            f"{others:,} other message{'s' if others != 1 else ''} before the last of them: locked for about "
+            f"{duration_text(seconds)} and then {back}. Meanwhile, consumers do not receive "
+            f"{'it' if others == 1 else 'them'}, and you cannot pick messages that a consumer holds."
+        )
+    if seen.delivered and address.sub_queue is None:  # dead letters were delivered, most of them
+        yield f"{seen.delivered:,} of all these were delivered before: a consumer may be at work."
+    if deferred := seen.states[MessageState.DEFERRED]:
         yield f"Of the chosen messages, {_are(deferred)} deferred: sbnotebook receives them by number."
-    if scheduled:
+    if scheduled := seen.states[MessageState.SCHEDULED]:
         yield f"Of the chosen messages, {_are(scheduled)} scheduled, and cannot be received before their time."
-    if absent := chosen - len(seen.found):
+    if absent := chosen - len(seen.messages):
         yield f"Of the chosen messages, {_are(absent)} not in the entity."
 
 

@@ -9,7 +9,7 @@ session only. What happens to deferred and scheduled messages, no source says: t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from functools import partial
 from itertools import repeat
@@ -20,22 +20,21 @@ import anyio.lowlevel
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.model import MessageState, Outcome, OutcomeStatus, PeekedMessage, Purge, Report, SubQueue
+from sbnotebook.model import MessageState, Outcome, OutcomeStatus, PeekedMessage, Purge, SubQueue
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.outcome import counted
 from sbnotebook.settlement.actions.reach import LOCKED
-from sbnotebook.settlement.actions.selection import Chosen, Selection
+from sbnotebook.settlement.actions.selection import Chosen, Selection, select
 from sbnotebook.settlement.actions.sweep import plan_sweep, sweep
 from sbnotebook.settlement.connecting.failures import Failure, explained
-from sbnotebook.settlement.engine import ENDS_A_RUN, PickReport
-from sbnotebook.settlement.grace import Grace
+from sbnotebook.settlement.engine import ENDS_A_RUN, Run
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan, Preview
-from sbnotebook.settlement.terms import Progress, outcome_for
-from sbnotebook.settlement.watch import OutcomeListener, ignore_outcomes, reporting
+from sbnotebook.settlement.plan import Plan, Preview
+from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.watch import in_flight
 
 _MOST, _MOST_PREMIUM = 500, 4_000
 """Messages that a request removes at most."""
@@ -43,8 +42,6 @@ _SHOWN: Final = 10
 """The first messages that a plan can show."""
 _FINISH_WITHIN: Final = 10.0
 """Seconds that requests in progress get when the purge is interrupted."""
-_AGAIN: Final = "Purge again to continue."
-_INTERRUPTED: Final = "Not attempted: the purge was interrupted before."
 _UNANSWERED: Final = (
     "Service Bus did not answer a request to remove up to {:,} messages: it may have removed them, and they are not "
     "counted here."
@@ -83,18 +80,18 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
     known = known._replace(total=known.total if chosen.before is None or not known.total else None)
     shown = [each for each in first if each.enqueued_time is not None and each.enqueued_time < before]
 
-    async def carry_out(plan: Plan, limits: Limits, progress: Progress | None) -> Report:  # noqa: ARG001
-        return await _Deletion(place, before, known, limits, progress).run()
+    async def work(run: Run) -> None:
+        await _Deletion(place, before, known, run).carry_out()
 
-    return Plan(
-        place.address,
+    return place.new_plan(
         Purge(before),
         (),
-        carry_out,
+        work,
+        finds_messages=True,
         described=Preview(_sentence(place, before, known), tuple(shown)),
         total=known.total,
         options={} if archived else {"archived": False},
-        on=place.namespace.in_plans,
+        costs=None,
     )
 
 
@@ -143,73 +140,60 @@ async def _known(place: Place) -> _Known | None:
 class _Deletion:
     """One purge on the server; an unanswered request is repeated for the same time, and only its count is lost."""
 
-    def __init__(
-        self, place: Place, before: datetime, known: _Known, limits: Limits, progress: Progress | None
-    ) -> None:
-        self._place, self._before, self._known = place, before, known
-        self._limits, self._progress = limits, progress
-        self._pace = limits.pace()
-        self._size = min(known.most, self._pace.at_once or known.most)
+    def __init__(self, place: Place, before: datetime, known: _Known, run: Run) -> None:
+        self._place, self._before, self._known, self._run = place, before, known, run
+        self._size = run.group_size(known.most)
         self._limiter = Limiter.of_senders()  # a request is for as many messages as a transfer
         self._peeker = place.peeker  # its connection may be warm
-        self._grace = Grace(self._interrupt)
-        self._tell: OutcomeListener = ignore_outcomes
         self._removed = self._requests = self._lost = 0
         self._is_empty = self._is_done = False
-        self._stopped: str | None = None
-        self._error: Exception | None = None
-        self._stay: list[PeekedMessage] = []
+        run.others = self._outcomes
+        run.way = lambda: f"by Service Bus itself, with {self._requests:,} request{'s' * (self._requests != 1)}"
 
-    async def run(self) -> Report:
+    async def carry_out(self) -> None:
         if self._known.total == 0:
-            return self._report()
+            return
         self._place.namespace.connection.require_writing()
-        start = anyio.current_time()
-        with reporting(self._report) as self._tell:
-            refusal = await self._delete()
-            rest = [] if refusal or self._stopped else await self._left()
+        refusal = await self._delete()
+        self._is_done = self._run.stopped is None
         if refusal is not None:
-            return await self._one_by_one(refusal)
-        report = self._report()
-        if rest:
-            report = self._as_report([*report, *await self._sweep(rest)])
-        return report.timed(anyio.current_time() - start, self._most_at_once() * self._size)
+            self._run.way = lambda: f"each was received, because Service Bus refused otherwise: {refusal}"
+            seen = await select(self._place, Chosen(before=self._before))
+            seen.check_reach("removed")
+            self._run.begin_with(seen.messages)
+            await sweep(self._place, Purge(), seen, False, self._run)
+        elif self._is_done:
+            await self._sweep_rest()
 
     async def _delete(self) -> str | None:
         """Remove messages until there are none, and return why the first request was refused, or None."""
-        async with self._grace.watching():
+        try:
             # The first one alone opens the link, and shows whether Service Bus has the operation.
             await self._alone()
-            if self._error is not None and not (self._removed or self._lost):
-                failure = Failure.of(self._error)
-                if failure.is_refusal and not failure.is_busy:
-                    return failure.text
-                raise self._error
-            while not (self._is_empty or self._stopped):
-                async with anyio.create_task_group() as tasks:
-                    for _ in range(self._wanted()):
-                        tasks.start_soon(self._beside_others)
-                # One that found none may have come between others that removed some.
-                self._is_empty = False
-                await self._alone()
-            self._is_done = self._stopped is None
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        except ENDS_A_RUN as error:
+            failure = Failure.of(error)
+            if failure.is_refusal and not failure.is_busy:
+                return failure.text
+            raise
+        while not (self._is_empty or self._run.stopped):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(self._wanted()):
+                    tasks.start_soon(self._beside_others)
+            # One that found none may have come between others that removed some.
+            self._is_empty = False
+            await self._alone()
         return None
 
     def _wanted(self) -> int:
         """Return how many requests the remaining messages are worth, besides the one that finds none."""
-        total, most = self._known.total, self._most_at_once()
+        limits, total = self._run.limits, self._known.total
+        most = self._limiter.in_flight if limits.max_in_flight == AUTO else limits.max_in_flight
+        most = 1 if limits.rate else most
         return most if total is None else min(most, -(-max(total - self._removed, 0) // self._size))
-
-    def _most_at_once(self) -> int:
-        if self._limits.rate:
-            return 1
-        in_flight = self._limits.max_in_flight
-        return self._limiter.in_flight if in_flight == AUTO else in_flight
 
     async def _beside_others(self) -> None:
         """Make requests until one finds nothing, or fails: the next one alone opens the link again, or says why."""
-        while not (self._is_empty or self._stopped) and self._peeker.is_ready:
+        while not (self._is_empty or self._run.stopped) and self._peeker.is_ready:
             with contextlib.suppress(Exception):
                 await self._request(partial(self._ask, self._peeker.delete_beside))
                 continue
@@ -220,80 +204,57 @@ class _Deletion:
         try:
             await self._request(partial(patiently, self._ask, self._peeker.delete, address=self._place.address))
         except ENDS_A_RUN as error:
-            self._error = error
-            self._stopped = f"Not attempted: {explained(error)} {_AGAIN}"
+            if not (self._removed or self._lost):
+                raise
+            self._run.stop(f"Not attempted: {explained(error)}")
 
     async def _request(self, ask: Callable[[], Awaitable[int]]) -> None:
-        await self._pace.wait(self._size)
-        if self._stopped is not None:
+        await self._run.pace.wait(self._size)
+        if self._run.stopped is not None:
             return
         self._requests += 1
-        with self._grace.period(_FINISH_WITHIN) as scope:
-            self._note(await ask())
+        with self._run.grace.period(_FINISH_WITHIN) as scope:
+            removed = await ask()
+            self._is_empty = not removed
+            self._removed += removed
+            self._run.tell([self._outcome()] * removed, removed)
         self._lost += scope.cancelled_caught
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def _ask(self, delete: Callable[[int, datetime], Awaitable[int]]) -> int:
-        started = anyio.current_time()
+        started, flight = anyio.current_time(), in_flight()
+        flight.began(self._size)
         try:
             removed = await delete(self._size, self._before)
         except (ServiceBusError, OSError) as error:
             self._lost += Failure.of(error).is_unanswered
             raise
+        finally:
+            flight.ended(self._size)
         self._limiter.answered(anyio.current_time() - started)
         return removed
 
-    def _note(self, removed: int) -> None:
-        self._is_empty = not removed
-        self._removed += removed
-        if removed:
-            self._tell([self._outcome()] * removed)
-            if self._progress is not None:
-                self._progress(removed)
-
-    def _interrupt(self) -> None:
-        if not self._is_done:  # also called at the end
-            self._stopped = self._stopped or _INTERRUPTED
-
-    # ---------------------------------------------------------------- what Service Bus left
-
-    async def _left(self) -> list[PeekedMessage]:
-        """Find the messages that are left: the deferred and scheduled ones, which are returned, and locked ones."""
-        rest: list[PeekedMessage] = []
+    async def _sweep_rest(self) -> None:
+        """Remove the deferred and scheduled messages, which Service Bus left, and tell of locked ones."""
+        left: list[PeekedMessage] = []
         async for page in self._place.peeker.pages():
             old = [each for each in page if each.enqueued_time is not None and each.enqueued_time < self._before]
-            self._stay += [each for each in old if each.state is MessageState.ACTIVE]
-            rest += [each for each in old if each.state is not MessageState.ACTIVE]
+            left += old
             if not old:  # numbers are given in the order of arrival
                 break
-        return rest
-
-    async def _sweep(self, rest: list[PeekedMessage]) -> Report:
-        plan = self._place.new_plan(Purge(), rest, partial(sweep, self._place, Purge(), Selection(), False))
-        return await plan.carry_out(plan, self._limits, self._progress)
-
-    async def _one_by_one(self, refusal: str) -> Report:
-        plan = await plan_sweep(self._place, Purge(), Chosen(before=self._before), archived=False)
-        report = await plan.carry_out(plan, self._limits, self._progress)
-        given_back = report.rest if isinstance(report, PickReport) else Report()
-        return PickReport(report, given_back, f"each was received, because Service Bus refused otherwise: {refusal}")
-
-    # ---------------------------------------------------------------- the report
+        self._run.begin_with(left)
+        locked = [each for each in left if each.state is MessageState.ACTIVE]
+        self._run.end(locked, OutcomeStatus.SKIPPED, LOCKED)
+        await sweep(self._place, Purge(), Selection(), False, self._run)
 
     def _outcome(self, status: OutcomeStatus = OutcomeStatus.SETTLED, why: str | None = None) -> Outcome:
         return Outcome(status, Purge.verb, self._place.address, description=why)
 
-    def _report(self) -> PickReport:
-        outcomes = [*repeat(self._outcome(), self._removed)]
-        outcomes += repeat(self._outcome(OutcomeStatus.UNCONFIRMED, _UNANSWERED.format(self._size)), self._lost)
-        outcomes += [outcome_for(message, Purge(), OutcomeStatus.SKIPPED, LOCKED) for message in self._stay]
-        if self._stopped is not None:
+    def _outcomes(self) -> Iterable[Outcome]:
+        """Yield the outcomes of messages that Service Bus removed, or was asked to: it tells no more than counts."""
+        yield from repeat(self._outcome(), self._removed)
+        yield from repeat(self._outcome(OutcomeStatus.UNCONFIRMED, _UNANSWERED.format(self._size)), self._lost)
+        if self._run.stopped is not None and not self._is_done:
             # Without a count, one of them stands for all.
-            total = self._known.total
-            left = 1 if total is None else max(total - self._removed, 0)
-            outcomes += repeat(self._outcome(OutcomeStatus.SKIPPED, self._stopped), left)
-        return self._as_report(outcomes)
-
-    def _as_report(self, outcomes: list[Outcome]) -> PickReport:
-        plural = "" if self._requests == 1 else "s"
-        return PickReport(outcomes, Report(), f"by Service Bus itself, with {self._requests:,} request{plural}")
+            left = 1 if self._known.total is None else max(self._known.total - self._removed, 0)
+            yield from repeat(self._outcome(OutcomeStatus.SKIPPED, self._run.stopped), left)

@@ -37,9 +37,10 @@ from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import LockedAhead, Search
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.parallel import alike
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.terms import ANOTHER, Progress, is_same, outcome_for
+from sbnotebook.settlement.terms import ANOTHER, Progress, is_same
 
 GONE: Final = "It is not there any more: it was settled, or it has expired."
 LOCKED: Final = (
@@ -78,14 +79,21 @@ def is_locked_elsewhere(outcome: Outcome | None) -> bool:
 
 
 Holder: TypeAlias = LockedBatch
-"""Holds the messages under locks."""
-Steps = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome | None]]]
+"""Holds messages under locks."""
+Steps: TypeAlias = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome | None]]]
 """Carries out the action on messages that are held; gives the outcome of each in their order, None if not attempted."""
 
 
-def settling(run: Run, decision: Decision) -> Steps:
-    def steps(holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[Report]:
-        return holder.settle_group(run, [(message, decision) for message in messages])
+def settling(run: Run, decision: Decision | None = None) -> Steps:
+    """Return the steps that settle messages with one decision; by default, each as the run has it."""
+
+    async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome | None]:
+        pairs = [(message, decision or run.decision_of(message)) for message in messages]
+        for some in alike(pairs, lambda pair: pair[1].verb, len(pairs)):
+            if run.stopped is None:
+                report = await holder.settle_group(run, some)
+                run.expect([message for message, _ in some], report)
+        return [run.outcome_of(message) for message in messages]
 
     return steps
 
@@ -301,33 +309,26 @@ class Reach:
     async def _remove_group(
         self, deleter: DeferredDeleter, messages: Sequence[ReceivedMessage]
     ) -> list[Outcome | None]:
-        ends = Removal(set(), set())
+        ends, why = Removal(set(), set()), _NOT_ANSWERED
         try:
             await deleter.remove((message.sequence_number for message in messages), ends)
         except Exception as error:
-            outcomes = await self._removed(messages, ends, f"{_MAY_BE_REMOVED}{explained(error)}")
-            known = [(message, end) for message, end in zip(messages, outcomes, strict=True) if end is not None]
-            self.run.expect([message for message, _ in known], [end for _, end in known])
+            why = f"{_MAY_BE_REMOVED}{explained(error)}"
             raise
-        return await self._removed(messages, ends, _NOT_ANSWERED)
+        finally:
+            unknown = [message for message in messages if message.sequence_number in ends.unknown]
+            self.run.expect_end(unknown, OutcomeStatus.UNCONFIRMED, why)
+            removed = [message for message in messages if message.sequence_number in ends.removed]
+            self.run.expect_end(removed, OutcomeStatus.SETTLED)
+            await self._forget(removed)
+        return [self.run.outcome_of(message) for message in messages]
 
-    async def _removed(
-        self, messages: Sequence[ReceivedMessage], ends: Removal, why_unknown: str
-    ) -> list[Outcome | None]:
-        """Forget messages that were removed, and return the outcomes of all, None for those that stay."""
-        if self.journalled and ends.removed:
+    async def _forget(self, removed: Sequence[ReceivedMessage]) -> None:
+        if self.journalled and removed:
             tables, entity = self.place.namespace.tables, self.place.address
             # An entry that stays does no harm: the comparison with the entity shows that its message is gone.
             with contextlib.suppress(OSError, sqlite3.Error):
-                await anyio.to_thread.run_sync(tables.forget, [(entity, number) for number in sorted(ends.removed)])
-        statuses = dict.fromkeys(ends.unknown, OutcomeStatus.UNCONFIRMED)
-        statuses |= dict.fromkeys(ends.removed, OutcomeStatus.SETTLED)
-        return [
-            None
-            if (status := statuses.get(message.sequence_number)) is None
-            else outcome_for(message, Complete(), status, None if status is OutcomeStatus.SETTLED else why_unknown)
-            for message in messages
-        ]
+                await anyio.to_thread.run_sync(tables.forget, [(entity, each.sequence_number) for each in removed])
 
     # ---------------------------------------------------------------- parts of the ways
 

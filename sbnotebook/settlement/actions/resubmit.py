@@ -6,28 +6,54 @@ A crash leaves either the original alone, or a clone whose id tells that it is o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
+import anyio
+import anyio.to_thread
+from azure.core.exceptions import AzureError
+
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
+    Complete,
+    DeadLetter,
+    LockedMessage,
+    Message,
     MessageState,
+    Outcome,
+    OutcomeStatus,
     ReceivedMessage,
     Resubmit,
 )
-from sbnotebook.settlement.actions.atomic import check_atomic
-from sbnotebook.settlement.actions.ramp import apply_with_ramp
-from sbnotebook.settlement.actions.reach import Reach
-from sbnotebook.settlement.actions.resubmit_steps import ResubmitSteps
-from sbnotebook.settlement.costs import Cost
+from sbnotebook.model.message import time_text
+from sbnotebook.settlement.actions.atomic import Atomic, check_atomic
+from sbnotebook.settlement.actions.clone import clone_of
+from sbnotebook.settlement.actions.ramp import Trial
+from sbnotebook.settlement.actions.reach import Holder, Reach
+from sbnotebook.settlement.actions.recall import Recall, Recalled
+from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import Search
+from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, original_key
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Edit, Plan, refuse_coroutine_function
 from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.sending.delivery import SEND, send_many
+from sbnotebook.settlement.sending.sender_pool import SenderPool
 
+TOO_OFTEN: Final = "ResubmittedTooOften"
+"""The reason with which a message is dead-lettered that was resubmitted ``max_resubmits`` times."""
+_MAX_DESCRIPTION: Final = 500
+_FINISHED: Final = "Another run has finished it meanwhile, or it is another message now."
+_NOT_COMPLETED: Final = "The clone was sent, and the original is not completed: resubmit again to complete it."
+_TOO_LATE: Final = "The lock had ended before its clone was sent: nothing was sent."
+_NOT_DROPPED: Final = (
+    "Nothing was sent now: the clone of an earlier resubmit may have arrived, and a second one is not surely dropped "
+    "any more. Resubmit again."
+)
 _ATOMIC_GROUP: Final = 1
 """Messages that take their steps together where each has a transaction of its own, which may take minutes."""
 
@@ -55,17 +81,18 @@ def plan_resubmit(
     if decision.atomic:
         check_atomic(place.address, decision, chosen)
 
-    async def work(run: Run) -> None:
-        await resubmit(place, run, run.messages, decision, edit=edit, search=search, to_namespace=to_namespace)
+    send = partial(resubmit, place, decision=decision, edit=edit, search=search, to_namespace=to_namespace)
 
-    return place.new_plan(
-        decision,
-        chosen,
-        work,
-        edit=edit,
-        cost=Cost(transfers=2, others=max(search.expected - len(chosen), 0) if search else 0),
-        with_ramp=partial(apply_with_ramp, place, to_namespace or place.namespace),
-    )
+    async def work(run: Run) -> None:
+        ramp = run.limits.ramp
+        if ramp is None:
+            await send(run, run.messages)
+        else:
+            trial = Trial(place, run, ramp, decision, to_namespace or place.namespace)
+            await trial.carry_out(partial(send, run))
+
+    others = max(search.expected - len(chosen), 0) if search else 0
+    return place.new_plan(decision, chosen, work, edit=edit, others=others, sends_clones=True)
 
 
 def _elsewhere(place: Place, decision: Resubmit | None, to_namespace: Resources | None) -> Resubmit | None:
@@ -85,19 +112,20 @@ async def resubmit(
     place: Place,
     run: Run,
     messages: Sequence[ReceivedMessage],
-    decision: Resubmit,
     *,
+    decision: Resubmit,
     edit: Edit | None = None,
     only_begun: bool = False,
     search: Search | None = None,
     to_namespace: Resources | None = None,
 ) -> None:
     """Find the originals of a run, and take them through the steps of a resubmit."""
-    steps = ResubmitSteps(
-        place.namespace, place.address, run, decision, edit, only_begun=only_begun, to_namespace=to_namespace
-    )
+    namespace, there = place.namespace, to_namespace or place.namespace
+    # In a thread: an emulator has to be asked.
+    identities = await anyio.to_thread.run_sync(lambda: (namespace.identity(), there.identity()))
+    steps = ResubmitSteps(place, run, decision, edit, there, identities, only_begun=only_begun)
     if not only_begun:
-        await place.namespace.require_room(messages)  # before a clone is sent
+        await namespace.require_room(messages)  # before a clone is sent
     reach = Reach(
         place,
         run,
@@ -118,3 +146,320 @@ async def resubmit(
         await reach.find_missing([message for message in messages if run.outcome_of(message) is None])
     finally:
         await steps.close()
+
+
+@dataclass(slots=True)
+class Step:
+    original: LockedMessage
+    recalled: Recalled
+    clone: Message | None = None
+    entry: int = 0
+    """In the journal."""
+    is_new: bool = False
+    """Whether the entry was written in this run."""
+    note: str | None = None
+
+    @property
+    def number(self) -> int:
+        return self.original.sequence_number
+
+
+class ResubmitSteps:
+    def __init__(
+        self,
+        place: Place,
+        run: Run,
+        decision: Resubmit,
+        edit: Edit | None,
+        there: Resources,
+        identities: tuple[str, str],
+        *,
+        only_begun: bool = False,
+    ) -> None:
+        namespace, self._address = place.namespace, place.address
+        self.pool: SenderPool = there.pool(decision.to or place.address.sends_to)
+        self._identity, elsewhere = identities
+        self._to = ("" if elsewhere == self._identity else elsewhere), self.pool.address
+        self._recall = Recall(namespace, decision, {elsewhere: there})
+        self._journal = namespace.journal
+        self._clock = namespace.clock
+        self._run = run
+        self._decision = decision
+        self._edit = edit
+        self._only_begun = only_begun
+        self._atomic = Atomic(place, decision) if decision.atomic else None
+        self._owed: set[int] = set()
+        """Originals whose clone is confirmed and that are not completed yet."""
+        self._lost: set[int] = set()
+        """Those of them whose lock was lost."""
+        self._done: list[int] = []
+        """Entries whose originals are completed; recorded with the next ones or at the end."""
+        self._turn = anyio.Event()
+        """Set once the group that began last has sent its clones, or never will and no later one may."""
+        self._turn.set()
+        self._is_broken = False
+
+    async def open(self) -> None:
+        """Open a connection, so that a destination that cannot be sent to raises here."""
+        if self._atomic is not None:
+            await self._atomic.open()
+            return
+        async with self.pool.slot():
+            pass
+
+    @property
+    def lost_after_sending(self) -> set[int]:
+        """Return the originals whose clone is confirmed and whose lock was lost before they were completed."""
+        return self._owed & self._lost
+
+    async def run_group(self, holder: Holder, locked: Sequence[LockedMessage]) -> list[Outcome | None]:
+        """Resubmit some messages that are locked.
+
+        Several groups may be in progress: each sends its clones when the groups that began before have sent theirs. So
+        clones are sent in the order of their originals, and those of one group at a time.
+        """
+        turn, self._turn = self._turn, anyio.Event()
+        sent = self._turn
+        self._lost.difference_update(message.sequence_number for message in locked)
+        try:
+            await self._run_in_turn(holder, locked, turn, sent)
+        except BaseException:
+            # Clones of the next groups would overtake those of this group.
+            self._is_broken = True
+            owed = [m for m in locked if m.sequence_number in self._owed and self._run.outcome_of(m) is None]
+            self._run.expect_end(owed, OutcomeStatus.UNCONFIRMED, _NOT_COMPLETED)
+            raise
+        finally:
+            sent.set()
+        ends = [self._run.outcome_of(message) for message in locked]
+        lost = zip(locked, ends, strict=True)
+        self._lost |= {m.sequence_number for m, end in lost if end and end.status is OutcomeStatus.LOCK_LOST}
+        return ends
+
+    async def _run_in_turn(
+        self, holder: Holder, locked: Sequence[LockedMessage], turn: anyio.Event, sent: anyio.Event
+    ) -> None:
+        """Take a group through its steps; send its clones at its turn, and set ``sent`` then."""
+        steps = await self._begun_steps(locked)
+        to_complete = [step for step in steps if step.recalled.verdict == "sent"]
+        self._owed |= {step.number for step in to_complete}
+        to_send = [step for step in steps if step.recalled.verdict in ("new", "again")]
+        to_send = await self._without_too_often(holder, to_send)
+        # In a thread: the user's edit must not block the renewal of locks.
+        refused = await anyio.to_thread.run_sync(self._make_clones, to_send)
+        for step, why in refused:
+            self._run.expect_end([step.original], OutcomeStatus.FAILED, why)
+        to_send = [step for step in to_send if step.clone is not None]
+        # Send the clones, and complete the originals of those that are confirmed.
+        if not turn.is_set():
+            with self._run.waiting([step.original for step in to_send]):
+                await turn.wait()
+        if not (self._is_broken or self._run.stopped):
+            move = self._send if self._atomic is None else partial(self._move, self._atomic)
+            await move(holder, to_send)
+        sent.set()
+        await self._complete(holder, [*to_complete, *(step for step in to_send if step.number in self._owed)])
+
+    async def _begun_steps(self, locked: Sequence[LockedMessage]) -> list[Step]:
+        """Return the steps of a group, with what earlier runs have done; those that none may do have an outcome."""
+        can_make_edited = self._edit is not None or not self._only_begun
+        recalled = await self._recall.of(self._to, [*map(original_key, locked)], can_make_edited=can_make_edited)
+        steps = [Step(message, known) for message, known in zip(locked, recalled, strict=True)]
+        for step in steps:
+            known = step.recalled
+            if known.verdict == "sent" and known.earlier is not None:
+                step.entry = known.earlier.id
+                step.note = None if step.number in self._owed else known.why
+            elif known.verdict == "unknown":
+                self._run.expect_end([step.original], OutcomeStatus.UNCONFIRMED, known.why)
+            elif known.verdict == "new" and self._only_begun:
+                self._run.expect_end([step.original], OutcomeStatus.SKIPPED, _FINISHED)
+        return [step for step in steps if not (self._only_begun and step.recalled.verdict == "new")]
+
+    async def _without_too_often(self, holder: Holder, steps: Sequence[Step]) -> list[Step]:
+        """Stop messages that came back too often, and return the steps of the others."""
+        limit = self._decision.limit_at(self._address)
+        if limit is None:
+            return [*steps]
+        # One whose resubmit has begun is counted already.
+        left = [step for step in steps if step.recalled.earlier or step.original.resubmit_count < limit]
+        numbers = {step.number for step in left}
+        originals = [step.original for step in steps if step.number not in numbers]
+        why = f"It was resubmitted {limit} times already"
+        if self._address.sub_queue is not None:
+            text = f"{why} and stays where it is. A higher max_resubmits, or None, sends it again."
+            self._run.expect_end(originals, OutcomeStatus.SKIPPED, text)
+        elif originals:
+            verdict = DeadLetter(TOO_OFTEN, f"{why}, which is the limit.")
+            ends = await holder.settle_group(self._run, [(message, verdict) for message in originals])
+            text = f"{why}: it was dead-lettered."
+            self._run.expect(originals, [replace(end, description=text) if end.ok else end for end in ends])
+        return left
+
+    # ---------------------------------------------------------------- sending and completing
+
+    def _make_clones(self, steps: Sequence[Step]) -> list[tuple[Step, str]]:
+        """Make what is sent; return the steps for which nothing can be, with the reasons."""
+        refused: list[tuple[Step, str]] = []
+        now = self._clock.now()
+        for step in steps:
+            try:
+                clone = clone_of(step.original, self._decision, self._edit, now)
+            except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others continue)
+                what = explained(error)
+                why = what if isinstance(error, DecisionError) else f"{type(error).__name__}: {what}"
+                refused.append((step, f"Nothing was sent: {why}"[:_MAX_DESCRIPTION]))
+                continue
+            earlier = step.recalled.earlier
+            if earlier is not None and earlier.place == self._to:
+                # The very one that may have arrived, so that it is dropped if it has.
+                when = earlier.scheduled if self._only_begun else clone.scheduled_enqueue_time
+                clone = clone.with_changes(message_id=earlier.clone_id, scheduled_enqueue_time=when)
+            step.clone = clone
+        return refused
+
+    async def _send(self, holder: Holder, steps: Sequence[Step]) -> None:
+        if not steps:
+            return
+        try:
+            async with self.pool.slot():
+                pass  # without a connection nothing is sent, and nothing need be written
+        except (AzureError, OSError) as error:
+            for step in steps:
+                self._run.expect([step.original], [_not_connected(step.original, self._decision, error)])
+            return
+        await anyio.to_thread.run_sync(self._intend, steps)
+
+        # Asked last, and before each attempt: where the lock has ended, another receiver may have the message.
+        def withhold(index: int) -> tuple[OutcomeStatus, str] | None:
+            if not holder.holds(steps[index].original):
+                return OutcomeStatus.LOCK_LOST, _TOO_LATE
+            return None if self._is_in_time(steps[index]) else (OutcomeStatus.UNCONFIRMED, _NOT_DROPPED)
+
+        clones = [step.clone for step in steps if step.clone is not None]
+        method, limit = replace(SEND, withhold=withhold), self._run.limits.max_in_flight
+        ended = [*zip(steps, await send_many(self.pool, clones, method, max_in_flight=limit), strict=True)]
+        sent = [step for step, end in ended if end.ok]
+        unsent = [(step, end) for step, end in ended if not end.ok]
+        # Messages that were not sent stay held until the batch closes: released now, they would come again in the next
+        # window. Noted before the journal, which may fail: an unconfirmed clone may have arrived.
+        self._expect(unsent)
+        self._owed |= {step.number for step in sent}
+        never = (OutcomeStatus.FAILED, OutcomeStatus.SKIPPED, OutcomeStatus.LOCK_LOST)
+        refused = [step.entry for step, end in unsent if end.status in never and step.is_new]
+        await self._mark(refused, ResubmitState.NOT_SENT)
+        # Only now: had the new one been refused, the earlier one would still be in doubt.
+        await self._mark([e.id for s in sent if s.is_new and (e := s.recalled.earlier)], ResubmitState.GONE)
+
+    def _is_in_time(self, step: Step) -> bool:
+        return step.recalled.until is None or self._clock.now() < step.recalled.until
+
+    async def _move(self, atomic: Atomic, holder: Holder, steps: Sequence[Step]) -> None:
+        late = [step.original for step in steps if not self._is_in_time(step)]
+        self._run.expect_end(late, OutcomeStatus.UNCONFIRMED, _NOT_DROPPED)
+        in_time = [step for step in steps if step.original not in late]
+        # Nothing need be written of them: a crash leaves both or neither, and the original tells which. If it were
+        # recorded as done, an original that reappears would look like a message whose clone was sent.
+        pairs = [(step.original, step.clone) for step in in_time if step.clone is not None]
+        ends = zip(in_time, await atomic.move(self._run, holder, pairs), strict=True)
+        await self._mark([e.id for s, end in ends if end.ok and (e := s.recalled.earlier)], ResubmitState.GONE)
+
+    def _intend(self, steps: Sequence[Step]) -> None:
+        is_edited = self._edit is not None
+        new: list[Step] = []
+        again: list[ResubmitEntry] = []
+        for step in steps:
+            earlier = step.recalled.earlier
+            if earlier is not None and earlier.state is ResubmitState.INTENDED and earlier.place == self._to:
+                # With the time of the first attempt: since then duplicates of it are dropped.
+                step.entry = earlier.id
+                again.append(earlier)
+            else:
+                step.is_new = True
+                new.append(step)
+        if is_edited:
+            self._journal.mark_edited(entry.id for entry in again if not entry.edited)
+        entries = [self._entry(step.original, step.clone, edited=is_edited) for step in new]
+        done = tuple(self._done)
+        ended = dict.fromkeys(done, ResubmitState.DONE)
+        for step, entry in zip(new, self._journal.intend(entries, ended=ended), strict=True):
+            step.entry = entry
+        del self._done[: len(done)]  # other groups may have added more meanwhile
+
+    async def _complete(self, holder: Holder, steps: Sequence[Step]) -> None:
+        errors: list[Exception] = []  # raised when it is known how the settling ended
+        ends: Sequence[Outcome] = ()
+
+        async def mark() -> None:
+            with _collected(errors):
+                await self._mark([step.entry for step in steps], ResubmitState.SENT)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(mark)  # meanwhile: the disk takes as long as the service
+            with _collected(errors):
+                ends = await holder.settle_group(self._run, [(step.original, Complete()) for step in steps])
+        # Completed messages need no more steps, even if that could not be recorded.
+        ended = list(zip(steps, ends, strict=False))
+        done = [step for step, end in ended if end.ok]
+        self._owed -= {step.number for step in done}
+        with _collected(errors):
+            await self._note_done([step.entry for step in done])
+        self._expect(ended)
+        if errors:
+            raise errors[-1]
+
+    async def _note_done(self, entries: Sequence[int]) -> None:
+        limits = self._run.limits
+        if limits.rate is None and limits.pause is None:
+            self._done += entries
+        else:  # the next group may be long in coming, and meanwhile other kernels would take these for interrupted
+            await self._mark(entries, ResubmitState.DONE)
+
+    def _expect(self, ended: Sequence[tuple[Step, Outcome]]) -> None:
+        """Expect the outcomes of sending clones, or of completing originals, as those of the resubmit."""
+        self._run.expect([step.original for step, _ in ended], [_told(step, end) for step, end in ended])
+
+    async def _mark(self, entries: Iterable[int], state: ResubmitState) -> None:
+        if ids := [*entries]:
+            await anyio.to_thread.run_sync(self._journal.mark, ids, state)
+
+    def _entry(self, original: ReceivedMessage, clone: Message | None, *, edited: bool) -> ResubmitEntry:
+        return ResubmitEntry(
+            namespace=self._identity,
+            source=original.entity.path,
+            sequence_number=original.sequence_number,
+            message_id=original.message_id,
+            destination=self.pool.address.path,
+            clone_id=(clone.message_id if clone else None) or "",
+            enqueued_time=time_text(original.enqueued_time),
+            destination_namespace=self._to[0],
+            scheduled=clone.scheduled_enqueue_time if clone else None,
+            edited=edited,
+        )
+
+    async def close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._atomic is not None:
+                await self._atomic.close()
+            await anyio.to_thread.run_sync(self._journal.mark, self._done, ResubmitState.DONE)
+
+
+def _told(step: Step, end: Outcome) -> Outcome:
+    what = "The clone was sent, completing the original: " if end.verb == "complete" else "Sending the clone: "
+    what = "" if end.description in (_TOO_LATE, _NOT_DROPPED) else what
+    text = step.note if end.ok else f"{what}{end.description}"
+    return replace(end, message_id=step.original.message_id, description=text)
+
+
+@contextmanager
+def _collected(errors: list[Exception]) -> Generator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 (raised later)
+        errors.append(error)
+
+
+def _not_connected(message: LockedMessage, decision: Resubmit, error: Exception) -> Outcome:
+    outcome = Failure.of(error).outcome(decision.verb, message)
+    text = f"Nothing was sent, there was no connection: {outcome.description}"[:_MAX_DESCRIPTION]
+    return replace(outcome, status=OutcomeStatus.FAILED, description=text, retryable=True)

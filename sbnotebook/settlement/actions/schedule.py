@@ -8,9 +8,9 @@ it becomes active it gets another one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -32,12 +32,11 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import Failure
-from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.records import archived_from
 from sbnotebook.settlement.pace import transfers_in_flight
-from sbnotebook.settlement.parallel import halves, in_parallel
+from sbnotebook.settlement.parallel import by_halves, halves, in_parallel
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.sdk import management
@@ -101,7 +100,7 @@ def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int
     async def work(run: Run) -> None:
         await cancel_scheduled(place, run, run.messages)
 
-    return place.new_plan(CancelScheduled(), chosen.values(), work, cost=Cost(transfers=0))
+    return place.new_plan(CancelScheduled(), chosen.values(), work)
 
 
 async def cancel_scheduled(
@@ -111,6 +110,14 @@ async def cancel_scheduled(
     limit = run.limits.max_in_flight
     size = GROUP if limit == AUTO else limit
     await run.take(messages, cancelling.steps, size=size, finish_within=_FINISH_WITHIN)
+
+
+def _together(messages: Sequence[ReceivedMessage], shown: Collection[int]) -> list[list[ReceivedMessage]]:
+    """Return the messages of each request: those that a peek has just shown together, and each other alone."""
+    left = {message.sequence_number: message for message in messages}
+    seen = [number for number in left if number in shown]
+    chunks = [*same_partition_chunks(seen, _TOGETHER), *([number] for number in left if number not in shown)]
+    return [[left[number] for number in chunk] for chunk in chunks]
 
 
 def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedMessage:
@@ -123,96 +130,59 @@ def _chosen(address: EntityAddress, message: ReceivedMessage | int) -> ReceivedM
     return message
 
 
-@dataclass(slots=True)
-class _Group:
-    messages: Sequence[ReceivedMessage]
-    payloads: Mapping[int, bytes]
-    ends: dict[int, Outcome] = field(default_factory=dict[int, Outcome])
-    rows: Mapping[int, int] = field(default_factory=dict[int, int])
-
-    @property
-    def left(self) -> list[ReceivedMessage]:
-        return [message for message in self.messages if message.sequence_number not in self.ends]
-
-    def together(self, most: int) -> list[list[ReceivedMessage]]:
-        """Return the messages of each request: those that a peek has just shown together, and each other alone."""
-        left = {message.sequence_number: message for message in self.left}
-        shown = left.keys() & self.payloads.keys()
-        chunks = [*same_partition_chunks(shown, most), *([number] for number in left if number not in shown)]
-        return [[left[number] for number in chunk] for chunk in chunks]
-
-
 class _Cancelling:
     def __init__(self, place: Place, run: Run, *, archived: bool) -> None:
         self._place = place
         self._run = run
         self._archive = place.namespace.archive if archived else None
         self._pool: SenderPool = place.namespace.pool(place.address)
-        self._decision = CancelScheduled()
+        self._rows: dict[int, int] = {}
+        """The rows of the archive that hold messages of the group, by number."""
 
-    async def steps(self, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+    async def steps(self, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
         """Keep a group of messages in the archive, and cancel them; the outcome of each in their order."""
         try:
-            group = _Group(messages, await self._payloads(messages))
+            payloads = await self._payloads(messages)
         except anyio.get_cancelled_exc_class():
-            self._expect(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
+            self._run.expect_end(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
             raise
+        meant: list[ReceivedMessage] = []
         for message in messages:
-            payload = group.payloads.get(message.sequence_number)
-            if payload is not None and not is_same(peeked_from_payload(payload, message.entity), message):
-                another = outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, ANOTHER)
-                group.ends[message.sequence_number] = another
+            payload = payloads.get(message.sequence_number)
+            if payload is None or is_same(peeked_from_payload(payload, message.entity), message):
+                meant.append(message)
+            else:
+                self._run.expect_end([message], OutcomeStatus.NOT_FOUND, ANOTHER)
         with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
-            group.rows = await self._keep(group.left, group.payloads)
-        self._expect(group.left, OutcomeStatus.SKIPPED, _INTERRUPTED)
+            self._rows = await self._keep(meant, payloads)
+        self._run.expect_end(meant, OutcomeStatus.SKIPPED, _INTERRUPTED)
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
-
-            async def cancel(together: Sequence[ReceivedMessage]) -> None:
-                await self._cancel(together, group)
-
-            await in_parallel(cancel, group.together(_TOGETHER), transfers_in_flight(self._run.limits.max_in_flight))
+            at_once = transfers_in_flight(self._run.limits.max_in_flight)
+            await in_parallel(partial(by_halves, self._ask), _together(meant, payloads.keys()), at_once)
         finally:
             with anyio.CancelScope(shield=True):
-                await self._write_ends(group)
-        return [group.ends[message.sequence_number] for message in messages]
+                await self._write_ends(meant)
+        return [self._run.outcome_of(message) for message in messages]
 
-    def _expect(self, messages: Sequence[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
-        """Note the outcomes of messages if an interrupt comes now."""
-        self._run.expect(messages, [outcome_for(m, self._decision, status, why) for m in messages])
-
-    async def _cancel(self, messages: Sequence[ReceivedMessage], group: _Group) -> None:
-        """Cancel messages by one request; by several if Service Bus refuses it, as because one of them is active."""
+    async def _ask(self, messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:
+        """Cancel messages by one request; return parts to ask for if it is refused, as because one is active."""
         error, is_asked = await self._request(messages)
-        if len(messages) > 1 and error is not None and is_asked:
-            one = self._outcome_of(error, messages[0], asked=True)
-            if one.status is not OutcomeStatus.UNCONFIRMED:
-                await self._cancel_left(messages, group)
-                return
-        for message in messages:
-            number = message.sequence_number
-            if error is None:
-                why = _NOT_KEPT if self._archive is not None and number not in group.rows else None
-                group.ends[number] = outcome_for(message, self._decision, OutcomeStatus.SETTLED, why)
-            else:
-                group.ends[number] = self._outcome_of(error, message, asked=is_asked)
-        self._run.expect(messages, [group.ends[message.sequence_number] for message in messages])
-
-    async def _cancel_left(self, messages: Sequence[ReceivedMessage], group: _Group) -> None:
-        """Cancel the rest of a refused request. No source says whether the refused request cancelled the others."""
-        numbers = [message.sequence_number for message in messages]
-        shown = await self._place.peeker.payloads_of(numbers)
-        there: list[ReceivedMessage] = []
-        for message in messages:
-            if message.sequence_number in shown:
-                there.append(message)
-            else:
-                group.ends[message.sequence_number] = outcome_for(
-                    message, self._decision, OutcomeStatus.UNCONFIRMED, _GONE_WITH_OTHERS
-                )
-        for part in halves(there) if len(there) == len(messages) else [there]:
-            if part:
-                await self._cancel(part, group)
+        if error is None:
+            self._run.expect_end(messages, OutcomeStatus.SETTLED)
+            if self._archive is not None:
+                unkept = [message for message in messages if message.sequence_number not in self._rows]
+                self._run.expect_end(unkept, OutcomeStatus.SETTLED, _NOT_KEPT)
+            return []
+        if len(messages) == 1 or not is_asked or Failure.of(error).is_unanswered:
+            self._run.expect(messages, [self._outcome_of(error, each, asked=is_asked) for each in messages])
+            return []
+        # No source says whether the refused request cancelled the others.
+        shown = await self._place.peeker.payloads_of([message.sequence_number for message in messages])
+        there = [message for message in messages if message.sequence_number in shown]
+        gone = [message for message in messages if message.sequence_number not in shown]
+        self._run.expect_end(gone, OutcomeStatus.UNCONFIRMED, _GONE_WITH_OTHERS)
+        return halves(there) if len(there) == len(messages) else [there]
 
     async def _request(self, messages: Sequence[ReceivedMessage]) -> tuple[Exception | None, bool]:
         """Request it until Service Bus is not busy; return the error, and whether Service Bus may have got it."""
@@ -223,12 +193,12 @@ class _Cancelling:
             try:
                 async with self._pool.slot() as sender:
                     is_asked = True
-                    self._expect(messages, OutcomeStatus.UNCONFIRMED, _NO_ANSWER)
+                    self._run.expect_end(messages, OutcomeStatus.UNCONFIRMED, _NO_ANSWER)
                     with anyio.fail_after(self._pool.answer_within):
                         await management.cancel_by_numbers(sender, [m.sequence_number for m in messages])
             except ServiceBusServerBusyError as error:
                 is_asked = False
-                self._expect(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
+                self._run.expect_end(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
                 rate.refused()
                 if rate.now() > until:
                     return error, is_asked
@@ -239,11 +209,11 @@ class _Cancelling:
                 return None, True
 
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
-        outcome = Failure.of(error).outcome(self._decision.verb, message)
+        outcome = Failure.of(error).outcome(self._run.decision.verb, message)
         if outcome.status is OutcomeStatus.NOT_FOUND:
-            return outcome_for(message, self._decision, OutcomeStatus.NOT_FOUND, _GONE)
+            return outcome_for(message, self._run.decision, OutcomeStatus.NOT_FOUND, _GONE)
         if outcome.status is OutcomeStatus.UNCONFIRMED and not asked:
-            return outcome_for(message, self._decision, OutcomeStatus.FAILED, outcome.description)
+            return outcome_for(message, self._run.decision, OutcomeStatus.FAILED, outcome.description)
         return outcome
 
     # ------------------------------------------------------------------ the archive
@@ -265,19 +235,19 @@ class _Cancelling:
         if archive is None or not found:
             return {}
         namespace = await anyio.to_thread.run_sync(self._place.namespace.identity)
-        kept = [archived_from(each, payloads[each.sequence_number], namespace, self._decision.verb) for each in found]
+        verb = CancelScheduled.verb
+        kept = [archived_from(each, payloads[each.sequence_number], namespace, verb) for each in found]
         rows = await anyio.to_thread.run_sync(archive.keep, kept)
         return {message.sequence_number: row for message, row in zip(found, rows, strict=True)}
 
-    async def _write_ends(self, group: _Group) -> None:
-        archive, rows = self._archive, group.rows
+    async def _write_ends(self, messages: Sequence[ReceivedMessage]) -> None:
+        archive, rows = self._archive, self._rows
         if archive is None or not rows:
             return
-        archived = {m.sequence_number: m for m in group.messages if m.sequence_number in rows}
-        known = [(rows[n], group.ends.get(n) or self._run.outcome_of(message)) for n, message in archived.items()]
-        ends = [(row, each) for row, each in known if each and each.status is not OutcomeStatus.UNCONFIRMED]
-        removed = [row for row, outcome in ends if outcome.ok]
-        kept = [row for row, outcome in ends if not outcome.ok]
+        known = [(rows.get(message.sequence_number), self._run.outcome_of(message)) for message in messages]
+        ends = [(row, end.status) for row, end in known if row is not None and end is not None]
+        removed = [row for row, status in ends if status is OutcomeStatus.SETTLED]
+        kept = [row for row, status in ends if status not in (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)]
         # Without this record they count as unconfirmed. That must not hide the outcome.
         with contextlib.suppress(ArchiveError):
             await anyio.to_thread.run_sync(lambda: archive.note_ends(removed=removed, kept=kept))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
 import anyio.to_thread
 
-from sbnotebook.amqp.sections import PROPERTIES
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import MessageState, PeekedMessage
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
@@ -29,8 +28,6 @@ _NAMED: Final = 5
 _MAX_NAME: Final = 60
 _MOST_NAMES: Final = 1_000
 """Different names that are counted among messages that do not match: their senders choose them."""
-_COUNTED: Final = (PROPERTIES,)
-"""The sections that a survey reads of messages that are not chosen: it counts them by session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +37,7 @@ class Chosen:
     to_sequence_number: int | None = None
     state: MessageState | None = None
     max_messages: int | None = None
+    numbers: Collection[int] | None = None
 
     def __post_init__(self) -> None:
         if self.max_messages is not None and self.max_messages < 0:
@@ -49,6 +47,16 @@ class Chosen:
     def end(self) -> datetime | None:
         """Return the moment that ``before`` means."""
         return moment_of(self.before)
+
+    async def those_meant(self, page: Sequence[PeekedMessage], end: datetime | None) -> Sequence[PeekedMessage]:
+        wanted: Sequence[PeekedMessage] = [
+            message
+            for message in page
+            if self.state in (None, message.state)
+            and (end is None or (message.enqueued_time is not None and message.enqueued_time < end))
+            and (self.numbers is None or message.sequence_number in self.numbers)
+        ]
+        return wanted if self.only is None else await anyio.to_thread.run_sync(self.only, wanted)
 
 
 @dataclass(slots=True)
@@ -67,13 +75,18 @@ class Selection:
     """The number of messages before the first one that is meant."""
     first: datetime | None = None
     last: datetime | None = None
+    in_session: dict[str | None, int] = field(default_factory=dict["str | None", int])
+    """Active messages of each session up to the last one of it that is meant."""
+    delivered: int = 0
+    """Messages of :attr:`to_lock` that were delivered before."""
+    seconds: float = 0.0
 
     @property
     def between(self) -> int:
         """Count the active messages that stay and come before a selected message."""
         return self.to_lock - self.states[MessageState.ACTIVE]
 
-    def note(self, chosen: Iterable[PeekedMessage], page: Iterable[PeekedMessage]) -> None:
+    def note(self, chosen: Iterable[PeekedMessage], page: Iterable[PeekedMessage], *, whole: bool) -> None:
         """Count the chosen messages of a page, and the others before the first one."""
         for message in chosen:
             self.states[message.state] += 1
@@ -83,9 +96,8 @@ class Selection:
             when = message.enqueued_time
             if when is not None:
                 self.first, self.last = min(self.first or when, when), max(self.last or when, when)
-            # Bodies of a million messages would not fit into memory, and no action reads them.
-            kept = message if len(self.messages) < _SHOWN else _without_body(message)
-            self.messages.append(kept)
+            # Bodies of a million messages would not fit into memory.
+            self.messages.append(message if whole or len(self.messages) < _SHOWN else _without_body(message))
         for message in () if self.messages else page:
             name = (message.dead_letter_reason if message.entity.sub_queue else message.subject) or ""
             self.looked_at += 1
@@ -126,28 +138,29 @@ class Selection:
 
 
 async def select(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Selection:
-    seen, active, end = Selection(), 0, chosen.end
-    async for page in entity.peeker.pages(PeekCursor(to_sequence_number=chosen.to_sequence_number)):
-        wanted: Sequence[PeekedMessage] = [
-            message
-            for message in page
-            if chosen.state in (None, message.state)
-            and (end is None or (message.enqueued_time is not None and message.enqueued_time < end))
-        ]
-        if chosen.only is not None:
-            wanted = await anyio.to_thread.run_sync(chosen.only, wanted)
+    """Peek from the head to the last message that may be meant; with ``numbers``, messages are kept whole."""
+    seen, end, began = Selection(), chosen.end, anyio.current_time()
+    active, delivered, in_session = 0, 0, Counter[str | None]()
+    last = chosen.to_sequence_number if chosen.numbers is None else max(chosen.numbers, default=0)
+    async for page in entity.peeker.pages(PeekCursor(to_sequence_number=last)):
+        wanted = await chosen.those_meant(page, end)
         if chosen.max_messages is not None:
             wanted = wanted[: chosen.max_messages - len(seen.messages)]
-        seen.note(wanted, page)
+        seen.note(wanted, page, whole=chosen.numbers is not None)
         numbers = {message.sequence_number for message in wanted}
         for message in page:
-            active += message.state is MessageState.ACTIVE
-            if message.sequence_number in numbers and message.state is MessageState.ACTIVE:
-                seen.to_lock = active
+            if message.state is MessageState.ACTIVE:
+                active += 1
+                delivered += message.delivery_count > 0
+                in_session[message.session_id] += 1
+                if message.sequence_number in numbers:
+                    seen.to_lock, seen.delivered = active, delivered
+                    seen.in_session[message.session_id] = in_session[message.session_id]
         if progress is not None:
             progress(len(page))
         if len(seen.messages) == chosen.max_messages:
             break
+    seen.seconds = anyio.current_time() - began
     return seen
 
 
@@ -189,45 +202,3 @@ def _named(names: Counter[str]) -> str:
 def _quoted(name: str) -> str:
     # It came from the sender of the message.
     return repr(name[:_MAX_NAME]) if name else "none"
-
-
-@dataclass(slots=True)
-class Survey:
-    """The messages between the head and the last chosen one, as a peek found them."""
-
-    found: dict[int, PeekedMessage] = field(default_factory=dict[int, PeekedMessage])
-    to_lock: int = 0
-    delivered: int = 0
-    by_session: dict[str | None, int] = field(default_factory=dict[str | None, int])
-    seconds: float = 0.0
-
-    def in_state(self, state: MessageState) -> set[int]:
-        return {number for number, message in self.found.items() if message.state is state}
-
-
-async def survey(entity: Place, numbers: Collection[int], progress: Progress | None = None) -> Survey:
-    """Peek from the head to the last of some messages; nothing is locked."""
-    seen = Survey()
-    active = delivered = 0
-    in_session: Counter[str | None] = Counter()
-    began = anyio.current_time()
-    cursor = PeekCursor(to_sequence_number=max(numbers, default=0))
-    async for page in entity.peeker.unread_pages(cursor):
-        read = page.messages(_COUNTED)
-        payloads = {message.sequence_number: payload for message, payload in zip(read, page.payloads, strict=True)}
-        taken = cursor.take(read)
-        for message in taken:
-            is_active = message.state is MessageState.ACTIVE
-            active += is_active
-            delivered += is_active and message.delivery_count > 0
-            in_session[message.session_id] += is_active
-            number = message.sequence_number
-            if number in numbers:
-                (seen.found[number],) = replace(page, first=number, payloads=[payloads[number]]).messages()
-                if is_active:
-                    seen.to_lock, seen.delivered = active, delivered
-                    seen.by_session[message.session_id] = in_session[message.session_id]
-        if progress is not None and taken:
-            progress(len(taken))
-    seen.seconds = anyio.current_time() - began
-    return seen

@@ -9,7 +9,6 @@ from sbnotebook.model import Message, Report, Send, Tally
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.outcome import counted
 from sbnotebook.settlement.actions.schedule import SCHEDULE, timed
-from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.sending.delivery import SEND, send_many
@@ -54,8 +53,7 @@ def plan_send(
         carry_out,
         described=Preview(_sentence(place, total, decision), tuple(shown)),
         total=total,
-        speeds=place.namespace.speeds,
-        cost=Cost(settlements=0),
+        costs=place.namespace.costs,
         on=place.namespace.in_plans,
     )
 

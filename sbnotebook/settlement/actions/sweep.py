@@ -12,7 +12,6 @@ from sbnotebook.model import Complete, Defer, MessageState, Purge, ReceivedMessa
 from sbnotebook.settlement.actions.reach import Reach, settling
 from sbnotebook.settlement.actions.schedule import cancel_scheduled
 from sbnotebook.settlement.actions.selection import Chosen, Selection, select
-from sbnotebook.settlement.costs import Cost
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.place import Place
@@ -45,7 +44,7 @@ async def plan_sweep(
         seen.messages,
         partial(sweep, place, decision, seen, archived),
         described=Preview(sentence, tuple(seen.messages)),
-        cost=Cost(others=seen.between),
+        others=seen.between,
         options={} if archived else {"archived": False},
     )
 
@@ -56,7 +55,7 @@ async def sweep(place: Place, decision: Purge | Defer, seen: Selection, archived
     if is_purge and archived and archive is not None:
         await anyio.to_thread.run_sync(archive.require_room, seen.room)
     in_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}
-    for message in run.messages:
+    for message in run.without_outcome():
         in_state[message.state].append(message)
     search = Search(expected=seen.to_lock)
     steps = settling(run, Complete() if is_purge else decision)

@@ -10,10 +10,9 @@ import contextlib
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -34,7 +33,7 @@ from sbnotebook.model import (
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.model.outcome import counted
 from sbnotebook.settlement import administration
-from sbnotebook.settlement.costs import Cost
+from sbnotebook.settlement.actions.clone import marked_id
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.place import Place
@@ -51,7 +50,6 @@ _GROUP_BYTES: Final = 4 * 1024 * 1024
 """Bytes of bodies in a group, if all are as large as the largest one. A group has 100 messages in any case."""
 _LEAST: Final = 100
 _READ_AT_ONCE: Final = 500
-_MAX_MESSAGE_ID: Final = 128
 _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
 """What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
 _MAY_BE_GONE: Final = (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
@@ -59,27 +57,17 @@ _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its time in the archive is over."
 
 
-@dataclass(slots=True)
-class _Found:
-    rows: list[ArchivedMessage] = field(default_factory=list[ArchivedMessage])
-    unknown: int = 0
-    resubmitted: int = 0
-    returned: int = 0
-    missing: int = 0
-
-    @property
-    def left_out(self) -> list[str]:
-        said = {
-            f"{self.unknown:,} are left out, because they may not have been removed, or an interrupted undo may "
-            "have sent them back. Peek at the entity, and include them with include_unknown=True.": self.unknown,
-            f"{self.resubmitted:,} were resubmitted, so their clones exist: to send the originals back as well would "
-            "double them. If you want that, ask for it with include_resubmitted=True, or %sb_undo "
-            "--include-resubmitted.": self.resubmitted,
-            f"{self.returned:,} were sent back before.": self.returned,
-            f"{self.missing:,} are not in the archive, which keeps messages removed on this machine for a limited "
-            "time.": (self.missing),
-        }
-        return [sentence for sentence, count in said.items() if count]
+_LEFT_OUT: Final = {
+    "unknown": "{:,} are left out, because they may not have been removed, or an interrupted undo may have sent them "
+    "back. Peek at the entity, and include them with include_unknown=True.",
+    "resubmitted": "{:,} were resubmitted, so their clones exist: to send the originals back as well would double "
+    "them. If you want that, ask for it with include_resubmitted=True, or %sb_undo --include-resubmitted.",
+    "returned": "{:,} were sent back before.",
+    "missing": "{:,} are not in the archive, which keeps messages removed on this machine for a limited time.",
+}
+"""What a plan says of messages that it leaves out, by the reason."""
+_Left: TypeAlias = Counter[str]
+"""The number of messages that are left out, by the reason."""
 
 
 async def plan_undo(
@@ -110,16 +98,17 @@ async def plan_undo(
             "it was turned off with archive=False or SBNOTEBOOK_ARCHIVE=off."
         )
     choice = report, EntityAddress.parse(entity) if entity is not None else None, moment_of(since)
-    found = await anyio.to_thread.run_sync(_find, archive, namespace.identity, decision, *choice)
-    if not found.rows:
-        raise DecisionError(" ".join(["There is nothing to send back.", *found.left_out]))
-    places = _destinations(found.rows, destination)
+    found, left = await anyio.to_thread.run_sync(_find, archive, namespace.identity, decision, *choice)
+    if not found:
+        raise DecisionError(" ".join(["There is nothing to send back.", *_left_out(left)]))
+    places = _destinations(found, destination)
     renamed = {each for each in set(places.values()) if await _needs_new_ids(namespace, each, new_ids)}
     messages = await anyio.to_thread.run_sync(_messages, archive, found, places, renamed)
-    described = Preview(_sentence(found, places, renamed, namespace.in_plans), messages)
-    work = partial(_send_back, namespace, archive, found.rows, places)
-    place, cost = Place(namespace, found.rows[0].address), Cost(settlements=0)
-    return place.new_plan(decision, messages, work, described=described, cost=cost)
+    rows = [row for row in found if row.row in messages]
+    left["missing"] += len(found) - len(rows)  # pruned just now
+    described = Preview(_sentence(rows, left, places, renamed, namespace.in_plans), tuple(messages.values()))
+    work = partial(_send_back, namespace, archive, rows, places)
+    return Place(namespace, found[0].address).new_plan(decision, messages.values(), work, described=described)
 
 
 # ------------------------------------------------------------------ messages to send
@@ -132,33 +121,32 @@ def _find(
     report: Iterable[Outcome] | None,
     entity: EntityAddress | None,
     since: datetime | None,
-) -> _Found:
-    found, namespace = _Found(), identity()
+) -> tuple[list[ArchivedMessage], _Left]:
+    """Return the rows of messages to send back, and count the others."""
+    found, left, namespace = list[ArchivedMessage](), _Left(), identity()
     if report is None:
         by_place = _by_place(archive.find(namespace, entity, since=since))
         groups = list(by_place.values())
     else:
-        groups = _of_report(archive, namespace, report, found)
+        groups = _of_report(archive, namespace, report, left)
     for group in groups:
         row = _judged(group)
         if row is None:
             continue
         if row.state is ArchiveState.RETURNED:
-            found.returned += 1
+            left["returned"] += 1
         elif row.verb == Resubmit.verb and not decision.include_resubmitted:
-            found.resubmitted += 1
+            left["resubmitted"] += 1
         elif row.state in _UNKNOWN and not decision.include_unknown:
-            found.unknown += 1
+            left["unknown"] += 1
         else:
-            found.rows.append(row)
+            found.append(row)
     # As they came, and not as they were removed: in a session it matters.
-    found.rows.sort(key=lambda row: (row.enqueued_time, row.sequence_number))
-    return found
+    found.sort(key=lambda row: (row.enqueued_time, row.sequence_number))
+    return found, left
 
 
-def _of_report(
-    archive: Archive, host: str, report: Iterable[Outcome], found: _Found
-) -> list[Sequence[ArchivedMessage]]:
+def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: _Left) -> list[Sequence[ArchivedMessage]]:
     asked: defaultdict[EntityAddress, dict[int, Outcome]] = defaultdict(dict)
     for outcome in report:
         if outcome.sequence_number and outcome.status in _MAY_BE_GONE and outcome.verb not in _NOT_REMOVING:
@@ -173,7 +161,7 @@ def _of_report(
         # A queue that was created again counts from 1: take the message removed last.
         last = {row.sequence_number: group for group in _by_place(rows).values() for row in group}
         removing = {number for number, outcome in outcomes.items() if outcome.verb != DeadLetter.verb}
-        found.missing += len(removing - last.keys())
+        left["missing"] += len(removing - last.keys())
         groups += last.values()
     return groups
 
@@ -218,19 +206,18 @@ async def _needs_new_ids(namespace: Resources, to: EntityAddress, new_ids: bool 
 
 
 def _messages(
-    archive: Archive, found: _Found, places: Mapping[int, EntityAddress], renamed: set[EntityAddress]
-) -> tuple[PeekedMessage, ...]:
+    archive: Archive, rows: Sequence[ArchivedMessage], places: Mapping[int, EntityAddress], renamed: set[EntityAddress]
+) -> dict[int, PeekedMessage]:
+    """Return what is sent, by row."""
     now = datetime.now(UTC)
     messages: dict[int, PeekedMessage] = {}
-    for start in range(0, len(found.rows), _READ_AT_ONCE):
-        part = found.rows[start : start + _READ_AT_ONCE]
+    for start in range(0, len(rows), _READ_AT_ONCE):
+        part = rows[start : start + _READ_AT_ONCE]
         payloads = archive.payloads([row.row for row in part])
         for row in part:
             if row.row in payloads:
                 messages[row.row] = _returned(payloads[row.row], row, now, new_id=places[row.row] in renamed)
-    found.missing += len(found.rows) - len(messages)  # pruned just now
-    found.rows = [row for row in found.rows if row.row in messages]
-    return tuple(messages.values())
+    return messages
 
 
 def _returned(payload: bytes, row: ArchivedMessage, now: datetime, *, new_id: bool) -> PeekedMessage:
@@ -250,19 +237,25 @@ def _returned(payload: bytes, row: ArchivedMessage, now: datetime, *, new_id: bo
 
 def _new_id(message: PeekedMessage, row: ArchivedMessage) -> str:
     # The same each time: if an interrupted undo is repeated, duplicate detection helps.
-    mark = f"~undo-{hashlib.sha256(repr(row.place).encode()).hexdigest()[:16]}"
-    base = message.message_id or ""
-    if len(base) + len(mark) > _MAX_MESSAGE_ID:
-        base = hashlib.sha256(base.encode(errors="surrogatepass")).hexdigest()
-    return base + mark
+    return marked_id(message.message_id or "", f"~undo-{hashlib.sha256(repr(row.place).encode()).hexdigest()[:16]}")
 
 
-def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[EntityAddress], on: str) -> str:
-    ways = Counter((row.address, places[row.row]) for row in found.rows)
+def _left_out(left: _Left) -> list[str]:
+    return [sentence.format(left[reason]) for reason, sentence in _LEFT_OUT.items() if left[reason]]
+
+
+def _sentence(
+    rows: Sequence[ArchivedMessage],
+    left: _Left,
+    places: Mapping[int, EntityAddress],
+    renamed: set[EntityAddress],
+    on: str,
+) -> str:
+    ways = Counter((row.address, places[row.row]) for row in rows)
     said = [f"{count:,} of {source} to {to}" for (source, to), count in ways.items()]
-    clones = sum(row.verb == Resubmit.verb for row in found.rows)
-    what = "restore the originals of" if clones == len(found.rows) else "send back"
-    sentences = [f"{what} {counted(len(found.rows))}{on}: {', '.join(said)}."]
+    clones = sum(row.verb == Resubmit.verb for row in rows)
+    what = "restore the originals of" if clones == len(rows) else "send back"
+    sentences = [f"{what} {counted(len(rows))}{on}: {', '.join(said)}."]
     if any(source.sub_queue is not None and source.sends_to == to for source, to in ways):
         sentences.append("Service Bus accepts no messages into a dead-letter queue, so they go to its entity.")
     if clones:
@@ -270,13 +263,13 @@ def _sentence(found: _Found, places: Mapping[int, EntityAddress], renamed: set[E
             f"{clones:,} of them were resubmitted: this restores the originals and does not remove their clones, so "
             "there will be both."
         )
-    unknown = sum(row.state in _UNKNOWN for row in found.rows)
+    unknown = sum(row.state in _UNKNOWN for row in rows)
     if unknown:
         sentences.append(f"{unknown:,} of them may have arrived already, so there may be duplicates.")
     if renamed:
         names = ", ".join(sorted(map(str, renamed)))
         sentences.append(f"They get new message ids, so that {names} does not drop them as duplicates.")
-    return " ".join([*sentences, *found.left_out])
+    return " ".join([*sentences, *_left_out(left)])
 
 
 # ------------------------------------------------------------------ sending

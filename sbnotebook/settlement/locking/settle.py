@@ -150,7 +150,6 @@ class Settling:
                 for hold in holds:
                     hold.asked_at = None
             await anyio.lowlevel.checkpoint_if_cancelled()
-        self._interrupted = None  # it has come to its end
 
     async def _settle(self, holds: Sequence[Hold]) -> None:
         *_, last = receivers = [*self._receivers]

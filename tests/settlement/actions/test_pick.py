@@ -33,8 +33,7 @@ from sbnotebook.model import (
     Send,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.costs import Cost
-from sbnotebook.settlement.engine import PickReport
+from sbnotebook.settlement.engine import RunReport
 from sbnotebook.settlement.locking import ahead
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.plan import Plan
@@ -95,7 +94,7 @@ async def test_ten_of_ten_thousand_are_settled_and_no_other_changes(namespace: A
     assert [outcome.sequence_number for outcome in report] == chosen
     assert [outcome.message_id for outcome in report] == [f"m{n}" for n in range(999, 10_000, 1000)]
     assert sum(told) == 10_000
-    assert isinstance(report, PickReport)
+    assert isinstance(report, RunReport)
     assert (len(report.rest), report.rest.ok) == (9_990, True)
     assert "9,990 others released unchanged" in str(report)
     rest = [number for number in numbers if number not in chosen]
@@ -152,17 +151,17 @@ async def test_pick_resubmits_from_the_middle_of_a_dead_letter_queue(namespace: 
 
     plan = await dlq.pick([first, second.sequence_number], Resubmit(), edit=mended)
     preview = plan.preview()
-    assert plan.cost == Cost(transfers=2, others=19)
+    assert plan.others == 19
     assert "19 other messages before the last of them" in preview.sentence
     assert "delivered before" not in preview.sentence
     # A number without a message is not another message, and neither is a chosen one.
-    assert (await dlq.pick([dead[0], dead[-1].sequence_number + 1], Resubmit())).cost == Cost(transfers=2)
-    assert (await dlq.pick(dead, Resubmit())).cost == Cost(transfers=2)
+    assert (await dlq.pick([dead[0], dead[-1].sequence_number + 1], Resubmit())).others == 0
+    assert (await dlq.pick(dead, Resubmit())).others == 0
     assert [change.after for change in preview.changes] == [f"mended {m.body.decode()}" for m in (first, second)]
     report = await plan.apply()
 
     assert report.ok, report.failures
-    assert isinstance(report, PickReport)
+    assert isinstance(report, RunReport)
     assert (len(report.rest), report.rest.ok) == (19, True)
     assert {message.body for message in await queue.peek()} == {b"mended " + first.body, b"mended " + second.body}
     left = [message.sequence_number for message in dead if message not in (first, second)]
@@ -384,7 +383,7 @@ async def test_in_an_entity_with_sessions_it_picks_within_each(
         OutcomeStatus.SETTLED,
         OutcomeStatus.SETTLED,
     ], report.failures
-    assert isinstance(report, PickReport)
+    assert isinstance(report, RunReport)
     assert (len(report.rest), report.rest.ok) == (10 + 15, True), "those before it in its session, and no others"
     assert await delivery_counts(queue) == {number: 0 for number in numbers if number not in (a, b, deferred)}
 
@@ -463,7 +462,7 @@ async def test_pick_reports_a_dropped_connection_and_ends(
     assert report[0].status in (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
     assert report[1].status is OutcomeStatus.SKIPPED
     assert "Not attempted" in str(report[1].description)
-    assert isinstance(report, PickReport)
+    assert isinstance(report, RunReport)
     assert not report.rest.ok
     assert "others not released: their delivery counts go up when their locks end" in str(report)
     left = await delivery_counts(queue)
@@ -483,7 +482,7 @@ async def test_pick_abandons_what_it_cannot_release_if_allowed(
 
     report = await plan.apply(progress=after(100, lambda: shared_emulator.drop_connections("pick-dropped-allowed")))
 
-    assert isinstance(report, PickReport)
+    assert isinstance(report, RunReport)
     assert report.rest.ok
     assert {outcome.verb for outcome in report.rest} == {"abandon"}
     assert set((await delivery_counts(queue)).values()) <= {0, 1}
@@ -604,7 +603,7 @@ async def test_pick_handles_odd_messages_like_others(namespace: AsyncNamespace) 
 
     report = await (await queue.pick([numbers[-1]], Complete())).apply()
     assert report.ok, report.failures
-    assert isinstance(report, PickReport)
+    assert isinstance(report, RunReport)
     assert (len(report.rest), report.rest.ok) == (5 + accepted, True)
     assert await delivery_counts(queue) == dict.fromkeys(numbers[:-1], 0)
 

@@ -10,7 +10,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, EntityAddress, MessageState, OutcomeStatus, Resubmit
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Plan
-from sbnotebook.settlement.engine import PickReport
+from sbnotebook.settlement.engine import RunReport
 from sbnotebook.settlement.locking.settle import Settling
 from tests.filled_queues import filled_queue
 
@@ -74,7 +74,7 @@ async def test_each_action_is_done_without_confirmations(
     assert {message.delivery_count for message in others} <= {0}
     async with queue.batch() as batch:
         assert len(await batch.receive(len(others))) == len(others)
-    assert isinstance(report, PickReport)
+    assert isinstance(report, RunReport)
     if fault == "empty peeks" or not report.rest:
         assert report.rest.ok
     else:

@@ -16,7 +16,7 @@ from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.errors import JournalError
 from sbnotebook.model import Complete, EntityAddress, Message, OutcomeStatus, ReceivedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Journal
-from sbnotebook.settlement.actions.resubmit_steps import TOO_OFTEN
+from sbnotebook.settlement.actions.resubmit import TOO_OFTEN
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
 from sbnotebook.testing.clock import HandClock
