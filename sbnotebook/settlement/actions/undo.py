@@ -53,6 +53,8 @@ _READ_AT_ONCE: Final = 500
 _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
 """What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
 _MAY_BE_GONE: Final = (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
+_TELLING: Final = (ArchiveState.RETURNED, ArchiveState.RETURNING, ArchiveState.REMOVED, ArchiveState.REMOVING)
+"""The states of rows of one message: an earlier one says more of it."""
 _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its time in the archive is over."
 
@@ -125,14 +127,10 @@ def _find(
     """Return the rows of messages to send back, and count the others."""
     found, left, namespace = list[ArchivedMessage](), _Left(), identity()
     if report is None:
-        by_place = _by_place(archive.find(namespace, entity, since=since))
-        groups = list(by_place.values())
+        rows = archive.find(namespace, entity, since=since)
     else:
-        groups = _of_report(archive, namespace, report, left)
-    for group in groups:
-        row = _judged(group)
-        if row is None:
-            continue
+        rows = _of_report(archive, namespace, report, left)
+    for row in _judged(rows):
         if row.state is ArchiveState.RETURNED:
             left["returned"] += 1
         elif row.verb == Resubmit.verb and not decision.include_resubmitted:
@@ -146,12 +144,12 @@ def _find(
     return found, left
 
 
-def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: _Left) -> list[Sequence[ArchivedMessage]]:
+def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: _Left) -> list[ArchivedMessage]:
     asked: defaultdict[EntityAddress, dict[int, Outcome]] = defaultdict(dict)
     for outcome in report:
         if outcome.sequence_number and outcome.status in _MAY_BE_GONE and outcome.verb not in _NOT_REMOVING:
             asked[outcome.entity][outcome.sequence_number] = outcome
-    groups: list[Sequence[ArchivedMessage]] = []
+    found: list[ArchivedMessage] = []
     for entity, outcomes in asked.items():
         rows = [
             row
@@ -159,25 +157,22 @@ def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: _Le
             if outcomes[row.sequence_number].message_id in (None, row.message_id)
         ]
         # A queue that was created again counts from 1: take the message removed last.
-        last = {row.sequence_number: group for group in _by_place(rows).values() for row in group}
+        last = {row.sequence_number: row.place for row in rows}
+        found += [row for row in rows if row.place == last[row.sequence_number]]
         removing = {number for number, outcome in outcomes.items() if outcome.verb != DeadLetter.verb}
         left["missing"] += len(removing - last.keys())
-        groups += last.values()
-    return groups
+    return found
 
 
-def _by_place(rows: Iterable[ArchivedMessage]) -> dict[object, list[ArchivedMessage]]:
-    groups: defaultdict[object, list[ArchivedMessage]] = defaultdict(list)
+def _judged(rows: Iterable[ArchivedMessage]) -> list[ArchivedMessage]:
+    """Return the row that says most of each message, which has a row for each attempt to remove it."""
+    most: dict[object, ArchivedMessage] = {}
     for row in rows:
-        groups[row.place].append(row)
-    return dict(groups)
-
-
-def _judged(group: Sequence[ArchivedMessage]) -> ArchivedMessage | None:
-    """Return the row that says most of one message, which has a row for each attempt to remove it."""
-    by_state = {row.state: row for row in group}
-    order = (ArchiveState.RETURNED, ArchiveState.RETURNING, ArchiveState.REMOVED, ArchiveState.REMOVING)
-    return next((by_state[state] for state in order if state in by_state), None)
+        if row.state in _TELLING:
+            known = most.setdefault(row.place, row)
+            if _TELLING.index(row.state) <= _TELLING.index(known.state):
+                most[row.place] = row
+    return list(most.values())
 
 
 def _destinations(rows: Sequence[ArchivedMessage], to: EntityAddress | None) -> dict[int, EntityAddress]:
