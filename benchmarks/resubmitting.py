@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import median
-from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -37,11 +36,8 @@ BODY: Final = b'{"order": 12345, "total": 99.5, "carrier": "UA"}' * 10
 class NoJournal(Journal):
     """Writes nothing, and so remembers nothing."""
 
-    def intend(
-        self, entries: Sequence[ResubmitEntry], *, ended: Mapping[int, ResubmitState] = MappingProxyType({})
-    ) -> list[int]:
+    def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
         """Give numbers that stand for nothing."""
-        del ended
         return list(range(1, len(entries) + 1))
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:

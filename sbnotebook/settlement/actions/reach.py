@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 import anyio
@@ -61,39 +61,30 @@ _ASK_WITHIN: Final = 10.0
 
 
 def is_gone(outcome: Outcome) -> bool:
-    """Return whether a message was not in the entity any more when an action reached it.
-
-    Args:
-        outcome: of the message.
-    """
+    """Return whether a message was not in the entity any more when an action reached it."""
     return outcome.status is OutcomeStatus.NOT_FOUND and outcome.description == GONE
 
 
 def is_locked_elsewhere(outcome: Outcome | None) -> bool:
-    """Return whether an action left a message out because another receiver has its lock.
-
-    Args:
-        outcome: of the message; None for a message that the action did not reach.
-    """
+    """Return whether an action left a message out because another receiver has its lock."""
     return outcome is not None and outcome.description == LOCKED
 
 
 Holder: TypeAlias = LockedBatch
 """Holds messages under locks."""
-Steps: TypeAlias = Callable[[Holder, Sequence[LockedMessage]], Awaitable[Sequence[Outcome | None]]]
-"""Carries out the action on messages that are held; gives the outcome of each in their order, None if not attempted."""
+Steps: TypeAlias = Callable[[Holder, Sequence[LockedMessage]], Awaitable[None]]
+"""Carries out the action on messages that are held, and lets the run expect the outcomes of those attempted."""
 
 
 def settling(run: Run, decision: Decision | None = None) -> Steps:
     """Return the steps that settle messages with one decision; by default, each as the run has it."""
 
-    async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome | None]:
+    async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> None:
         pairs = [(message, decision or run.decision_of(message)) for message in messages]
         for some in alike(pairs, lambda pair: pair[1].verb, len(pairs)):
             if run.stopped is None:
                 report = await holder.settle_group(run, some)
                 run.expect([message for message, _ in some], report)
-        return [run.outcome_of(message) for message in messages]
 
     return steps
 
@@ -111,7 +102,7 @@ class Reach:
     search: Search = field(default_factory=Search)
     in_session: Mapping[str | None, int] = field(default_factory=dict[str | None, int])
     at_the_end: bool = False
-    again: Callable[[], Iterable[int]] = tuple
+    again: Callable[[], set[int]] = set
     patience: float | None = None
     locked: Progress | None = None
     ready: Callable[[], Awaitable[None]] | None = None
@@ -202,19 +193,18 @@ class Reach:
         """Work in the whole entity or, where it requires sessions, in each session that a message is of."""
         if not messages or self.run.stopped is not None:
             return
-        by_session: defaultdict[str | None, list[ReceivedMessage]] = defaultdict(list)
+        sessions: list[Sequence[ReceivedMessage]] = []
         try:
             await work(messages, None)
         except ServiceBusError as error:
             if not Failure.of(error).needs_session:
                 raise
-            for message in messages:
-                by_session[message.session_id].append(message)
-        for session_id, mine in by_session.items():
+            sessions = alike(messages, attrgetter("session_id"), len(messages))
+        for mine in sessions:
             if self.run.stopped is not None:
                 return
             try:
-                await work(mine, session_id)
+                await work(mine, mine[0].session_id)
             except ServiceBusError as error:  # such as a session that another receiver holds: the others continue
                 self._end_rest(mine, f"Not attempted: {explained(error)}")
 
@@ -246,14 +236,14 @@ class Reach:
         if ahead.stopped is not None:
             self._end_rest([wanted[number] for number in ahead.left], f"Not attempted: {ahead.stopped}")
 
-    async def _find(self, ahead: LockedAhead, wanted: Container[int]) -> tuple[LockedMessage, ...]:
+    async def _find(self, ahead: LockedAhead, wanted: Mapping[int, ReceivedMessage]) -> tuple[LockedMessage, ...]:
         """Lock ahead until some messages have come, also those that are to be locked once more."""
         await anyio.lowlevel.checkpoint()  # the groups of the last ones begin, and know that these are locked anew
-        ahead.left |= {number for number in self.again() if number in wanted}
+        ahead.left |= wanted.keys() & self.again()
         came = await ahead.find()
         if not came and ahead.stopped is None:
             await self.run.finish()  # a lock may be lost in the groups in progress
-            ahead.left |= {number for number in self.again() if number in wanted}
+            ahead.left |= wanted.keys() & self.again()
             came = await ahead.find()
         return came
 
@@ -281,10 +271,9 @@ class Reach:
 
     async def _lock_and_take(self, batch: LockedBatch, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
         some = {message.sequence_number: message for message in messages}
-        came = self._those_meant(await batch.receive_deferred(some), some)
-        ends = await self.steps(batch, came) if came else ()
-        by_number = {message.sequence_number: end for message, end in zip(came, ends, strict=True)}
-        return [by_number.get(message.sequence_number) for message in messages]
+        if came := self._those_meant(await batch.receive_deferred(some), some):
+            await self.steps(batch, came)
+        return self._ends(messages)
 
     def _needs_no_lock(self, message: ReceivedMessage) -> bool:
         """Tell whether a deferred message is removed for good, and only its number is known.
@@ -321,7 +310,7 @@ class Reach:
             removed = [message for message in messages if message.sequence_number in ends.removed]
             self.run.expect_end(removed, OutcomeStatus.SETTLED)
             await self._forget(removed)
-        return [self.run.outcome_of(message) for message in messages]
+        return self._ends(messages)
 
     async def _forget(self, removed: Sequence[ReceivedMessage]) -> None:
         if self.journalled and removed:
@@ -340,16 +329,20 @@ class Reach:
             known[outcome.sequence_number] = outcome if before is None or before.ok else before
         self.run.rest = Report(known.values())
 
-    def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> Awaitable[None]:
-        take = partial(self.run.take, messages, partial(self.steps, holder), size=self.group, beside=self.beside)
-        delay = self._delay_of(messages)
-        return self._take_later(delay, take) if delay else take()
+    async def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> None:
+        if delay := self._delay_of(messages):
+            if delay >= _RENEW_FOR:
+                days = _RENEW_FOR.days
+                raise DecisionError(f"Locks are renewed for {days} days at most: resubmit with a delay instead.")
+            await self.place.namespace.clock.sleep(delay.total_seconds())
+        await self.run.take(messages, partial(self._carry_out, holder), size=self.group, beside=self.beside)
 
-    async def _take_later(self, delay: timedelta, take: Callable[[], Awaitable[None]]) -> None:
-        if delay >= _RENEW_FOR:
-            raise DecisionError(f"Locks are renewed for {_RENEW_FOR.days} days at most: resubmit with a delay instead.")
-        await self.place.namespace.clock.sleep(delay.total_seconds())
-        await take()
+    async def _carry_out(self, holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome | None]:
+        await self.steps(holder, messages)
+        return self._ends(messages)
+
+    def _ends(self, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
+        return [self.run.outcome_of(message) for message in messages]
 
     def _delay_of(self, messages: Sequence[ReceivedMessage]) -> timedelta | None:
         """Return for how long messages are held before they are abandoned; None where none is to be."""
@@ -358,13 +351,9 @@ class Reach:
 
     def _those_meant(self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage]) -> list[LockedMessage]:
         """Leave out other messages with the numbers of those that are meant, in an entity that was made anew."""
-        meant: list[LockedMessage] = []
-        for message in came:
-            if not is_same(message, wanted[message.sequence_number]):
-                self.run.end([message], OutcomeStatus.NOT_FOUND, ANOTHER)
-            else:
-                meant.append(message)
-        return meant
+        others = [message for message in came if not is_same(message, wanted[message.sequence_number])]
+        self.run.end(others, OutcomeStatus.NOT_FOUND, ANOTHER)
+        return [message for message in came if message not in others] if others else [*came]
 
     def _end_rest(self, messages: Iterable[ReceivedMessage], why: str) -> None:
         left = [message for message in messages if self.run.outcome_of(message) is None]

@@ -192,8 +192,6 @@ class ResubmitSteps:
         """Originals whose clone is confirmed and that are not completed yet."""
         self._lost: set[int] = set()
         """Those of them whose lock was lost."""
-        self._done: list[int] = []
-        """Entries whose originals are completed; recorded with the next ones or at the end."""
         self._turn = anyio.Event()
         """Set once the group that began last has sent its clones, or never will and no later one may."""
         self._turn.set()
@@ -212,7 +210,7 @@ class ResubmitSteps:
         """Return the originals whose clone is confirmed and whose lock was lost before they were completed."""
         return self._owed & self._lost
 
-    async def run_group(self, holder: Holder, locked: Sequence[LockedMessage]) -> list[Outcome | None]:
+    async def run_group(self, holder: Holder, locked: Sequence[LockedMessage]) -> None:
         """Resubmit some messages that are locked.
 
         Several groups may be in progress: each sends its clones when the groups that began before have sent theirs. So
@@ -231,10 +229,10 @@ class ResubmitSteps:
             raise
         finally:
             sent.set()
-        ends = [self._run.outcome_of(message) for message in locked]
-        lost = zip(locked, ends, strict=True)
-        self._lost |= {m.sequence_number for m, end in lost if end and end.status is OutcomeStatus.LOCK_LOST}
-        return ends
+        for message in locked:
+            end = self._run.outcome_of(message)
+            if end is not None and end.status is OutcomeStatus.LOCK_LOST:
+                self._lost.add(message.sequence_number)
 
     async def _run_in_turn(
         self, holder: Holder, locked: Sequence[LockedMessage], turn: anyio.Event, sent: anyio.Event
@@ -380,11 +378,8 @@ class ResubmitSteps:
         if is_edited:
             self._journal.mark_edited(entry.id for entry in again if not entry.edited)
         entries = [self._entry(step.original, step.clone, edited=is_edited) for step in new]
-        done = tuple(self._done)
-        ended = dict.fromkeys(done, ResubmitState.DONE)
-        for step, entry in zip(new, self._journal.intend(entries, ended=ended), strict=True):
+        for step, entry in zip(new, self._journal.intend(entries), strict=True):
             step.entry = entry
-        del self._done[: len(done)]  # other groups may have added more meanwhile
 
     async def _complete(self, holder: Holder, steps: Sequence[Step]) -> None:
         errors: list[Exception] = []  # raised when it is known how the settling ended
@@ -403,17 +398,10 @@ class ResubmitSteps:
         done = [step for step, end in ended if end.ok]
         self._owed -= {step.number for step in done}
         with _collected(errors):
-            await self._note_done([step.entry for step in done])
+            await self._mark([step.entry for step in done], ResubmitState.DONE)
         self._expect(ended)
         if errors:
             raise errors[-1]
-
-    async def _note_done(self, entries: Sequence[int]) -> None:
-        limits = self._run.limits
-        if limits.rate is None and limits.pause is None:
-            self._done += entries
-        else:  # the next group may be long in coming, and meanwhile other kernels would take these for interrupted
-            await self._mark(entries, ResubmitState.DONE)
 
     def _expect(self, ended: Sequence[tuple[Step, Outcome]]) -> None:
         """Expect the outcomes of sending clones, or of completing originals, as those of the resubmit."""
@@ -438,10 +426,9 @@ class ResubmitSteps:
         )
 
     async def close(self) -> None:
-        with anyio.CancelScope(shield=True):
-            if self._atomic is not None:
+        if self._atomic is not None:
+            with anyio.CancelScope(shield=True):
                 await self._atomic.close()
-            await anyio.to_thread.run_sync(self._journal.mark, self._done, ResubmitState.DONE)
 
 
 def _told(step: Step, end: Outcome) -> Outcome:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import platformdirs
@@ -208,24 +207,20 @@ class Journal(LocalDatabase):
         super().__init__(path or platformdirs.user_data_path("sbnotebook") / "journal.sqlite")
         self._is_pruned = False
 
-    def intend(
-        self, entries: Sequence[ResubmitEntry], *, ended: Mapping[int, ResubmitState] = MappingProxyType({})
-    ) -> list[int]:
+    def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
         """Write intentions, on disk before this returns; the ids are for :meth:`mark`."""
         now = datetime.now(UTC)
         with self.transaction() as database:
             if not self._is_pruned:
                 _prune(database, now - _KEPT)
             ids = insert_rows(database, _INSERT, [(*_values(entry), now.isoformat()) for entry in entries])
-            _mark(database, ended)
         self._is_pruned = True
         return ids
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
         """Write the progress of resubmits, on disk before this returns; ended ones stay as they are."""
         if found := list(ids):
-            with self.transaction() as database:
-                _mark(database, dict.fromkeys(found, state))
+            self.execute(_MARK, (state, datetime.now(UTC).isoformat(), json.dumps(found)))
 
     def mark_edited(self, ids: Iterable[int]) -> None:
         """Write that the clones of resubmits are edited now, on disk before this returns."""
@@ -256,13 +251,6 @@ class Journal(LocalDatabase):
             f"The journal {self.path} cannot be used ({error}), and nothing is done that it has to hold first: make "
             "room on its disk, or let this user read and write it."
         )
-
-
-def _mark(database: sqlite3.Connection, states: Mapping[int, ResubmitState]) -> None:
-    now = datetime.now(UTC).isoformat()
-    for state in sorted({*states.values()}):
-        entries = [entry for entry, its_state in states.items() if its_state is state]
-        database.execute(_MARK, (state, now, json.dumps(entries)))
 
 
 def _prune(database: sqlite3.Connection, before: datetime) -> None:

@@ -12,10 +12,9 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import anyio
 
@@ -68,16 +67,11 @@ class DeadlyJournal(Journal):
         self.job = job
         self.is_armed = False
 
-    def intend(
-        self, entries: Sequence[ResubmitEntry], *, ended: Mapping[int, ResubmitState] = MappingProxyType({})
-    ) -> list[int]:
+    def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
         """Die before or after that."""
-        states = {ResubmitState.INTENDED, *ended.values()}
-        for state in states:
-            self.reach(f"before {state}")
-        ids = super().intend(entries, ended=ended)
-        for state in states:
-            self.reach(f"after {state}")
+        self.reach(f"before {ResubmitState.INTENDED}")
+        ids = super().intend(entries)
+        self.reach(f"after {ResubmitState.INTENDED}")
         return ids
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:

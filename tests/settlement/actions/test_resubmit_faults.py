@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -170,8 +169,8 @@ async def test_resubmit_looks_at_the_lock_before_each_attempt(tmp_path: Path, cl
     """The lock ends while the intent is written, or while the destination is busy."""
 
     class Slow(Journal):
-        def intend(self, entries: Sequence[ResubmitEntry], **options: Any) -> list[int]:
-            ids = super().intend(entries, **options)
+        def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
+            ids = super().intend(entries)
             if when == "after the intent":
                 clock.emulators.advance(61)
             return ids
@@ -209,11 +208,11 @@ async def test_a_group_that_fails_ends_those_in_progress_behind_it(emulator: Run
                 third.set()
             return super().find_begun(namespace, keys)
 
-        def intend(self, entries: Sequence[ResubmitEntry], **options: Any) -> list[int]:
+        def intend(self, entries: Sequence[ResubmitEntry]) -> list[int]:
             if GROUP < entries[0].sequence_number <= 2 * GROUP:
                 assert third.wait(30)
                 raise JournalError("The disk is full.")
-            return super().intend(entries, **options)
+            return super().intend(entries)
 
     async with namespace_of(emulator, tmp_path, journal=Full(tmp_path / "journal.sqlite")) as namespace:
         letters = await dead_letters(namespace, "full", 3 * GROUP)
