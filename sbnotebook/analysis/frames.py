@@ -33,7 +33,7 @@ from sbnotebook.model.schema import (
     messages_from_columns,
     peeked_from_columns,
 )
-from sbnotebook.settlement import EncodedRows, Page, PeekCursor, Progress, encoded_rows
+from sbnotebook.settlement import EncodedRows, Page, PeekCursor, Progress
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -226,7 +226,7 @@ def _raising(made: Iterable[Message | ConfigurationError]) -> Iterator[Message]:
 def rows_to_send(rows: pa.RecordBatch) -> EncodedRows | list[Message | ConfigurationError]:
     """Convert the rows of a batch for a sender: all to bytes, or else each to a message or an error."""
     with suppress(*_MISFITS):
-        encoded = encoded_rows(_sent_columns(rows), rows.num_rows)
+        encoded = EncodedRows.of(_sent_columns(rows), rows.num_rows)
         if encoded is not None:
             return encoded
     return [*messages_or_errors(rows)]

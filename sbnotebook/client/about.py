@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from sbnotebook.analysis import tables
-from sbnotebook.settlement import Connection, namespace_tier, sign_in
+from sbnotebook.settlement import Connection, sign_in
 
 _TIER_WITHIN: Final = 2.0
 """Seconds to wait for the name of the tier, which is optional."""
@@ -55,7 +55,7 @@ async def about(connection: Connection, found_by: str) -> About:
     signed_in, tier = await sign_in(connection), None
     # A user without the right to ask is connected nevertheless.
     with anyio.move_on_after(_TIER_WITHIN), contextlib.suppress(Exception):
-        tier = await namespace_tier(connection)
+        tier = await connection.tier()
     return About(
         connection.host,
         connection.is_emulator,

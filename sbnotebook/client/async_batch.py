@@ -46,8 +46,6 @@ from sbnotebook.settlement import (
     Progress,
     SessionBatch,
     SessionState,
-    compare_deferrals,
-    receive_deferred_of,
 )
 from sbnotebook.settlement import AsyncEntity as Place
 from sbnotebook.settlement import AsyncNamespace as Resources
@@ -274,7 +272,7 @@ class AsyncLockedBatch(Shown, SdkNames):
         Returns:
             The message; None if it is no longer deferred, or if ``message`` is not a wake-up message.
         """
-        return await receive_deferred_of(self._batch, message)
+        return await self._place.wake(self._batch, message)
 
     async def let_lapse(self, messages: Choice) -> datetime | None:
         """Hold messages no longer, and let their locks end; then they come again, with a delivery count one higher.
@@ -485,7 +483,7 @@ async def deferred_messages(place: Place, progress: Progress | None = None) -> A
         times = frames.values_of_column(table.column("enqueued_time"))
         return dict(zip(numbers, times, strict=True))
 
-    found = await compare_deferrals(place, look)
+    found = await place.compare_deferrals(look)
     return AsyncDeferredMessages(place, table, found)
 
 

@@ -43,7 +43,6 @@ from sbnotebook.settlement import (
     ResubmitEntry,
     Resubmitted,
     hidden,
-    namespace_config,
     sign_in,
 )
 from sbnotebook.settlement import AsyncNamespace as Resources
@@ -743,7 +742,7 @@ class AsyncNamespace(SdkNames):
         Source: Service Bus documentation, "Overview of the Azure Service Bus emulator", and the schema
         ``ServiceBus-Emulator/Schema/Config-schema.json`` in Azure/azure-service-bus-emulator-installer.
         """
-        config, notes = await namespace_config(self.resources.connection)
+        config, notes = await self.resources.config()
         for note in notes:
             await warn(note)
         return config

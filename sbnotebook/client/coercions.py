@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from numbers import Integral
@@ -16,8 +16,8 @@ from sbnotebook.analysis import query
 from sbnotebook.analysis.frames import collect_spark_frame
 from sbnotebook.analysis.groups import Group
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.model import DeadLetter, EntityAddress, MessageState, ReceivedMessage
-from sbnotebook.settlement import MessageFilter, Ramp
+from sbnotebook.model import DeadLetter, EntityAddress, MessageState, PeekedMessage, ReceivedMessage
+from sbnotebook.settlement import Ramp
 
 RampSizes: TypeAlias = str | int | Iterable[int]
 """The sizes of the batches of a ramp: ``"1,5,20,100"``, a number, or numbers."""
@@ -151,7 +151,7 @@ def whole_number(value: int, name: str, *, least: int = 0) -> int:
     return int(value)
 
 
-def message_filter(where: str | None) -> MessageFilter | None:
+def message_filter(where: str | None) -> Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]] | None:
     """Make a filter of a SQL expression over the message columns; None stays None."""
     query.where([], where)  # checks the expression before any message is peeked
     return partial(query.where, expression=where) if where is not None else None

@@ -33,7 +33,7 @@ from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError, EmulatorError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage, SubQueue
-from sbnotebook.settlement import Connection, EntityCounts, Journal, namespace_tier, payload_of, replicate_entities
+from sbnotebook.settlement import Connection, EntityCounts, Journal, payload_of, replicate_entities
 
 MOST: Final = 10_000
 """Messages of a copy at most: all of them are in memory."""
@@ -127,7 +127,7 @@ async def copied(
     """
     masks = masks or Masks()
     messages = await blocking(_masked, messages, masks)
-    tier = Tier(await namespace_tier(source))
+    tier = Tier(await source.tier())
     async with empty_emulator(tier) as (emulator, folder):
         names = dict.fromkeys((*([entity.name] if entity else ()), *beside))
         await replicate_entities(source, Connection(emulator.connection_string), names)

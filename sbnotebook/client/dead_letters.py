@@ -20,7 +20,15 @@ from sbnotebook.analysis.tables import ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError, JournalError, SbNotebookError, near_match
 from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
 from sbnotebook.model.partition import end_of_partition, partition_of
-from sbnotebook.settlement import AsyncNamespace, EntityCounts, Look, Peeker, SequenceNumbers, explained, in_parallel
+from sbnotebook.settlement import (
+    AsyncEntity,
+    AsyncNamespace,
+    EntityCounts,
+    Look,
+    SequenceNumbers,
+    explained,
+    in_parallel,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -264,10 +272,10 @@ async def _look(
     queue = DeadLetterQueue(address, count, growth, since, None, None, 0, (), None)
     if not count:
         return queue, ()
-    peeker = namespace.peeker(address)
+    entity = namespace.entity(address)
     try:
-        messages = (await peeker.page(1, sample)).messages(_WITHOUT_BODIES)
-        last = await _last(peeker, messages, max(count, len(messages))) if messages else None
+        messages = (await entity.peeker.page(1, sample)).messages(_WITHOUT_BODIES)
+        last = await _last(entity, messages, max(count, len(messages))) if messages else None
     except SbNotebookError:
         raise
     except Exception as error:  # noqa: BLE001 (a queue that is gone must not hide what others have)
@@ -278,12 +286,12 @@ async def _look(
     return replace(queue, oldest=min(times, default=None), newest=newest, sampled=len(messages)), messages
 
 
-async def _last(peeker: Peeker, sample: Sequence[PeekedMessage], count: int) -> PeekedMessage | None:
+async def _last(entity: AsyncEntity, sample: Sequence[PeekedMessage], count: int) -> PeekedMessage | None:
     """Return the last message; the count tells where it probably is, if no number is missing."""
     known: dict[int, PeekedMessage] = {}
 
     async def next_number(number: int) -> int | None:
-        page = await peeker.page(number, 1, attempts=1)
+        page = await entity.peeker.page(number, 1, attempts=1)
         for message in page.messages(_WITHOUT_BODIES):
             known[message.sequence_number] = message
             return message.sequence_number

@@ -26,8 +26,7 @@ from sbnotebook.settlement import (
     Archive,
     ArchivedCount,
     ArchiveState,
-    CloneSearch,
-    Resources,
+    AsyncNamespace,
     ResubmitEntry,
     ResubmitState,
     SentClone,
@@ -147,7 +146,11 @@ class History(ShownRows[HistoryEntry]):
 
 
 async def history_of(
-    namespace: Resources, source: EntityAddress | None, most: int = MOST_RESUBMITS, *, others: Iterable[Resources] = ()
+    namespace: AsyncNamespace,
+    source: EntityAddress | None,
+    most: int = MOST_RESUBMITS,
+    *,
+    others: Iterable[AsyncNamespace] = (),
 ) -> History:
     """Look up the fates of the last resubmits of the journal. It peeks, so it locks nothing."""
     identity = await anyio.to_thread.run_sync(namespace.identity)
@@ -165,7 +168,7 @@ async def history_of(
         name, address = place
         if name not in there:
             return {each.message_id: _elsewhere(each.message_id, address, name) for each in by_place[place]}
-        return await CloneSearch(there[name], address).fates(by_place[place], datetime.now(UTC))
+        return await there[name].clone_search(address).fates(by_place[place], datetime.now(UTC))
 
     fates: dict[str, Fate] = {}
     for each in await in_parallel(look, list(by_place), _AT_ONCE):
@@ -303,7 +306,7 @@ def schemas(*, bodies: bool) -> dict[str, pa.Schema]:
     return {"journal": _JOURNAL, "archive": archive, "notes": _NOTES}
 
 
-def history_tables(namespace: Resources, names: Iterable[str], *, bodies: bool) -> dict[str, pa.Table]:
+def history_tables(namespace: AsyncNamespace, names: Iterable[str], *, bodies: bool) -> dict[str, pa.Table]:
     """Return some of the tables by their names. Call it in a thread: the files may be busy."""
     wanted, found = schemas(bodies=bodies), dict[str, pa.Table]()
     makers: dict[str, Callable[[], pa.Table]] = {
@@ -322,7 +325,7 @@ def _table(rows: Sequence[Sequence[object]], schema: Any) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _journal(namespace: Resources, archive: pa.Table) -> pa.Table:
+def _journal(namespace: AsyncNamespace, archive: pa.Table) -> pa.Table:
     names = "entity", "sequence_number", "enqueued_time", "dead_letter_reason", "cause"
     originals = zip(*(archive.column(name).to_pylist() for name in names), strict=True)
     known = {(entity, number, time_text(time)): (reason, cause) for entity, number, time, reason, cause in originals}
@@ -346,7 +349,7 @@ def _journal(namespace: Resources, archive: pa.Table) -> pa.Table:
     return _table(rows, _JOURNAL)
 
 
-def _archive(namespace: Resources, schema: Any, *, bodies: bool) -> pa.Table:
+def _archive(namespace: AsyncNamespace, schema: Any, *, bodies: bool) -> pa.Table:
     archive = namespace.archive
     if archive is None or not archive.path.exists():
         return schema.empty_table()

@@ -35,7 +35,6 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace as Resources
 from sbnotebook.settlement import (
-    CloneSearch,
     MessageFunction,
     Plan,
     Policy,
@@ -156,7 +155,7 @@ async def _remember_clones(namespace: Resources, local: Resources, to: EntityAdd
 
     The destination remembers message ids; which ones cannot be asked. The clones that it still holds tell some of them.
     """
-    destination = CloneSearch(namespace, to)
+    destination = namespace.clone_search(to)
     window = await destination.duplicate_window()
     if window is None:
         return
@@ -193,7 +192,7 @@ def _check(plan: Plan, consumer: Consumer | None) -> None:
 async def _fates(namespace: Resources, to: EntityAddress, messages: list[ReceivedMessage]) -> dict[int, Fate]:
     """Return the fates of the clones, by the numbers of their originals."""
     clones = [SentClone(clone_id_of(message)) for message in messages]
-    found = await CloneSearch(namespace, to).fates(clones, datetime.now(UTC))
+    found = await namespace.clone_search(to).fates(clones, datetime.now(UTC))
     return {message.sequence_number: found[clone_id_of(message)] for message in messages}
 
 

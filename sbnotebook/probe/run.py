@@ -24,7 +24,7 @@ from sbnotebook.probe.probe import (
     without_names,
     words_of,
 )
-from sbnotebook.settlement import Connection, namespace_tier, scrub
+from sbnotebook.settlement import Connection, scrub
 
 # The last of locking may make Service Bus busy for others, and so comes last.
 _MODULES: Final = (looking, deferring, sending, locking)
@@ -40,7 +40,7 @@ _VERDICTS: Final = {True: ProbeVerdict.EXPECTED, False: ProbeVerdict.DIFFERENT, 
 async def tier_to_probe(connection: Connection) -> str:
     """Return the tier of a namespace, such as Standard."""
     try:
-        tier = await namespace_tier(connection)
+        tier = await connection.tier()
     except AzureError as error:
         raise ConfigurationError(
             f"The namespace cannot be probed, which needs the right Manage: {scrub(words_of(error))}"

@@ -16,16 +16,10 @@ from sbnotebook.lazy import lazy_names
 if TYPE_CHECKING:
     from sbnotebook.settlement.actions.by_token import LockReference
     from sbnotebook.settlement.actions.clone import clone_id_of, clone_of
-    from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone, lineage_of
-    from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
-    from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
-    from sbnotebook.settlement.actions.selection import MessageFilter, names_sentence
-    from sbnotebook.settlement.administration import (
-        EntityCounts,
-        namespace_tier,
-        replicate_entities,
-    )
-    from sbnotebook.settlement.config import namespace_config
+    from sbnotebook.settlement.actions.clone_search import SentClone, lineage_of
+    from sbnotebook.settlement.actions.deferred import Deferrals
+    from sbnotebook.settlement.actions.selection import names_sentence
+    from sbnotebook.settlement.administration import EntityCounts, replicate_entities
     from sbnotebook.settlement.connecting.administration_clients import (
         ServiceBusAdministrationClient,
         ServiceBusClient,
@@ -48,15 +42,14 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
     from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, number_list
     from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
-    from sbnotebook.settlement.locking.wake_up import receive_deferred_of
-    from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState, archive_of
+    from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState
     from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
     from sbnotebook.settlement.memory.namespace_tables import AssistantCalls, DeferralEntry, Look, Resubmitted
     from sbnotebook.settlement.namespace import AsyncNamespace
-    from sbnotebook.settlement.pace import InFlight, Pause, transfers_in_flight
+    from sbnotebook.settlement.pace import InFlight, Pause
     from sbnotebook.settlement.parallel import in_parallel
-    from sbnotebook.settlement.patience import OUTAGE_PATIENCE, patiently
-    from sbnotebook.settlement.peek import Page, PeekCursor, Peeker
+    from sbnotebook.settlement.patience import OUTAGE_PATIENCE
+    from sbnotebook.settlement.peek import Page, PeekCursor
     from sbnotebook.settlement.plan import (
         ApplyOnce,
         Edit,
@@ -95,7 +88,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.terms import Progress, check_decision
     from sbnotebook.settlement.watch import Watch, in_flight, reporting
     from sbnotebook.settlement.wire.conversion import peeked_from_payload
-    from sbnotebook.settlement.wire.encoded_rows import EncodedRows, encoded_rows
+    from sbnotebook.settlement.wire.encoded_rows import EncodedRows
     from sbnotebook.settlement.wire.encoding import payload_of
     from sbnotebook.settlement.wire.service_part import read_service_part
 

@@ -209,16 +209,6 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     return found
 
 
-async def namespace_tier(connection: Connection) -> str:
-    """Return the namespace's tier, such as Standard or Premium.
-
-    Args:
-        connection: the namespace. The question needs the right Manage.
-    """
-    async with connection.administration_client() as client:
-        return str((await client.get_namespace_properties()).messaging_sku)
-
-
 @asynccontextmanager
 async def changing(
     connection: Connection, address: EntityAddress, parent: EntityAddress | None = None

@@ -51,14 +51,7 @@ _PARAMETER: Final = re.compile(r"'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|\[[^\
 
 
 async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list[str]]:
-    """Return the entities and rules of a namespace as a ``Config.json``, and what it leaves out or readers refuse.
-
-    Args:
-        connection: the namespace. Listing its entities needs the right Manage.
-
-    Returns:
-        The config, and a sentence for each thing that is left out.
-    """
+    """Return the entities and rules of a namespace as a ``Config.json``, and what it leaves out or readers refuse."""
     notes: list[str] = []
     async with connection.administration_client() as client, explaining(connection):
         queues = [_entity(each, _COMMON | _RECEIVING, notes) async for each in client.list_queues()]

@@ -18,7 +18,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.actions.by_token import plan_by_token
-from sbnotebook.settlement.actions.deferred import plan_deferred, settle_deferred
+from sbnotebook.settlement.actions.deferred import compare_deferrals, plan_deferred, settle_deferred
 from sbnotebook.settlement.actions.pick import plan_pick
 from sbnotebook.settlement.actions.purge import plan_purge
 from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
@@ -28,6 +28,7 @@ from sbnotebook.settlement.actions.selection import Chosen, MessageFilter
 from sbnotebook.settlement.actions.send import plan_send
 from sbnotebook.settlement.actions.sweep import plan_sweep
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.locking.wake_up import receive_deferred_of
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan
@@ -46,6 +47,7 @@ class AsyncEntity(Place):
         address: which one.
     """
 
+    compare_deferrals = compare_deferrals
     plan_send = plan_send
     plan_by_token = plan_by_token
     receive_and_delete = receive_and_delete
@@ -53,6 +55,7 @@ class AsyncEntity(Place):
     plan_deferred = plan_deferred
     settle_deferred = settle_deferred
     pick = plan_pick
+    wake = staticmethod(receive_deferred_of)
     plan_cancel_scheduled = plan_cancel_scheduled
 
     async def send(

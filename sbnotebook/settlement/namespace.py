@@ -12,8 +12,11 @@ import anyio.to_thread
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import administration
+from sbnotebook.settlement.actions.clone_search import CloneSearch
+from sbnotebook.settlement.actions.reach import is_gone, is_locked_elsewhere
 from sbnotebook.settlement.actions.resume import plan_resume
 from sbnotebook.settlement.actions.undo import plan_undo
+from sbnotebook.settlement.config import namespace_config
 from sbnotebook.settlement.entity import AsyncEntity
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
@@ -36,6 +39,8 @@ class AsyncNamespace(Resources):
     """
 
     undo = plan_undo
+    is_gone = staticmethod(is_gone)
+    is_locked_elsewhere = staticmethod(is_locked_elsewhere)
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,6 +53,14 @@ class AsyncNamespace(Resources):
     def entity(self, address: str | EntityAddress) -> AsyncEntity:
         """Return a queue, topic, subscription or sub-queue by its address, without a request."""
         return AsyncEntity(self, EntityAddress.parse(address))
+
+    def clone_search(self, to: EntityAddress) -> CloneSearch:
+        """Return a search for the clones that were sent to a queue or topic."""
+        return CloneSearch(self, to)
+
+    async def config(self) -> tuple[dict[str, Any], list[str]]:
+        """Return the entities and rules as a ``Config.json``, and a sentence for each thing that is left out."""
+        return await namespace_config(self.connection)
 
     async def entities(self, topics: Collection[str] | None = None) -> list[administration.EntityCounts]:
         """List all entities with their counts: see :func:`sbnotebook.settlement.administration.list_entities`."""

@@ -246,15 +246,7 @@ class Limiter:
 
 
 def transfers_in_flight(limit: InFlight) -> int:
-    """Return how many transfers may wait for their confirmation at once; each has a connection of its own.
-
-    Args:
-        limit: a number, or ``"auto"``.
-
-    Example:
-        >>> transfers_in_flight("auto"), transfers_in_flight(3)
-        (10, 3)
-    """
+    """Return how many transfers may wait for their confirmation at once; each has a connection of its own."""
     return _SENDERS[0] if limit == AUTO else limit
 
 

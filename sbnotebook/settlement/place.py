@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch, refuse_sub_queue
+from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import PeekCursor, Peeker
 from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress
+
+T = TypeVar("T")
 
 
 class Place:
@@ -74,6 +77,10 @@ class Place:
             if progress is not None:
                 progress(len(page))
         return found
+
+    def patiently(self, attempt: Callable[..., Awaitable[T]], *arguments: object) -> Awaitable[T]:
+        """Call a function, and call it again for a minute while Service Bus does not answer."""
+        return patiently(attempt, *arguments, address=self.address)
 
     # ---------------------------------------------------------------- locking
 

@@ -39,7 +39,7 @@ from sbnotebook.model.json_text import json_document, write_json
 from sbnotebook.model.outcome import counted
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.costs import Costs
-from sbnotebook.settlement.pace import InFlight, Pace, Pause, check_in_flight
+from sbnotebook.settlement.pace import InFlight, Pace, Pause, check_in_flight, transfers_in_flight
 from sbnotebook.settlement.terms import Progress
 from sbnotebook.settlement.watch import Watch
 
@@ -93,6 +93,11 @@ class Limits:
         check_in_flight(self.max_in_flight)
         if self.rate is not None and not self.rate > 0:  # not a number, either
             raise ConfigurationError("rate is above 0 messages a second.")
+
+    @property
+    def transfers(self) -> int:
+        """Return how many transfers may wait for their confirmation at once, at first with ``"auto"``."""
+        return transfers_in_flight(self.max_in_flight)
 
     def pace(self) -> Pace:
         """Return the pace that a run keeps before each of its groups."""

@@ -17,7 +17,7 @@ from sbnotebook.settlement.costs import Costs
 from sbnotebook.settlement.locking.records import Record, recording_deferrals, recording_removals, room_of
 from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.wake_up import scheduling_wake_ups
-from sbnotebook.settlement.memory.archive import Archive, archive_of
+from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import Journal
 from sbnotebook.settlement.memory.namespace_tables import AssistantCalls, NamespaceTables
 from sbnotebook.settlement.peek import Peeker
@@ -60,7 +60,7 @@ class Resources:
     ) -> None:
         self.connection = connection
         self.journal = journal or Journal()
-        self.archive = archive_of(archive, self.journal.path.parent)
+        self.archive = Archive.of(archive, self.journal.path.parent)
         self.clock: Clock = clock or SystemClock()
         self.costs = Costs()
         self._identity: str | None = None

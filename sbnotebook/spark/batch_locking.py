@@ -23,7 +23,7 @@ from sbnotebook.model import (
     Release,
 )
 from sbnotebook.model.partition import partition_of, start_of_partition
-from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, LockedBatch, PeekCursor, patiently
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, LockedBatch, PeekCursor
 from sbnotebook.spark.peek_reader import peeked
 
 _LOG: Final = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class BatchLocker:
         got, more_wait, began = 0, 0.0, anyio.current_time()
         while step := self._step(max_messages, came):
             receive = partial(self.batch.receive, max_wait=wait, more_wait=more_wait)
-            more = await patiently(receive, step, address=self.entity.address)
+            more = await self.entity.patiently(receive, step)
             if not more:
                 return
             self._count(more, came)
@@ -181,7 +181,7 @@ class BatchLocker:
 
     async def is_at_end(self) -> bool:
         """Return whether the entity holds no more wanted messages; False where every message is wanted."""
-        return self.until is not None and not await patiently(self._is_more, address=self.entity.address)
+        return self.until is not None and not await self.entity.patiently(self._is_more)
 
     async def _is_more(self) -> bool:
         """Return whether the entity still holds wanted messages."""

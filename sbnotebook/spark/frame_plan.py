@@ -29,7 +29,7 @@ from sbnotebook.client.verbs import ShownAsPreview
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import ApplyOnce, AsyncNamespace, InFlight, Limits, Preview, is_gone
+from sbnotebook.settlement import ApplyOnce, AsyncNamespace, InFlight, Limits, Preview
 from sbnotebook.spark.decisions import COLUMNS, DecidedRow, check_schema, decided_rows, decision_of
 from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.scrubbing import in_words, scrubbed
@@ -304,7 +304,7 @@ def _skipped(entity: EntityAddress, decision: Decision, numbers: Sequence[int], 
 
 def _judged(outcome: Outcome, repeated: Container[tuple[EntityAddress, int | None]]) -> Outcome:
     """Return an outcome of the driver; unconfirmed where the first run of a task may have settled the message."""
-    if is_gone(outcome) and (outcome.entity, outcome.sequence_number) in repeated:
+    if AsyncNamespace.is_gone(outcome) and (outcome.entity, outcome.sequence_number) in repeated:
         return replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=_REPEATED)
     return outcome
 

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self, TypeVar
 from sbnotebook.analysis.decoders import Decoder
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import transfers_in_flight
+from sbnotebook.settlement import Limits
 from sbnotebook.spark.option_parser import (
     EVERYWHERE,
     NamespaceTarget,
@@ -224,7 +223,7 @@ class WriteOptions(_Options):
     max_in_flight: int = _option(
         "maxInFlight",
         whole(_MOST_IN_FLIGHT),
-        transfers_in_flight(AUTO),
+        Limits().transfers,
         "transfers of one task that wait for their confirmation at once; a transfer holds as many messages as fit",
     )
     max_in_flight_total: int | None = _option(

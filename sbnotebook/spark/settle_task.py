@@ -20,14 +20,7 @@ from sbnotebook.client.portal import collecting_seldom, run
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Complete, Decision, EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.settlement import (
-    Archive,
-    AsyncNamespace,
-    Connection,
-    InFlight,
-    Journal,
-    is_locked_elsewhere,
-)
+from sbnotebook.settlement import Archive, AsyncNamespace, Connection, InFlight, Journal
 from sbnotebook.spark.decisions import DecidedRow, decided_rows
 from sbnotebook.spark.scrubbing import in_words, scrubbed
 from sbnotebook.spark.shipping import Shipped
@@ -140,7 +133,7 @@ class SettleTask(Shipped):
                 found |= await settle_deferred_rows(
                     namespace, left, max_in_flight=self.max_in_flight, journalled=self.storage.journal is not None
                 )
-                left = {key: left[key] for key in left if is_locked_elsewhere(found[key])}
+                left = {key: left[key] for key in left if namespace.is_locked_elsewhere(found[key])}
                 if not left:
                     break
             return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
-from sbnotebook.settlement import Journal, archive_of, is_gone
+from sbnotebook.settlement import Archive, AsyncNamespace, Journal
 from sbnotebook.spark.decisions import check_schema
 from sbnotebook.spark.failed_rows import FailureFile
 from sbnotebook.spark.options import WriteOptions
@@ -45,7 +45,7 @@ class SettleWriter(TaskWriter):
                 for row, outcome in enumerate(outcomes):
                     if outcome.ok:
                         result.done += 1
-                    elif task.is_repeated and is_gone(outcome):
+                    elif task.is_repeated and AsyncNamespace.is_gone(outcome):
                         result.gone += 1
                     else:
                         result.fail(outcome)
@@ -55,7 +55,7 @@ class SettleWriter(TaskWriter):
 
     def _task(self) -> SettleTask:
         options, journal = self.options, Journal()
-        archive = archive_of(options.archived, journal.path.parent)
+        archive = Archive.of(options.archived, journal.path.parent)
         return SettleTask(
             options.namespace,
             in_flight_of_task(options),

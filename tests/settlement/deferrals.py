@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from sbnotebook.model import MessageState
-from sbnotebook.settlement import AsyncEntity, Deferrals, compare_deferrals
+from sbnotebook.settlement import AsyncEntity, Deferrals
 
 
 async def deferrals_of(entity: AsyncEntity, between: Callable[[], object] = lambda: None) -> Deferrals:
@@ -17,4 +17,4 @@ async def deferrals_of(entity: AsyncEntity, between: Callable[[], object] = lamb
         between()
         return {message.sequence_number: message.enqueued_time for message in found}
 
-    return await compare_deferrals(entity, look)
+    return await entity.compare_deferrals(look)

@@ -57,7 +57,7 @@ async def test_a_lock_lasts_as_long_as_its_entity_says(emulator: RunningEmulator
     emulator.create_subscription("alone", "quick", SubscriptionOptions(lock_duration=7_000))
     assert await admin.lock_duration(connection, EntityAddress("Sessions")) == timedelta(seconds=30)
     assert await admin.lock_duration(connection, EntityAddress("alone", "quick")) == timedelta(seconds=7)
-    assert await admin.namespace_tier(connection) == "Premium"
+    assert await connection.tier() == "Premium"
 
 
 async def test_counts_tell_the_states_of_messages(own: AsyncNamespace, emulator: RunningEmulator) -> None:

@@ -73,16 +73,6 @@ class CloneSearch:
     It only peeks. Where Service Bus shows a clone nowhere, and more than a consumer can be the reason, the fate is
     unknown: a topic with several subscriptions, a filter, forwarding, expired messages, an entity that was deleted, or
     a look that failed.
-
-    Args:
-        namespace: where the clones were sent to.
-        destination: the queue or topic.
-        forwarded_from: the entity that stores the clones first and forwards them later; None where none does.
-
-    Example:
-        >>> async def came_back(search: CloneSearch, ids: Sequence[str], now: datetime) -> list[str]:
-        ...     found = await search.fates(map(SentClone, ids), now)
-        ...     return [id for id, fate in found.items() if fate.status is FateStatus.CAME_BACK]
     """
 
     def __init__(

@@ -35,7 +35,6 @@ from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.records import archived_from
-from sbnotebook.settlement.pace import transfers_in_flight
 from sbnotebook.settlement.parallel import by_halves, halves, in_parallel
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.plan import Plan
@@ -158,8 +157,9 @@ class _Cancelling:
         self._run.expect_end(meant, OutcomeStatus.SKIPPED, _INTERRUPTED)
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
-            at_once = transfers_in_flight(self._run.limits.max_in_flight)
-            await in_parallel(partial(by_halves, self._ask), _together(meant, payloads.keys()), at_once)
+            await in_parallel(
+                partial(by_halves, self._ask), _together(meant, payloads.keys()), self._run.limits.transfers
+            )
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_ends(meant)

@@ -300,6 +300,11 @@ class Connection:
             return async_administration_client(self.parsed.text, allow_remote=True, **options)
         return async_client_class()(*self.host_and_credential(), **options)
 
+    async def tier(self) -> str:
+        """Return the namespace's tier, such as Standard or Premium. The question needs the right Manage."""
+        async with self.administration_client() as client:
+            return str((await client.get_namespace_properties()).messaging_sku)
+
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:
             self._clients[retries] = self.new_client(retries=retries)

@@ -92,13 +92,6 @@ async def receive_deferred_of(batch: LockedBatch, message: Message) -> LockedMes
     """Lock the deferred message that a wake-up message is for; return None where there is none.
 
     Settle it first, and complete the wake-up after it: then a crash in between leaves the wake-up, which comes again.
-
-    Args:
-        batch: of the entity that holds the deferred message.
-        message: the wake-up message; any other gives None.
-
-    Raises:
-        DecisionError: the wake-up is for a message of another entity.
     """
     wake_up = WakeUp.of(message)
     return None if wake_up is None else await wake_up.receive(batch)

@@ -164,6 +164,25 @@ class Archive(LocalDatabase):
         self.max_bytes = max_bytes
         self._prune_at = 0.0
 
+    @classmethod
+    def of(cls, setting: Archive | bool | None, folder: Path) -> Archive | None:
+        """Return the archive that a setting means; None for none.
+
+        Args:
+            setting: an archive, True for the one in the folder unless SBNOTEBOOK_ARCHIVE is off, False or None for
+                none.
+            folder: where the journal is.
+
+        Raises:
+            ConfigurationError: SBNOTEBOOK_ARCHIVE is neither on nor off.
+        """
+        if isinstance(setting, Archive):
+            return setting
+        value = os.environ.get("SBNOTEBOOK_ARCHIVE", "").strip().casefold()
+        if value not in _OFF | _ON:
+            raise ConfigurationError("SBNOTEBOOK_ARCHIVE is on or off.")
+        return cls(folder / "archive.sqlite") if setting and value in _ON else None
+
     # ---------------------------------------------------------------- removing
 
     def keep(self, messages: Sequence[ArchivedMessage]) -> list[int]:
@@ -296,24 +315,6 @@ def room_for(payload: int, entity_path: str, given_id: str | None) -> int:
     entity, message_id = entity_path.encode(), (given_id or "").encode(errors="replace")
     row = payload + _ROW_BYTES + len(entity) + len(message_id)
     return (_PAGE // (_PAGE // row) if row <= _PAGE else row + _PAGE) + _INDEX_BYTES + len(entity)
-
-
-def archive_of(setting: Archive | bool | None, folder: Path) -> Archive | None:
-    """Return the archive that a setting means; None for none.
-
-    Args:
-        setting: an archive, True for the one in the folder unless SBNOTEBOOK_ARCHIVE is off, False or None for none.
-        folder: where the journal is.
-
-    Raises:
-        ConfigurationError: SBNOTEBOOK_ARCHIVE is neither on nor off.
-    """
-    if isinstance(setting, Archive):
-        return setting
-    value = os.environ.get("SBNOTEBOOK_ARCHIVE", "").strip().casefold()
-    if value not in _OFF | _ON:
-        raise ConfigurationError("SBNOTEBOOK_ARCHIVE is on or off.")
-    return Archive(folder / "archive.sqlite") if setting and value in _ON else None
 
 
 def _used(database: sqlite3.Connection) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from sbnotebook.amqp import encode, list_of_encoded
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, DATA, PROPERTIES, section_head
@@ -34,39 +34,39 @@ class EncodedRows(NamedTuple):
     payloads: list[bytes]
     message_ids: Sequence[str | None]
 
+    @classmethod
+    def of(cls, columns: Mapping[str, Sequence[Any]], count: int) -> Self | None:
+        """Encode many rows at once, as :func:`sbnotebook.settlement.wire.encoding.payload_of` encodes each message.
 
-def encoded_rows(columns: Mapping[str, Sequence[Any]], count: int) -> EncodedRows | None:
-    """Encode many rows at once, as :func:`sbnotebook.settlement.wire.encoding.payload_of` encodes each message.
+        Args:
+            columns: the values of each message column.
+            count: of the rows.
 
-    Args:
-        columns: the values of each message column.
-        count: of the rows.
+        Returns:
+            The encoded rows; None where a row needs to become a message first.
 
-    Returns:
-        The encoded rows; None where a row needs to become a message first.
-
-    Example:
-        >>> encoded_rows({"message_id": ["a", "b"], "body": [b"{}", b"[]"]}, 2).message_ids
-        ['a', 'b']
-        >>> encoded_rows({"session_id": ["a", "b"], "body": [b"{}", b"[]"]}, 2) is None
-        True
-    """
-    told = {name: values for name, values in columns.items() if _tells(name, values)}
-    text = told.pop("body_text", ())
-    given, named = told.pop("body", text), told.pop("application_properties", None)
-    if told.keys() - _TEXTS or not all(map(_are_texts, told.values())) or set(map(type, given)) not in _KINDS:
-        return None
-    if type(given[0]) is str and any(mark_names(dict(pairs or ())) for pairs in named or ()):
-        return None
-    try:
-        bodies = _bodies(given, told)
-        sections = zip(
-            _properties(told, count), _application_properties(named, count), map(encode, bodies), strict=True
-        )
-        payloads = [b"".join((properties, own, _DATA, body)) for properties, own, body in sections]
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return EncodedRows(payloads, told.get("message_id", [None] * count))
+        Example:
+            >>> EncodedRows.of({"message_id": ["a", "b"], "body": [b"{}", b"[]"]}, 2).message_ids
+            ['a', 'b']
+            >>> EncodedRows.of({"session_id": ["a", "b"], "body": [b"{}", b"[]"]}, 2) is None
+            True
+        """
+        told = {name: values for name, values in columns.items() if _tells(name, values)}
+        text = told.pop("body_text", ())
+        given, named = told.pop("body", text), told.pop("application_properties", None)
+        if told.keys() - _TEXTS or not all(map(_are_texts, told.values())) or set(map(type, given)) not in _KINDS:
+            return None
+        if type(given[0]) is str and any(mark_names(dict(pairs or ())) for pairs in named or ()):
+            return None
+        try:
+            bodies = _bodies(given, told)
+            sections = zip(
+                _properties(told, count), _application_properties(named, count), map(encode, bodies), strict=True
+            )
+            payloads = [b"".join((properties, own, _DATA, body)) for properties, own, body in sections]
+        except (TypeError, ValueError, OverflowError):
+            return None
+        return cls(payloads, told.get("message_id", [None] * count))
 
 
 def _tells(name: str, values: Sequence[Any]) -> bool:

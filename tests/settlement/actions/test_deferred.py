@@ -28,7 +28,7 @@ from sbnotebook.model import (
     Send,
 )
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.actions.deferred import Deferrals, compare_deferrals
+from sbnotebook.settlement.actions.deferred import Deferrals
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import management
 from tests.filled_queues import deferred_queue, filled_queue, settle_first
@@ -118,7 +118,7 @@ async def test_what_is_deferred_during_the_comparison_is_no_orphan(namespace: As
         await settle_first(queue, Defer())
         return {message.sequence_number: message.enqueued_time for message in await queue.peek()}
 
-    found = await compare_deferrals(queue, look)
+    found = await queue.compare_deferrals(look)
     assert (len(found.messages), found.orphans, found.gone) == (2, (), ())
 
 
@@ -131,7 +131,7 @@ async def test_an_entry_of_another_time_is_of_another_message(namespace: AsyncNa
         assert message.enqueued_time is not None
         return {1: message.enqueued_time + timedelta(days=days)}
 
-    found = await compare_deferrals(queue, look)
+    found = await queue.compare_deferrals(look)
     assert (len(found.orphans), found.gone) == (1, ())
 
 

@@ -19,7 +19,8 @@ from sbnotebook.model import (
     ReceivedMessage,
     Send,
 )
-from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, MessageFilter, Plan
+from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
+from sbnotebook.settlement.actions.selection import MessageFilter
 from sbnotebook.settlement.memory.archive import ArchiveState
 from tests.filled_queues import filled_queue, settle_first
 from tests.settlement.deferrals import deferrals_of

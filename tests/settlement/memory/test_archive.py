@@ -11,7 +11,7 @@ import pytest
 
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState, archive_of, room_for
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState, room_for
 
 HOST = "shop.servicebus.windows.net"
 ORDERS = EntityAddress("orders")
@@ -215,9 +215,9 @@ def test_archive_unwritable_disk_fails_before_removal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["off", "OFF", " 0 ", "false", "no"])
 def test_the_environment_turns_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("SBNOTEBOOK_ARCHIVE", value)
-    assert archive_of(True, tmp_path) is None
+    assert Archive.of(True, tmp_path) is None
     own = Archive(tmp_path / "own.sqlite")
-    assert archive_of(own, tmp_path) is own
+    assert Archive.of(own, tmp_path) is own
 
 
 @pytest.mark.parametrize("value", [None, "", "on", "1", "True"])
@@ -226,13 +226,13 @@ def test_it_is_on_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, val
         monkeypatch.delenv("SBNOTEBOOK_ARCHIVE", raising=False)
     else:
         monkeypatch.setenv("SBNOTEBOOK_ARCHIVE", value)
-    found = archive_of(True, tmp_path)
+    found = Archive.of(True, tmp_path)
     assert found is not None
     assert found.path == tmp_path / "archive.sqlite"
-    assert archive_of(False, tmp_path) is archive_of(None, tmp_path) is None
+    assert Archive.of(False, tmp_path) is Archive.of(None, tmp_path) is None
 
 
 def test_a_word_that_is_neither_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SBNOTEBOOK_ARCHIVE", "of")
     with pytest.raises(ConfigurationError, match="SBNOTEBOOK_ARCHIVE is on or off"):
-        archive_of(True, tmp_path)
+        Archive.of(True, tmp_path)

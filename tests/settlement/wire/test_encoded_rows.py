@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import Message
 from sbnotebook.model.schema import SENT_COLUMNS, messages_from_columns
-from sbnotebook.settlement.wire.encoded_rows import encoded_rows
+from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.strategies import messages
 
@@ -54,7 +54,7 @@ def test_rows_of_texts_and_bytes_match_their_payloads(
         expected = one_by_one(columns, count)
     except Exception as error:  # noqa: BLE001 (such as a text that the charset of its content type has not)
         expected = error
-    rows = encoded_rows(columns, count)
+    rows = EncodedRows.of(columns, count)
     if isinstance(expected, Exception):
         assert rows is None
         return
@@ -67,7 +67,7 @@ def test_rows_of_texts_and_bytes_match_their_payloads(
 def test_rows_of_read_messages_match_their_payloads(read: list[Message]) -> None:
     table: pa.Table = to_arrow(read)
     columns = {name: table.column(name).to_pylist() for name in table.schema.names if name in SENT_COLUMNS}
-    rows = encoded_rows(columns, len(read))
+    rows = EncodedRows.of(columns, len(read))
     if rows is not None:
         assert rows.payloads == one_by_one(columns, len(read))
 
@@ -76,7 +76,7 @@ def test_rows_of_plain_messages_are_encoded_by_column() -> None:
     read = [Message(body=b"{}", message_id=str(number), application_properties={"k": "v"}) for number in range(3)]
     table: pa.Table = to_arrow(read)
     columns = {name: table.column(name).to_pylist() for name in table.schema.names if name in SENT_COLUMNS}
-    rows = encoded_rows(columns, 3)
+    rows = EncodedRows.of(columns, 3)
     assert rows is not None
     assert rows.payloads == [payload_of(message) for message in read]
 
@@ -101,4 +101,4 @@ def test_rows_of_plain_messages_are_encoded_by_column() -> None:
 )  # fmt: skip
 def test_other_rows_go_one_by_one(others: dict[str, list[Any]]) -> None:
     body = {} if "body_text" in others else {"body": [b"a", b"b"]}
-    assert encoded_rows(body | others, 2) is None
+    assert EncodedRows.of(body | others, 2) is None
