@@ -20,8 +20,8 @@ from benchmarks.emulators import emulator
 from benchmarks.results import Result, show
 from sbnotebook.model import EntityAddress, Message, Resubmit
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal, ResubmitEntry, ResubmitState
-from sbnotebook.settlement.memory.journal import OriginalKey
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal, ResubmitEntry
+from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitState
 from sbnotebook.settlement.pace import transfers_in_flight
 
 __all__ = ["measure"]

@@ -5,7 +5,7 @@ The clone of a resubmit is consumed, waiting, or back in a dead-letter queue.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -28,8 +28,6 @@ from sbnotebook.settlement import (
     ArchiveState,
     AsyncNamespace,
     ResubmitEntry,
-    ResubmitState,
-    SentClone,
     in_parallel,
     lineage_of,
     peeked_from_payload,
@@ -158,11 +156,11 @@ async def history_of(
     found = await anyio.to_thread.run_sync(read)
     entries = found[:most]
     there = {await anyio.to_thread.run_sync(other.identity): other for other in others} | {"": namespace}
-    by_place: defaultdict[tuple[str, EntityAddress], list[SentClone]] = defaultdict(list)
-    for entry in entries:
-        if entry.state is not ResubmitState.NOT_SENT:
-            clone = SentClone(entry.clone_id, entry.changed, is_scheduled=entry.scheduled is not None)
-            by_place[entry.place].append(clone)
+    sent = [(entry.place, entry.clone) for entry in entries]
+    by_place = {
+        place: [clone for each, clone in sent if each == place and clone is not None]
+        for place in dict.fromkeys(place for place, clone in sent if clone is not None)
+    }
 
     async def look(place: tuple[str, EntityAddress]) -> dict[str, Fate]:
         name, address = place

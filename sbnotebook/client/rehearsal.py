@@ -39,7 +39,6 @@ from sbnotebook.settlement import (
     Plan,
     Policy,
     PolicyRow,
-    SentClone,
     Then,
     clone_id_of,
     refuse_coroutine_function,
@@ -191,8 +190,7 @@ def _check(plan: Plan, consumer: Consumer | None) -> None:
 
 async def _fates(namespace: Resources, to: EntityAddress, messages: list[ReceivedMessage]) -> dict[int, Fate]:
     """Return the fates of the clones, by the numbers of their originals."""
-    clones = [SentClone(clone_id_of(message)) for message in messages]
-    found = await namespace.clone_search(to).fates(clones, datetime.now(UTC))
+    found = await namespace.clone_search(to).fates(map(clone_id_of, messages), datetime.now(UTC))
     return {message.sequence_number: found[clone_id_of(message)] for message in messages}
 
 

@@ -16,7 +16,7 @@ from sbnotebook.lazy import lazy_names
 if TYPE_CHECKING:
     from sbnotebook.settlement.actions.by_token import LockReference
     from sbnotebook.settlement.actions.clone import clone_id_of, clone_of
-    from sbnotebook.settlement.actions.clone_search import SentClone, lineage_of
+    from sbnotebook.settlement.actions.clone_search import lineage_of
     from sbnotebook.settlement.actions.deferred import Deferrals
     from sbnotebook.settlement.actions.selection import names_sentence
     from sbnotebook.settlement.administration import EntityCounts, replicate_entities
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, number_list
     from sbnotebook.settlement.locking.sessions import SessionBatch, SessionState
     from sbnotebook.settlement.memory.archive import Archive, ArchivedCount, ArchiveState
-    from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry, ResubmitState
+    from sbnotebook.settlement.memory.journal import Journal, ResubmitEntry
     from sbnotebook.settlement.memory.namespace_tables import AssistantCalls, DeferralEntry, Look, Resubmitted
     from sbnotebook.settlement.namespace import AsyncNamespace
     from sbnotebook.settlement.pace import InFlight, Pause

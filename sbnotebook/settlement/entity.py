@@ -20,13 +20,12 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.actions.by_token import plan_by_token
 from sbnotebook.settlement.actions.deferred import compare_deferrals, plan_deferred, settle_deferred
 from sbnotebook.settlement.actions.pick import plan_pick
-from sbnotebook.settlement.actions.purge import plan_purge
+from sbnotebook.settlement.actions.purge import plan_purge, plan_sweep
 from sbnotebook.settlement.actions.receive_and_delete import receive_and_delete
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.schedule import plan_cancel_scheduled
 from sbnotebook.settlement.actions.selection import Chosen, MessageFilter
 from sbnotebook.settlement.actions.send import plan_send
-from sbnotebook.settlement.actions.sweep import plan_sweep
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.wake_up import receive_deferred_of
 from sbnotebook.settlement.pace import InFlight
@@ -35,7 +34,7 @@ from sbnotebook.settlement.plan import Limits, Plan
 from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.process import Options, Processing
 from sbnotebook.settlement.processing.workers import SessionProcessing, SharedProcessing
-from sbnotebook.settlement.terms import Progress, check_decision
+from sbnotebook.settlement.terms import Progress, check_decision, moment_of
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 
 
@@ -98,7 +97,7 @@ class AsyncEntity(Place):
 
         ``only`` returns the meant ones of some messages; ``before`` is a time, or a duration back from now.
         """
-        chosen = Chosen(only, before, to_sequence_number, state)
+        chosen = Chosen(only, moment_of(before), to_sequence_number, state)
         return await plan_purge(self, chosen, archived=archived, progress=progress)
 
     async def defer_all(
@@ -111,7 +110,7 @@ class AsyncEntity(Place):
         progress: Progress | None = None,
     ) -> Plan:
         """Return a plan to defer the current active messages, chosen as by :meth:`purge`."""
-        chosen = Chosen(only, before, to_sequence_number, MessageState.ACTIVE, max_messages)
+        chosen = Chosen(only, moment_of(before), to_sequence_number, MessageState.ACTIVE, max_messages)
         return await plan_sweep(self, Defer(), chosen, progress=progress)
 
     def processing(self, function: AnyFunction, **options: Any) -> Processing:

@@ -18,6 +18,7 @@ from sbnotebook.settlement.actions.resume import plan_resume
 from sbnotebook.settlement.actions.undo import plan_undo
 from sbnotebook.settlement.config import namespace_config
 from sbnotebook.settlement.entity import AsyncEntity
+from sbnotebook.settlement.parallel import alike
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
 
@@ -112,13 +113,12 @@ class AsyncNamespace(Resources):
         then. See :func:`sbnotebook.settlement.actions.resume.plan_resume`.
         """
         only = EntityAddress.parse(entity) if entity is not None else None
-        entries = await anyio.to_thread.run_sync(self.journal.unfinished, await anyio.to_thread.run_sync(self.identity))
-        sources = dict.fromkeys(EntityAddress.parse(entry.source) for entry in entries)
-        there = tuple(others)
+        there = {await anyio.to_thread.run_sync(other.identity): other for other in others}
+        entries = await anyio.to_thread.run_sync(lambda: self.journal.unfinished(self.identity()))
         return [
-            await plan_resume(self.entity(source), resend_unknown=resend_unknown, max_wait=max_wait, others=there)
-            for source in sources
-            if only in (None, source)
+            await plan_resume(self.entity(source), mine, there, resend_unknown=resend_unknown, max_wait=max_wait)
+            for mine in alike(entries, lambda entry: EntityAddress.parse(entry.source), max(len(entries), 1))
+            if only in (None, source := EntityAddress.parse(mine[0].source))
         ]
 
 

@@ -32,14 +32,9 @@ async def patiently(
     patience: float = OUTAGE_PATIENCE,
     only_busy: bool = False,
 ) -> T:
-    """Call a function, and call it again when there is no answer.
+    """Call a function, and call it again when there is no answer, for ``patience`` seconds, at least 5.
 
-    Args:
-        attempt: the function.
-        arguments: of each call.
-        address: the entity that is asked, for the log.
-        patience: seconds to try again; at least 5.
-        only_busy: whether to try again for so long only where Service Bus is busy, and else for 5 seconds.
+    With ``only_busy``, it is called for longer than these only while Service Bus is busy.
     """
     began, pause = anyio.current_time(), _FIRST_PAUSE
     while True:

@@ -21,8 +21,8 @@ from sbnotebook.settlement.pace import Flight
 OutcomeListener = Callable[[Iterable[Outcome]], object]
 """Is given outcomes as they come."""
 
-_WATCHED: Final[ContextVar[Watch | None]] = ContextVar("_WATCHED", default=None)
-_FLIGHT: Final[ContextVar[Flight | None]] = ContextVar("_FLIGHT", default=None)
+_AROUND: Final[ContextVar[tuple[Watch | None, Flight | None]]] = ContextVar("_AROUND", default=(None, None))
+"""The watch of the work here, and the count of its messages that wait for answers."""
 
 
 def ignore_outcomes(_outcomes: Iterable[Outcome]) -> None:
@@ -48,8 +48,7 @@ class Watch:
         self.flight = Flight()
         """The messages of the block that wait for an answer of Service Bus."""
         self._works: list[Callable[[], Report]] = []
-        self._token: Token[Watch | None] | None = None
-        self._flight_token: Token[Flight | None] | None = None
+        self._token: Token[tuple[Watch | None, Flight | None]] | None = None
 
     @property
     def report(self) -> Report:
@@ -65,20 +64,19 @@ class Watch:
         self._works.append(so_far)
 
     def __enter__(self) -> Self:
-        around = _WATCHED.get()
+        around, flight = _AROUND.get()
         if around is not None:
             around.follow(lambda: self.report)
             self.tell = _both(self.tell, around.tell)
-        self.flight = _FLIGHT.get() or self.flight
-        self._token, self._flight_token = _WATCHED.set(self), _FLIGHT.set(self.flight)
+        self.flight = flight or self.flight
+        self._token = _AROUND.set((self, self.flight))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._token is not None and self._flight_token is not None:
-            _WATCHED.reset(self._token)
-            _FLIGHT.reset(self._flight_token)
+        if self._token is not None:
+            _AROUND.reset(self._token)
 
 
 def _both(one: OutcomeListener, other: OutcomeListener) -> OutcomeListener:
@@ -92,7 +90,7 @@ def _both(one: OutcomeListener, other: OutcomeListener) -> OutcomeListener:
 
 def in_flight() -> Flight:
     """Return the count of messages that wait for answers, of the work that this is a part of."""
-    return _FLIGHT.get() or Flight()
+    return _AROUND.get()[1] or Flight()
 
 
 @contextmanager
@@ -109,12 +107,11 @@ def reporting(so_far: Callable[[], Report]) -> Generator[OutcomeListener]:
         ...             tally.note(index, await settle(message))
         ...     return tally.report()
     """
-    watch = _WATCHED.get()
+    watch, _ = _AROUND.get()
     if watch is not None:
         watch.follow(so_far)
-    watched, flight = _WATCHED.set(None), _FLIGHT.set(in_flight())
+    token = _AROUND.set((None, in_flight()))
     try:
         yield watch.tell if watch is not None else ignore_outcomes
     finally:
-        _WATCHED.reset(watched)
-        _FLIGHT.reset(flight)
+        _AROUND.reset(token)

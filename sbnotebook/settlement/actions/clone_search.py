@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -23,6 +22,7 @@ from sbnotebook.model.partition import end_of_partition
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.administration import DestinationDescription
 from sbnotebook.settlement.connecting.failures import Failure, explained
+from sbnotebook.settlement.memory.journal import SentClone
 from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.resources import Resources
@@ -48,23 +48,6 @@ def lineage_of(clone_id: str) -> tuple[str, int]:
     """
     found = _CLONE_ID.search(clone_id)
     return (clone_id[: found.start()], int(found[1])) if found else (clone_id, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class SentClone:
-    """A clone that was sent.
-
-    Args:
-        message_id: its own.
-        sent: when; None where that is not known.
-        time_to_live: its own; None for that of the entity.
-        is_scheduled: whether it became, or becomes, active at a later time.
-    """
-
-    message_id: str
-    sent: datetime | None = None
-    time_to_live: timedelta | None = None
-    is_scheduled: bool = False
 
 
 class CloneSearch:
@@ -117,12 +100,13 @@ class CloneSearch:
         for place in await self.places():
             self._lasts[place] = await SequenceNumbers.of(Place(self._namespace, place)).lasts()
 
-    async def fates(self, clones: Iterable[SentClone], now: datetime) -> dict[str, Fate]:
-        """Return the fates of clones by their ids.
+    async def fates(self, clones: Iterable[SentClone | str], now: datetime) -> dict[str, Fate]:
+        """Return the fates of clones, of which at least the ids are known, by their ids.
 
         A peek may miss a message now and then, so look twice before you rely on a clone that is not to be found.
         """
-        wanted = {clone.message_id: clone for clone in clones}
+        sent = [SentClone(each) if isinstance(each, str) else each for each in clones]
+        wanted = {clone.message_id: clone for clone in sent}
         doubts: dict[str, None] = {}
         self.failed = False
         if self._forwarded_from is not None:

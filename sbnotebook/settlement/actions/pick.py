@@ -83,9 +83,12 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
 
 
 def _unusual(*, archived: bool, abandon_rest: bool, max_held: int) -> Mapping[str, bool | int]:
-    given = {"archived": archived, "abandon_rest": abandon_rest, "max_held": max_held}
-    usual = {"archived": True, "abandon_rest": False, "max_held": DEFAULT_MAX_HELD}
-    return {name: value for name, value in given.items() if value != usual[name]}
+    usual = {
+        "archived": (archived, True),
+        "abandon_rest": (abandon_rest, False),
+        "max_held": (max_held, DEFAULT_MAX_HELD),
+    }
+    return {name: given for name, (given, default) in usual.items() if given != default}
 
 
 def _check(decision: Decision, address: EntityAddress, edit: Edit | None) -> None:

@@ -1,4 +1,6 @@
-"""Purging on the server: Service Bus removes messages by their age, and none is received.
+"""Removing or deferring all, or many, messages of an entity; messages that arrive after the plan was made stay.
+
+Without an archive, Service Bus itself removes messages by their age, and none is received.
 
 Sources: Service Bus documentation, "Batch delete messages in Azure Service Bus": at most 500 messages a request on
 Standard and 4,000 on Premium, on a best-effort basis, locked messages stay, partitioned entities are not supported.
@@ -10,24 +12,37 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import repeat
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, TypeAlias, cast
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.model import MessageState, Outcome, OutcomeStatus, PeekedMessage, Purge, SubQueue
+from sbnotebook.errors import ArchiveError
+from sbnotebook.model import (
+    Complete,
+    Defer,
+    MessageState,
+    Outcome,
+    OutcomeStatus,
+    PeekedMessage,
+    Purge,
+    ReceivedMessage,
+    SubQueue,
+)
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.outcome import counted
-from sbnotebook.settlement.actions.reach import LOCKED
+from sbnotebook.settlement.actions.reach import LOCKED, Reach, settling
+from sbnotebook.settlement.actions.schedule import cancel_scheduled
 from sbnotebook.settlement.actions.selection import Chosen, Selection, select
-from sbnotebook.settlement.actions.sweep import plan_sweep, sweep
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import ENDS_A_RUN, Run
+from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.parallel import in_parallel
 from sbnotebook.settlement.patience import patiently
@@ -48,14 +63,71 @@ _UNANSWERED: Final = (
 )
 _SESSIONS: Final = "it requires sessions, and Service Bus removes messages of one held session only"
 _PARTITIONS: Final = "it has partitions, for which Service Bus does not support that"
+_BY_NUMBER: Final = (
+    "From then on they can only be received by sequence number. The numbers are written to the journal of this machine "
+    "before."
+)
 
 
-class _Known(NamedTuple):
-    """Facts by which a purge is planned; ``refusal`` says why the server cannot choose by age."""
+async def plan_sweep(
+    place: Place,
+    decision: Purge | Defer,
+    chosen: Chosen,
+    *,
+    archived: bool = True,
+    way: str = "",
+    progress: Progress | None = None,
+) -> Plan:
+    """Peek at all messages, and return a plan to remove or to defer those that are meant; ``way`` ends its sentence."""
+    seen = await select(place, chosen, progress)
+    is_purge = isinstance(decision, Purge)
+    seen.check_reach("removed" if is_purge else "deferred")
+    note = await _kept(place, seen, archived=archived) if is_purge else _BY_NUMBER
+    sentence = seen.sentence(decision.verb, place, *filter(None, (note, way)))
+    return place.new_plan(
+        decision,
+        seen.messages,
+        partial(sweep, place, decision, seen, archived),
+        described=Preview(sentence, tuple(seen.messages)),
+        others=seen.between,
+        options={} if archived else {"archived": False},
+    )
 
-    total: int | None = None
-    most: int = _MOST
-    refusal: str | None = None
+
+async def sweep(place: Place, decision: Purge | Defer, seen: Selection, archived: bool, run: Run) -> None:
+    """Remove or defer the messages of a run, in any state."""
+    archive, is_purge = place.namespace.archive, isinstance(decision, Purge)
+    if is_purge and archived and archive is not None:
+        await anyio.to_thread.run_sync(archive.require_room, seen.room)
+    in_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}
+    for message in run.without_outcome():
+        in_state[message.state].append(message)
+    search = Search(expected=seen.to_lock)
+    steps = settling(run, Complete() if is_purge else decision)
+    reach = Reach(place, run, steps, archived=archived, search=search)
+    await reach.active(in_state[MessageState.ACTIVE])
+    await reach.deferred(in_state[MessageState.DEFERRED])
+    await cancel_scheduled(place, run, in_state[MessageState.SCHEDULED], archived=archived)
+    await reach.find_missing(run.without_outcome())
+
+
+async def _kept(place: Place, seen: Selection, *, archived: bool) -> str:
+    archive = place.namespace.archive
+    if archive is None or not archived:
+        return "They are removed for good: nothing is archived."
+    try:
+        await anyio.to_thread.run_sync(archive.require_room, seen.room)
+    except ArchiveError as error:
+        return f"As it is now, it will be refused. {error}"
+    return f"They are kept in the archive for {archive.retention.days:,} days, and undo sends them back."
+
+
+# ---------------------------------------------------------------- on the server
+
+
+_Known: TypeAlias = tuple[int | None, int, str | None]
+"""How many messages there are, how many a request removes at most, and why the server cannot choose by age, if so."""
+_UNKNOWN: Final = (None, _MOST, None)
 
 
 async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, progress: Progress | None = None) -> Plan:
@@ -70,38 +142,40 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
     known, first = cast(
         "tuple[_Known | None, list[PeekedMessage]]", await in_parallel(lambda look: look(), looks, len(looks))
     )
-    if known is None or known.refusal is not None:
-        way = f"Each is received and removed: {known.refusal}." if known else ""
+    total, most, refusal = known or _UNKNOWN
+    if known is None or refusal is not None:
+        way = f"Each is received and removed: {refusal}." if refusal else ""
         return await plan_sweep(place, Purge(), chosen, archived=archived, way=way, progress=progress)
     # Last, so that it includes what the administration counted.
     now = place.namespace.clock.now()
-    before = min(chosen.end or now, now)
+    before = min(chosen.before or now, now)
+    before -= timedelta(microseconds=before.microsecond % 1_000)  # the service counts in milliseconds
     # Only a part of the counted messages may be that old.
-    known = known._replace(total=known.total if chosen.before is None or not known.total else None)
+    total = total if chosen.before is None or not total else None
     shown = [each for each in first if each.enqueued_time is not None and each.enqueued_time < before]
 
     async def work(run: Run) -> None:
-        await _Deletion(place, before, known, run).carry_out()
+        await _Deletion(place, before, total, most, run).carry_out()
 
     return place.new_plan(
         Purge(before),
         (),
         work,
         finds_messages=True,
-        described=Preview(_sentence(place, before, known), tuple(shown)),
-        total=known.total,
+        described=Preview(_sentence(place, before, total, most), tuple(shown)),
+        total=total,
         options={} if archived else {"archived": False},
         costs=None,
     )
 
 
-def _sentence(place: Place, before: datetime, known: _Known) -> str:
-    requests = "" if known.total is None else f", so about {-(-known.total // known.most) + 1:,}"
-    count = "the messages" if known.total is None else counted(known.total)
+def _sentence(place: Place, before: datetime, total: int | None, most: int) -> str:
+    requests = "" if total is None else f", so about {-(-total // most) + 1:,}"
+    count = "the messages" if total is None else counted(total)
     return (
         f"purge {count} of {place.in_plans} enqueued before {before.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC. Service "
         f"Bus itself removes the active ones, and none is received; if it refuses, each is received and removed. It "
-        f"costs an operation for each {known.most:,} messages{requests}. Deferred and scheduled messages go one by "
+        f"costs an operation for each {most:,} messages{requests}. Deferred and scheduled messages go one by "
         "one. Locked messages stay. The others are removed for good: nothing is archived, and undo cannot send them "
         "back."
     )
@@ -122,9 +196,9 @@ async def _known(place: Place) -> _Known | None:
                 asks += [partial(client.get_topic, name)]
             namespace, own, counts, *topics = await in_parallel(lambda ask: ask(), asks, len(asks))
     except HttpResponseError as error:
-        return None if error.status_code == 404 else _Known()  # noqa: PLR2004
+        return None if error.status_code == 404 else _UNKNOWN  # noqa: PLR2004
     except (AzureError, OSError):  # Microsoft's emulator without its port of the administration
-        return _Known()
+        return _UNKNOWN
     except AttributeError:  # the SDK looks for a queue's description in a topic's
         return None
     needs_session = own.requires_session and address.sub_queue is None
@@ -134,15 +208,15 @@ async def _known(place: Place) -> _Known | None:
         SubQueue.DEAD_LETTER: counts.dead_letter_message_count,
         SubQueue.TRANSFER_DEAD_LETTER: counts.transfer_dead_letter_message_count,
     }[address.sub_queue]
-    return _Known(count, _MOST_PREMIUM if str(namespace.messaging_sku).casefold() == "premium" else _MOST, refusal)
+    return count, _MOST_PREMIUM if str(namespace.messaging_sku).casefold() == "premium" else _MOST, refusal
 
 
 class _Deletion:
     """One purge on the server; an unanswered request is repeated for the same time, and only its count is lost."""
 
-    def __init__(self, place: Place, before: datetime, known: _Known, run: Run) -> None:
-        self._place, self._before, self._known, self._run = place, before, known, run
-        self._size = run.group_size(known.most)
+    def __init__(self, place: Place, before: datetime, total: int | None, most: int, run: Run) -> None:
+        self._place, self._before, self._total, self._run = place, before, total, run
+        self._size = run.group_size(most)
         self._limiter = Limiter.of_senders()  # a request is for as many messages as a transfer
         self._peeker = place.peeker  # its connection may be warm
         self._removed = self._requests = self._lost = 0
@@ -151,7 +225,7 @@ class _Deletion:
         run.way = lambda: f"by Service Bus itself, with {self._requests:,} request{'s' * (self._requests != 1)}"
 
     async def carry_out(self) -> None:
-        if self._known.total == 0:
+        if self._total == 0:
             return
         self._place.namespace.connection.require_writing()
         refusal = await self._delete()
@@ -186,7 +260,7 @@ class _Deletion:
 
     def _wanted(self) -> int:
         """Return how many requests the remaining messages are worth, besides the one that finds none."""
-        limits, total = self._run.limits, self._known.total
+        limits, total = self._run.limits, self._total
         most = self._limiter.in_flight if limits.max_in_flight == AUTO else limits.max_in_flight
         most = 1 if limits.rate else most
         return most if total is None else min(most, -(-max(total - self._removed, 0) // self._size))
@@ -256,5 +330,5 @@ class _Deletion:
         yield from repeat(self._outcome(OutcomeStatus.UNCONFIRMED, _UNANSWERED.format(self._size)), self._lost)
         if self._run.stopped is not None and not self._is_done:
             # Without a count, one of them stands for all.
-            left = 1 if self._known.total is None else max(self._known.total - self._removed, 0)
+            left = 1 if self._total is None else max(self._total - self._removed, 0)
             yield from repeat(self._outcome(OutcomeStatus.SKIPPED, self._run.stopped), left)

@@ -15,10 +15,10 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Fate, FateStatus, MessageState, OutcomeStatus, ReceivedMessage, Resubmit
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.actions.clone import clone_id_of
-from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone
+from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import ENDS_A_RUN, Run
-from sbnotebook.settlement.memory.journal import original_key
+from sbnotebook.settlement.memory.journal import SentClone, original_key
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Ramp, RampStep
 from sbnotebook.settlement.resources import Resources

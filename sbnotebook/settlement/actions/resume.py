@@ -88,23 +88,24 @@ class _Finding:
 
 
 async def plan_resume(
-    place: Place, *, resend_unknown: bool = False, max_wait: float = 0.0, others: Iterable[Resources] = ()
+    place: Place,
+    unfinished: Iterable[ResubmitEntry],
+    others: Mapping[str, Resources],
+    *,
+    resend_unknown: bool = False,
+    max_wait: float = 0.0,
 ) -> Plan:
-    """Return a plan to finish interrupted resubmits of messages of one entity.
+    """Return a plan to finish interrupted resubmits of one entity, by the journal's entries of them.
 
     An original is completed if its clone is confirmed, or is in its destination. If the clone is missing, it is sent
     again, provided that the destination's duplicate detection would still drop a second one. Otherwise the original
     stays, with the outcome UNCONFIRMED. If the original is gone and its clone could not be looked for, the resubmit
     stays unfinished.
     """
-    namespace, decision = place.namespace, Resubmit(resend_unknown=resend_unknown)
-    identity = await anyio.to_thread.run_sync(namespace.identity)
-    entries = await anyio.to_thread.run_sync(namespace.journal.unfinished, identity, place.address.path)
-    there = {await anyio.to_thread.run_sync(other.identity): other for other in others}
-    entries = list({entry.key: entry for entry in entries}.values())
+    decision, entries = Resubmit(resend_unknown=resend_unknown), list({each.key: each for each in unfinished}.values())
     # The originals first: of one that is gone by then, the clone was sent before.
     originals, unreachable = await _originals(place, entries)
-    recall, findings = Recall(namespace, decision, there), list[_Finding]()
+    recall, findings = Recall(place.namespace, decision, others), list[_Finding]()
     for destination, those in _by_destination(entries).items():
         known = await recall.of(destination, [entry.key for entry in those], can_make_edited=False)
         found = zip(those, known, strict=True)
@@ -112,7 +113,7 @@ async def plan_resume(
     return place.new_plan(
         decision,
         (finding.message for finding in findings),
-        partial(_resume, place, there, findings, decision, max_wait),
+        partial(_resume, place, others, findings, decision, max_wait),
         described=_preview(place.in_plans, findings),
     )
 

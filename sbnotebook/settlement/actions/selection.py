@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -17,7 +17,7 @@ from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD
 from sbnotebook.settlement.locking.records import room_of
 from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.terms import Progress, moment_of
+from sbnotebook.settlement.terms import Progress
 
 MessageFilter = Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]]
 """Gives those of some messages that are meant."""
@@ -33,7 +33,7 @@ _MOST_NAMES: Final = 1_000
 @dataclass(frozen=True, slots=True)
 class Chosen:
     only: MessageFilter | None = None
-    before: datetime | timedelta | None = None
+    before: datetime | None = None
     to_sequence_number: int | None = None
     state: MessageState | None = None
     max_messages: int | None = None
@@ -43,12 +43,8 @@ class Chosen:
         if self.max_messages is not None and self.max_messages < 0:
             raise DecisionError("max_messages is 0 or more.")
 
-    @property
-    def end(self) -> datetime | None:
-        """Return the moment that ``before`` means."""
-        return moment_of(self.before)
-
-    async def those_meant(self, page: Sequence[PeekedMessage], end: datetime | None) -> Sequence[PeekedMessage]:
+    async def those_meant(self, page: Sequence[PeekedMessage]) -> Sequence[PeekedMessage]:
+        end = self.before
         wanted: Sequence[PeekedMessage] = [
             message
             for message in page
@@ -139,11 +135,11 @@ class Selection:
 
 async def select(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Selection:
     """Peek from the head to the last message that may be meant; with ``numbers``, messages are kept whole."""
-    seen, end, began = Selection(), chosen.end, anyio.current_time()
+    seen, began = Selection(), anyio.current_time()
     active, delivered, in_session = 0, 0, Counter[str | None]()
     last = chosen.to_sequence_number if chosen.numbers is None else max(chosen.numbers, default=0)
     async for page in entity.peeker.pages(PeekCursor(to_sequence_number=last)):
-        wanted = await chosen.those_meant(page, end)
+        wanted = await chosen.those_meant(page)
         if chosen.max_messages is not None:
             wanted = wanted[: chosen.max_messages - len(seen.messages)]
         seen.note(wanted, page, whole=chosen.numbers is not None)

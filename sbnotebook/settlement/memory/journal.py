@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import platformdirs
 
@@ -134,6 +134,15 @@ class ResubmitState(StrEnum):
     """The original is gone, and the clone's outcome is unknown; or another resubmit replaced it."""
 
 
+class SentClone(NamedTuple):
+    message_id: str
+    sent: datetime | None = None
+    """None where it is not known."""
+    time_to_live: timedelta | None = None
+    """Its own; None for that of the entity."""
+    is_scheduled: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ResubmitEntry:
     """One message's resubmit.
@@ -177,6 +186,13 @@ class ResubmitEntry:
     def place(self) -> tuple[str, EntityAddress]:
         """Return the namespace of the destination, empty for that of the original, and its address."""
         return self.destination_namespace, EntityAddress.parse(self.destination)
+
+    @property
+    def clone(self) -> SentClone | None:
+        """Return the clone; None where none was sent."""
+        if self.state is ResubmitState.NOT_SENT:
+            return None
+        return SentClone(self.clone_id, self.changed, is_scheduled=self.scheduled is not None)
 
     def is_of(self, message: ReceivedMessage) -> bool:
         """Tell whether it is the resubmit of this message, and not of another that had its number before."""

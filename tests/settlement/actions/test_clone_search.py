@@ -21,7 +21,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace, administration
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.actions.clone_search import CloneSearch, SentClone, lineage_of
+from sbnotebook.settlement.actions.clone_search import CloneSearch, lineage_of
+from sbnotebook.settlement.memory.journal import SentClone
 from sbnotebook.settlement.peek import Peeker
 from tests.filled_queues import filled_queue
 from tests.settlement.actions.dead_letters import dead_letters
@@ -222,7 +223,7 @@ async def test_expired_clones_count_as_unknown_unless_dead_lettered(
             (later,) = await looked(search, ids, later=timedelta(hours=hours))
             assert later.status is (CONSUMED if keeps else UNKNOWN)
         # Where it is not known when it was sent, nothing says that it has expired.
-        undated = await search.fates([SentClone(ids[0])], datetime.now(UTC) + timedelta(hours=2))
+        undated = await search.fates(ids[:1], datetime.now(UTC) + timedelta(hours=2))
         assert undated[ids[0]].status is CONSUMED
 
 

@@ -70,6 +70,17 @@ async def test_purge_on_the_server_leaves_locked_and_newer_messages(own: AsyncNa
     assert await ids(queue) == ["m0", "new"]
 
 
+async def test_purge_on_the_server_counts_in_milliseconds(own: AsyncNamespace) -> None:
+    """A message of the very millisecond of the plan is not told of as if it were locked."""
+    queue = await filled_queue(own, "orders", 1)
+    (message,) = await queue.peek()
+    assert message.enqueued_time is not None
+    plan = await queue.purge(before=message.enqueued_time + timedelta(microseconds=400), archived=False)
+    assert plan.preview().messages == ()
+    assert len(await plan.apply()) == 0
+    assert await queue.peek() == [message]
+
+
 async def test_purge_on_the_server_takes_sub_queues_and_subscriptions(
     own: AsyncNamespace, emulator: RunningEmulator
 ) -> None:
@@ -112,10 +123,8 @@ async def test_what_service_bus_cannot_purge_goes_one_by_one(
         assert await queue.peek() == []
 
 
-async def nothing_known(_place: object) -> object:
-    from sbnotebook.settlement.actions import purge
-
-    return purge._Known()  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+async def nothing_known(_place: object) -> tuple[None, int, None]:
+    return None, 500, None
 
 
 @pytest.mark.parametrize("fault", ["short", "zero", "busy", "lost", "dropped"])
