@@ -343,9 +343,10 @@ class Plan:
         Raises:
             DecisionError: the plan was applied already, or sends no clones that could be watched; nothing was done.
         """
-        limits, start = replace(limits or Limits(), ramp=ramp, seen=seen), time.monotonic()
+        limits, start = limits or Limits(), time.monotonic()
         if ramp is not None:
             self.check_ramp()
+            limits = replace(limits, ramp=ramp, seen=seen)
         with self.once.applying():
             report = await self.carry_out(self, limits, progress)
         if ramp is None:
