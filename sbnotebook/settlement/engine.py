@@ -124,7 +124,7 @@ class Run:
         self.way: Callable[[], str] = str
         """Gives what the report says of the way in which the run was carried out."""
         self.others: Callable[[], Iterable[Outcome]] = tuple
-        """Gives outcomes of messages that nobody knows one by one, which are reported before those of its own."""
+        """Gives the outcomes of messages that Service Bus only counts; the report has them before the others."""
         self.decision = decision
         self._decisions = decisions or {}
         """Those of messages that have one of their own, by sequence number."""

@@ -63,7 +63,7 @@ class Deferrals:
 
 
 async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[int, datetime | None]]]) -> Deferrals:
-    """Compare the journal with what is deferred: ``look`` finds when each was enqueued, by number."""
+    """Compare the journal with the deferred messages; ``look`` finds when each was enqueued, by number."""
     deferrals, entity = place.namespace.tables.deferrals, place.address
     # A message that is deferred or settled meanwhile must not look as if it were gone.
     before = await anyio.to_thread.run_sync(deferrals, entity)

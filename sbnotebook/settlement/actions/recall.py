@@ -60,7 +60,7 @@ class Recall:
     async def of(
         self, to: Destination, originals: Sequence[OriginalKey], *, can_make_edited: bool = True
     ) -> list[Recalled]:
-        """Return what is known of originals that are resubmitted to a destination now."""
+        """Return the earlier attempts of originals that are resubmitted to a destination now."""
         journal = self._namespace.journal
         earlier = await anyio.to_thread.run_sync(lambda: journal.find_begun(self._namespace.identity(), originals))
         begun = [earlier.get(original) for original in originals]

@@ -297,7 +297,7 @@ class ResubmitSteps:
     # ---------------------------------------------------------------- sending and completing
 
     def _make_clones(self, steps: Sequence[Step]) -> list[tuple[Step, str]]:
-        """Make what is sent; return the steps for which nothing can be, with the reasons."""
+        """Make the clones; return the steps that cannot have one, with the reasons."""
         refused: list[tuple[Step, str]] = []
         now = self._clock.now()
         for step in steps:
