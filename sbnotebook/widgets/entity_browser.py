@@ -6,6 +6,7 @@ from typing import Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
+from sbnotebook.client.dead_letters import DeadLetters
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
 from sbnotebook.widgets import background
@@ -53,8 +54,9 @@ class Browser(Panel):
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
         self.form = SendForm(namespace, self.actions)
-        self._letters: Finding | None = None
-        """All dead-letter queues, in a table; None where they are hidden."""
+        self.letters: DeadLetters | None = None
+        """All dead-letter queues, in a table; None where there is none."""
+        self._finding: Finding | None = None
         super().__init__(self.actions, self.messages, self.form, self.tree)
         self.actions.on_report(lambda _: self.tree.refresh())
         self._opened()
@@ -106,21 +108,21 @@ class Browser(Panel):
         self.table.close()
 
     def _dead_letters(self) -> list[Block]:
-        if self._letters is None:
+        if self._finding is None:
             return [Row([Button(_SHOW, self._show_letters, _LETTERS, icon="list", key="switch")])]
         hide = Button(_HIDE, self._hide_letters, _LETTERS, icon="list", key="switch")
-        return [Row([hide]), *self._letters.blocks()]
+        return [Row([hide]), *self._finding.blocks()]
 
     def _show_letters(self) -> None:
         def find() -> list[Block]:
-            found = self._namespace.dead_letters()
+            found = self.letters = self._namespace.dead_letters()
             return [Table(*found.cells(), found.summary)]
 
-        self._letters = Finding("Looking at all dead-letter queues…", find)
-        self._letters.outer = self
+        self._finding = Finding("Looking at all dead-letter queues…", find)
+        self._finding.outer = self
 
     def _hide_letters(self) -> None:
-        self._letters = None
+        self._finding = self.letters = None
 
     def _is_topic(self, address: EntityAddress) -> bool:
         return any(each.kind == "topic" and each.address == address for each in self.tree.counts)

@@ -174,7 +174,7 @@ class Monitor(LookingPanel):
 
     def _set_every(self, every: float) -> None:
         self._every = every
-        self.halt()  # and go on at once
+        self.halt()  # the next sample is taken at once
 
     def seen(self, page: str, how: str) -> None:
         if how == "gone":

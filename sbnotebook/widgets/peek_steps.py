@@ -87,7 +87,7 @@ class LookingPanel(Panel):
         self._thread: threading.Thread | None = None
 
     def halt(self) -> None:
-        """Look no further; what is here stays."""
+        """Look no further; the messages that were found stay."""
         self._stop.set()
 
     def wait(self, timeout: float = 60.0) -> bool:

@@ -57,7 +57,7 @@ class PlanRun:
         self._table = table
 
     def follow(self, ticked: Callable[[], object]) -> None:
-        """Wait for its end, and say meanwhile that it goes on."""
+        """Wait for its end, and call a function at each look at it."""
         try:
             has_ended = False
             while not has_ended:

@@ -12,7 +12,7 @@ export const TREND_POINTS = 24;
 
 /**
  * Rows by cause, those that pass all filters but that by cause: `rows` of each cause, how many rows are `unread`, whose
- * causes have not been told yet, and the `time` of all rows. They are found in steps.
+ * causes the page does not have yet, and the `time` of all rows. They are found in steps.
  */
 export function* tallied(store, causes) {
   const own = store.column(CAUSE_COLUMN);
@@ -35,7 +35,7 @@ export function rowsOfCause(store, fingerprint) {
   return Array.from(causes.keys()).filter((row) => causes[row] === fingerprint && passes(row));
 }
 
-/** The first and the last time of the rows that are there, found in steps. */
+/** The first and the last time of the rows, without removed ones, found in steps. */
 export function* span(store) {
   const times = store.column(TIMES);
   let [first, last] = [Infinity, -Infinity];

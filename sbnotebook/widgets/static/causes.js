@@ -83,7 +83,7 @@ class CauseItem {
     const { rows, store } = this;
     const chosen = rows.filter((row) => store.selection.has(row));
     store.selectOnly(chosen.length ? chosen : rows);
-    this.act.focus(); // not all browsers do so at a click: the focus goes on to the form that opens
+    this.act.focus(); // not all browsers do so at a click: the focus moves to the form that opens
     try {
       await store.request("act", { action });
     } catch (error) {

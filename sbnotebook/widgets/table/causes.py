@@ -24,7 +24,7 @@ class Causes:
     fingerprints: list[str] = field(default_factory=list[str])
     """The cause of each row."""
     every: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    """What is told of each cause, by its fingerprint."""
+    """The texts of each cause, by its fingerprint."""
     _read: CauseReader = field(default_factory=CauseReader)
 
     def and_of(self, table: pa.Table) -> Causes:
