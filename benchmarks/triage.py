@@ -134,7 +134,7 @@ WAIT: Final = """async (count) => {
     const first = await until(() => document.querySelector('.sbn-row .sbn-cell')?.textContent);
     const store = document.querySelector('.sbn-table').store;
     const all = `${count.toLocaleString('en-US')} messages, peeked at`;
-    const every = await until(() => store.rowCount === count && said(all) && store.causes.length);
+    const every = await until(() => store.rowCount === count && said(all) && store.causes.size);
     return [first, every];
 }"""
 

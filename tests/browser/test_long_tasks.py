@@ -56,7 +56,7 @@ SELECT: Final = """() => new Promise((resolve) => {
         if (tested.even < 1000) return setTimeout(look);
         document.querySelector(".sbn-bar button").click();
         const text = document.querySelector(".sbn-counts").textContent;
-        const [{ length: shown }, { length: others }] = [store.shown, store.rowsWithout("time")];
+        const [{ length: shown }, { length: others }] = [store.shown, store.shown.filter(store.passesWithout("time"))];
         resolve({ tested, text, shown, others, hidden: store.hiddenSelected });
     };
     look();
