@@ -16,7 +16,6 @@ import pyarrow as pa
 from sbnotebook.analysis.decoding import Decode
 from sbnotebook.analysis.frames import table_to_pandas
 from sbnotebook.analysis.query import result_of, tables_in
-from sbnotebook.client.about import About, about
 from sbnotebook.client.async_batch import close_batches
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.async_plan import AsyncPlan
@@ -28,7 +27,7 @@ from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered, histo
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import blocking, is_synchronous, progress_bar, warn
 from sbnotebook.client.receivers import clones_sent
-from sbnotebook.client.targets import EMULATOR, ServiceCredential, Target, resolve
+from sbnotebook.client.targets import EMULATOR, About, ServiceCredential, Target, about, resolve
 from sbnotebook.client.verbs import SdkNames, documented
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sbnotebook.analysis.decoding import Decode
-from sbnotebook.client.about import About
 from sbnotebook.client.async_namespace import AsyncNamespace
 from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
 from sbnotebook.client.coercions import Choice
@@ -24,7 +23,7 @@ from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
-from sbnotebook.client.targets import Target
+from sbnotebook.client.targets import About, Target
 from sbnotebook.client.verbs import Twin, twin_of
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.model.decision import AUTO

@@ -10,10 +10,9 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from sbnotebook.client.portal import warn_after_cells
-from sbnotebook.magics import display
 from sbnotebook.magics.completion import Completer
 from sbnotebook.magics.connection_magics import ConnectionMagics
-from sbnotebook.magics.current import Current, SbMagics
+from sbnotebook.magics.current import Current, SbMagics, say, show_results
 from sbnotebook.magics.lock_magics import LockMagics
 from sbnotebook.magics.overview_magics import OverviewMagics
 from sbnotebook.magics.parsing import add_advice
@@ -48,7 +47,7 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     shell.configurables.append(settings)  # so that %config SbMagics shows and sets them
     current = Current(settings)
     ipython.register_magics(*(magics(ipython, current) for magics in _MAGICS))
-    display.show_results(ipython, current)
+    show_results(ipython, current)
     warn_after_cells(ipython)
     shell.Completer.custom_matchers.append(Completer(ipython, current).complete)
     keep_secrets_out(ipython)
@@ -56,4 +55,4 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     # Errors and reports show failures. Python would print the SDK's log of them below the cell, too, as it does with
     # records without a handler; a handler that the user sets up still gets them.
     logging.getLogger("azure").addHandler(logging.NullHandler())
-    display.say("sbnotebook is loaded: %sb_connect connects, and %sb shows all magics.")
+    say("sbnotebook is loaded: %sb_connect connects, and %sb shows all magics.")

@@ -19,7 +19,7 @@ from sbnotebook.emulator import QueueOptions
 from sbnotebook.emulator.entities.options import options_of
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count
-from sbnotebook.magics.display import say
+from sbnotebook.magics.current import say
 from sbnotebook.magics.plan_magics import PlanMagics, command
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.durations import duration_text

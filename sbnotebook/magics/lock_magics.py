@@ -21,7 +21,7 @@ from sbnotebook.magics.arguments import (
     count_or_all,
     seconds,
 )
-from sbnotebook.magics.display import say
+from sbnotebook.magics.current import say
 from sbnotebook.magics.plan_magics import MESSAGES, PlanMagics, command, named
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release
 

@@ -27,7 +27,7 @@ from sbnotebook.magics.arguments import (
     seconds,
     whole,
 )
-from sbnotebook.magics.display import has_widgets, say
+from sbnotebook.magics.current import has_widgets, say
 from sbnotebook.magics.names import TASKS, about_name
 from sbnotebook.magics.plan_magics import PlanMagics, command
 

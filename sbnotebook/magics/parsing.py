@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 
 from sbnotebook.errors import near_match
 from sbnotebook.magics.arguments import MagicArguments, Quoted, expanded, split_words
-from sbnotebook.magics.display import say
+from sbnotebook.magics.current import say
 from sbnotebook.magics.names import REMOVALS, about_name
 from sbnotebook.model import EntityAddress
 

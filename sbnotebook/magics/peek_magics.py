@@ -22,7 +22,7 @@ from sbnotebook.magics.arguments import (
     WHERE,
     MagicArguments,
 )
-from sbnotebook.magics.display import say
+from sbnotebook.magics.current import say
 from sbnotebook.magics.plan_magics import PlanMagics, command, peeked
 
 

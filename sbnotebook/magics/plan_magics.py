@@ -29,7 +29,7 @@ from sbnotebook.magics.arguments import (
     in_one_line,
     refuse_connection_string,
 )
-from sbnotebook.magics.display import say
+from sbnotebook.magics.current import say
 from sbnotebook.magics.parsing import parsed
 from sbnotebook.model import EntityAddress, ReceivedMessage, Release, Report, Resubmit
 from sbnotebook.model.decision import AUTO

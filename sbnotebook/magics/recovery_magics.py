@@ -12,7 +12,7 @@ from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import ACTING, INTO, LAST_REPORT, MAYBE_ENTITY, MagicArguments, Quoted, count, seconds
-from sbnotebook.magics.display import say
+from sbnotebook.magics.current import say
 from sbnotebook.magics.plan_magics import PlanMagics, command, variable, warn_of_failures
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 

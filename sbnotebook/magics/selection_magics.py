@@ -28,7 +28,7 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     count,
 )
-from sbnotebook.magics.display import say
+from sbnotebook.magics.current import say
 from sbnotebook.magics.plan_magics import (
     CAUSE_OPTION,
     CHOOSING,

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.client import async_namespace, connect
-from sbnotebook.client.about import About
-from sbnotebook.client.targets import Target
+from sbnotebook.client.targets import About, Target
 from sbnotebook.emulator import RunningEmulator
 from tests.azure import HOST
 from tests.settlement.connecting.test_sign_in import Credential, with_account
