@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Final, Literal, cast, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import ConfigurationError
@@ -37,6 +37,7 @@ _BROKEN_OFF: Final = "The service was unable to process the request; please retr
 class EntityFaults:
     """The persistent faults of an entity, by default none. Counts go down to 0 as the faults happen."""
 
+    # The type of a fault that is a text names the choices, too.
     accept_delay_ms: int = 0
     settle_delay_ms: int = 0
     delivery_delay_ms: int = 0
@@ -51,30 +52,30 @@ class EntityFaults:
     short_answers: int = 0
     # A preview feature: a namespace may lack it. Where none was removed, the answer is 200 with the count 0
     # (azure-sdk-for-js 39309), or 204 (azure-servicebus 7.13.0b1 reads both).
-    batch_delete: Literal["taken", "refused", "zero"] = "taken"
+    batch_delete: Annotated[str, "taken", "refused", "zero"] = "taken"
     # "Batch deletion is done on a best-effort basis" (documentation); azure-sdk-for-net issue 43801.
     short_deletes: int = 0
     # No source says that Azure confirms them.
-    unconfirmed: Literal["", "released", "ranges"] = ""
+    unconfirmed: Annotated[str, "", "released", "ranges"] = ""
     # Azure was seen to do that after 12 to 20 minutes (azure-service-bus issues 684 and 685, azure-sdk-for-net 28025).
     # Over the management node the message can still be settled.
     link_settles_minutes: int = 0
     # Also those whose lock has ended. Of Azure 5,000 are reported (azure-amqp issue 152, azure-sdk-for-net 6450), which
     # stop the link; azure-sdk-for-python 16163 reports a detach.
     max_unsettled: int = 0
-    over_max_unsettled: Literal["detach", "stop"] = "detach"
+    over_max_unsettled: Annotated[str, "detach", "stop"] = "detach"
     # azure-service-bus-dotnet issue 386.
-    mixed_partitions: Literal["taken", "refused"] = "taken"
+    mixed_partitions: Annotated[str, "taken", "refused"] = "taken"
     # No source says what Azure does.
-    refused_tokens: Literal["kept", "settled"] = "kept"
+    refused_tokens: Annotated[str, "kept", "settled"] = "kept"
     broken_off: int = 0
     # No source says whether Azure throttles settlements.
-    broken_off_is: Literal["kept", "settled", "busy"] = "kept"
+    broken_off_is: Annotated[str, "kept", "settled", "busy"] = "kept"
     # In a session, Azure was seen to place it behind messages that came meanwhile (azure-sdk-for-net issue 35846,
     # azure-sdk-for-java issues 24064 and 30027), and promises nothing.
-    order_after_release: Literal["place", "front", "back"] = "place"
+    order_after_release: Annotated[str, "place", "front", "back"] = "place"
     # Of a delivery Azure says scheduled (azure-sdk-for-js 19357); of a peek no source says anything.
-    activated_state: Literal["active", "scheduled"] = "active"
+    activated_state: Annotated[str, "active", "scheduled"] = "active"
 
     def happens(self, name: Literal["server_busy", "empty_peeks", "broken_off"]) -> bool:
         """Return whether a fault that is counted happens now, and count it."""
@@ -157,8 +158,8 @@ def _checked(kind: type[EntityFaults], name: str, value: object) -> Any:
         raise ConfigurationError(f"There is no fault {name[:40]!r}: choose among {', '.join(known)}.")
     if name == "entities":
         return _entities(value)
-    wanted = get_type_hints(kind)[name]
-    choices = (True, False) if wanted is bool else get_args(wanted)
+    wanted = get_type_hints(kind, include_extras=True)[name]
+    choices = (True, False) if wanted is bool else get_args(wanted)[get_origin(wanted) is Annotated :]
     if name == "reject_condition":
         _expect(isinstance(value, str) and value.isascii() and 0 < len(value) <= _MAX_CONDITION, name, "a condition")
     elif choices:

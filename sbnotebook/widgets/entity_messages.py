@@ -302,7 +302,7 @@ def _words(looked: PeekProgress, shown: int) -> str:
     if not shown:
         return "There are no such messages." if looked.looked_at else "There are no messages here."
     more = "" if shown == looked.found else f", {shown:,} in all"
-    return f"{_found(looked)}{more}. {'That is the end.' if looked.is_end else 'More may follow: peek onward.'}"
+    return f"{_found(looked)}{more}. {'That is the end.' if looked.is_end else 'More may follow.'}"
 
 
 def _deferred_words(found: DeferredMessages, shown: int) -> str:

@@ -54,7 +54,7 @@ async def test_the_last_message_is_found_in_any_queue(
     (await (await queue.pick(list(gone), Complete())).apply()).raise_for_failures()
     found, first = await _look(namespace, queue.address, said, None, sample)
     assert [message.sequence_number for message in first] == (await sequence_numbers(queue))[:sample]
-    last = await _last(namespace.peeker(queue.address), first, max(said, len(first)))
+    last = await _last(namespace.entity(queue.address), first, max(said, len(first)))
     assert last is not None
     assert (last.sequence_number, last.message_id, found.newest) == (10, "m9", last.enqueued_time)
 
