@@ -23,6 +23,7 @@ _MEANT: Final = {
     "%sb": ("help", "servicebus", "service_bus", "azure"),
     "%sb_connect": ("login", "use"),
     "%sb_entities": (
+        "count",
         "counts",
         "describe",
         "info",

@@ -70,7 +70,7 @@ def test_what_goes_wrong_is_said_and_tried_again() -> None:
         namespace = connect(emulator.connection_string)
         monitor = Monitor(namespace, ["nowhere"], every=0.1)
         told(monitor, "here")
-        until(lambda: "no queue or subscription nowhere" in text_of(monitor.blocks()))
+        until(lambda: "no queue, topic or subscription 'nowhere'" in text_of(monitor.blocks()))
         namespace.create_queue("nowhere")
         until(lambda: "as of" in text_of(monitor.blocks()))
         monitor.close()

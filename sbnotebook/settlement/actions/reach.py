@@ -324,7 +324,10 @@ class Reach:
     def _note_rest(self, rest: Report) -> None:
         """Note how others were given back; one that was held twice is as it was when that failed."""
         known = {outcome.sequence_number: outcome for outcome in self.run.rest}
+        chosen = {message.sequence_number for message in self.run.messages}  # by this search, or by one that follows
         for outcome in rest:
+            if outcome.sequence_number in chosen:
+                continue
             before = known.get(outcome.sequence_number)
             known[outcome.sequence_number] = outcome if before is None or before.ok else before
         self.run.rest = Report(known.values())

@@ -135,6 +135,7 @@ async def test_a_ramp_grows_and_stops_at_the_share_that_came_back(namespace: Asy
         report = await plan.apply(ramp=Ramp((1, 2, 5, 100), timedelta(seconds=30), 0.2), seen=seen.append)
     assert isinstance(report, RunReport)
     assert [outcome.status for outcome in report] == [SETTLED] * 8 + [SKIPPED] * 4
+    assert not report.rest  # those of later batches, which are held on the way, are not others
     assert report.steps[:2] == (RampStep(1, 1), RampStep(2, 2))
     assert (report.steps[2].sent, report.steps[2].back) == (5, 1)
     assert [len(steps) for steps in seen][-1] == 3
