@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -66,7 +67,9 @@ def test_a_client_writes_no_lines_into_the_log(tmp_path: Path) -> None:
         client.write(Close(error=Error("x", "bye\n2026-11-22 CRITICAL all is lost\x1b[2J\u202e" + "x" * 50_000)))
         client.read(Close)
         client.socket.close()
-        text = emulator.log.read_text(encoding="utf-8")
+        until = time.monotonic() + 10  # it is logged when the connection is gone, after the answer
+        while "bye" not in (text := emulator.log.read_text(encoding="utf-8")) and time.monotonic() < until:
+            time.sleep(0.01)
     assert "bye\\n2026-11-22 CRITICAL all is lost\\x1b[2J\\u202e" in text
     assert len(text) < 5000
     assert text.replace("\n", "").isprintable()
