@@ -37,8 +37,9 @@ def act(board: LockBoard, name: str, **fields: str) -> None:
     for field, value in fields.items():
         write(board, field.replace("_", " "), value)
     click(board, "Show the plan")
+    before = board.actions.report
     click(board, "Carry out")
-    until(lambda: board.actions.report is not None and not board.actions.busy, "the report")
+    until(lambda: board.actions.report is not before and not board.actions.busy, "the report")
 
 
 @pytest.fixture

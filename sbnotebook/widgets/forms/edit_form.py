@@ -126,9 +126,10 @@ class EditForm(LookingPanel):
 
     def preview(self) -> None:
         """Show its changes in the current message; this runs typed code. Returns at once."""
-        self._which = "Trying …"
         is_typed = self.way.value == _PYTHON and self.function.value == _TYPED
-        self.look(partial(self._try, self.code.value if is_typed else None))
+        with self.lock:  # the look before must not show its result over this
+            self._which = "Trying …"
+            self.look(partial(self._try, self.code.value if is_typed else None))
 
     # ------------------------------------------------------------ in the background
 
