@@ -1,4 +1,4 @@
-"""What a probe is, and the place of one. Its findings name neither secrets nor namespaces."""
+"""Probes, their findings and the queues they use. A finding names neither secrets nor the namespace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ProbeVerdict(StrEnum):
 
 
 class Saw(NamedTuple):
-    """Whether an expectation is met, None where it does not show, and the figures and texts of errors behind it."""
+    """The result of a probe: True if Service Bus did as expected, None if unknown, and the words that show it."""
 
     is_expected: bool | None
     words: str
@@ -65,7 +65,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one probe found, without secrets and without the name of the namespace."""
+    """The finding of one probe, without secrets and without the name of the namespace."""
 
     probe: Probe
     verdict: ProbeVerdict
@@ -147,7 +147,7 @@ async def remove_queue(connection: Connection, name: str) -> None:
 
 
 class Site:
-    """What a probe works with: queues of its own, and the SDK's clients of them.
+    """The queues of a probe, and the SDK's clients of them.
 
     ``wait`` waits some seconds; a test turns the emulator's clock meanwhile. ``made`` gets the name of each queue
     before it is made, so that it is removed in any case.

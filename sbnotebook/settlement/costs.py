@@ -27,7 +27,7 @@ _REQUESTS: Final = {
     Send.verb: (1, 0),
     Undo.verb: (1, 0),
 }
-"""How often each message of an action is received or sent, and settled or cancelled; for all others, once each."""
+"""The transfers and the settlements that each message of a verb takes; another verb takes one of each."""
 
 
 class Costs:

@@ -123,9 +123,8 @@ class BatchLocker:
     def _count(self, messages: Sequence[LockedMessage], came: _Received) -> None:
         wanted = [message for message in messages if self._is_wanted(message)]
         came.wanted += len(wanted)
-        came.size += sum(
-            max(self.batch.table.size_of(message), 1) for message in wanted
-        )  # 0 where its lock is lost already
+        # The size is 0 where a lock is lost already.
+        came.size += sum(max(self.batch.table.size_of(message), 1) for message in wanted)
         came.beyond += len(messages) - len(wanted)
         if self.until is not None:
             for message in messages:

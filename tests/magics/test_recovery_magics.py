@@ -86,7 +86,7 @@ def test_undo_takes_a_report_an_entity_or_the_last_report(shell: Shell) -> None:
     assert bodies(shell, "undone") == [b"c", b"b"]
     assert shell.run("%sb_undo report").value.settled == 1
     assert sorted(bodies(shell, "undone")) == [b"a", b"b", b"c"]
-    assert "There is nothing to send back. 2 were sent back before." in shell.error("%sb_undo undone --since 1h")
+    assert "There is nothing to send back. Left out: 2 sent back before." in shell.error("%sb_undo undone --since 1h")
     shell.run("%sb_lock undone -n 3\n%sb_complete")
     assert len(shell.run("%sb_undo --since 1h --dry-run").value) >= 3
     assert shell.run("%sb_undo 'undone' --since 1h --new-ids").value.settled == 3
@@ -94,7 +94,7 @@ def test_undo_takes_a_report_an_entity_or_the_last_report(shell: Shell) -> None:
 
 def test_undo_of_a_resubmit_is_refused_unless_asked_for(shell: Shell) -> None:
     shell.run("namespace.create_queue('doubled')\nrows = ['a', 'b']\n%sb_send doubled rows\n%sb_resubmit doubled")
-    assert "2 were resubmitted, so their clones exist" in shell.error("%sb_undo")
+    assert "Left out: 2 resubmitted. Their clones exist" in shell.error("%sb_undo")
     assert "%sb_undo --include-resubmitted" in shell.error("%sb_undo doubled --since 1h")
     assert len(bodies(shell, "doubled")) == 2
     assert "there will be both" in shell.run("%sb_undo --include-resubmitted --dry-run").value.preview().sentence

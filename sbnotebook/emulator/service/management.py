@@ -40,7 +40,7 @@ _OPERATIONS: Final[dict[str, tuple[Callable[[Call], Reply], Any]]] = {
     "remove-rule": (rules.remove, Subscription),
     "enumerate-rules": (rules.enumerate_rules, Subscription),
 }
-"""What carries out an operation, and the classes of entities that have it."""
+"""The function that carries out each operation, and the class of entities that has the operation."""
 _OF_SESSIONS: Final = frozenset(
     ("get-session-state", "set-session-state", "renew-session-lock", "get-message-sessions")
 )

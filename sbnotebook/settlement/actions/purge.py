@@ -126,7 +126,7 @@ async def _kept(place: Place, seen: Selection, *, archived: bool) -> str:
 
 
 _Known: TypeAlias = tuple[int | None, int, str | None]
-"""How many messages there are, how many a request removes at most, and why the server cannot choose by age, if so."""
+"""The number of messages, the limit of one request, and the reason why the server cannot choose by age, if any."""
 _UNKNOWN: Final = (None, _MOST, None)
 
 

@@ -16,7 +16,7 @@ from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, Res
 from sbnotebook.settlement.resources import Resources
 
 Destination: TypeAlias = tuple[str, EntityAddress]
-"""Where clones go: the identity of the namespace, empty for that of the originals, and the queue or topic."""
+"""The identity of a namespace, and the queue or topic there. It is empty for the namespace of the originals."""
 
 _SEND_WITHIN: Final = timedelta(minutes=2)
 """The least remaining time in which the destination drops duplicates, for a clone to be sent again."""

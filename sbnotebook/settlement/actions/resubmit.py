@@ -154,9 +154,9 @@ class Step:
     recalled: Recalled
     clone: Message | None = None
     entry: int = 0
-    """In the journal."""
+    """The id of its entry in the journal."""
     is_new: bool = False
-    """Whether the entry was written in this run."""
+    """True if this run wrote the entry."""
     note: str | None = None
 
     @property

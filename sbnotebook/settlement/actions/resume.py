@@ -43,7 +43,7 @@ _CLONE_GONE: Final = (
 _CLONE_UNSEEN: Final = "The original is gone, and its clone could not be looked for"
 
 _STATES: Final = {OutcomeStatus.SETTLED: ResubmitState.DONE, OutcomeStatus.NOT_FOUND: ResubmitState.GONE}
-"""How resubmits end in the journal whose originals are gone."""
+"""The state that the journal records for a resubmit, by the outcome of its original."""
 _PAUSE: Final = 5.0
 """Seconds between two looks for originals that are locked."""
 

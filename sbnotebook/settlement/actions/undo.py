@@ -54,20 +54,20 @@ _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "se
 """What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
 _MAY_BE_GONE: Final = (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
 _TELLING: Final = (ArchiveState.RETURNED, ArchiveState.RETURNING, ArchiveState.REMOVED, ArchiveState.REMOVING)
-"""The states of rows of one message: an earlier one says more of it."""
+"""The states of a message's rows, the most telling first."""
 _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its time in the archive is over."
 
 
 _LEFT_OUT: Final = {
-    "unknown": "{:,} are left out, because they may not have been removed, or an interrupted undo may have sent them "
-    "back. Peek at the entity, and include them with include_unknown=True.",
-    "resubmitted": "{:,} were resubmitted, so their clones exist: to send the originals back as well would double "
-    "them. If you want that, ask for it with include_resubmitted=True, or %sb_undo --include-resubmitted.",
-    "returned": "{:,} were sent back before.",
-    "missing": "{:,} are not in the archive, which keeps messages removed on this machine for a limited time.",
+    "unknown": "Left out: {:,} in doubt. They may still be in the entity, or an interrupted undo may have sent them "
+    "back. Peek at the entity, then include them with include_unknown=True.",
+    "resubmitted": "Left out: {:,} resubmitted. Their clones exist, and sending the originals back would double them; "
+    "to do so, use include_resubmitted=True, or %sb_undo --include-resubmitted.",
+    "returned": "Left out: {:,} sent back before.",
+    "missing": "Left out: {:,} not in the archive, which keeps messages removed on this machine for a limited time.",
 }
-"""What a plan says of messages that it leaves out, by the reason."""
+"""The sentence of a plan about the messages that it leaves out, by the reason."""
 _Left: TypeAlias = Counter[str]
 """The number of messages that are left out, by the reason."""
 

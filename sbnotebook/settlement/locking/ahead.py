@@ -64,7 +64,7 @@ class LockedAhead:
         self.stopped: str | None = None
         """Why the search was cut short, in a sentence; None when it was not."""
         self.rest = Report()
-        """How the others were given back that were held when the search ended; empty before that."""
+        """The outcomes of giving back the others, once the search has ended."""
         self._search = search
         self._progress = progress
         self._seen: set[int] = set()

@@ -102,7 +102,7 @@ async def test_undoing_twice_sends_nothing_twice(namespace: AsyncNamespace) -> N
     late = await second.apply()
     assert {outcome.status for outcome in late} == {OutcomeStatus.SKIPPED}
     assert "Another undo" in (late[0].description or "")
-    with pytest.raises(DecisionError, match=r"nothing to send back\. 3 were sent back before"):
+    with pytest.raises(DecisionError, match=r"nothing to send back\. Left out: 3 sent back before"):
         await namespace.undo(report)
     assert sorted(ids(await queue.peek())) == ["m0", "m1", "m2"]
 
@@ -164,7 +164,7 @@ async def test_of_a_resubmit_it_is_refused_unless_asked_for(namespace: AsyncName
     queue = await filled_queue(namespace, "undo-resubmitted", 2)
     report = await queue.plan_resubmit(await queue.peek()).apply()
     assert report.ok
-    hint = r"^There is nothing to send back\. 2 were resubmitted, so their clones exist.*include_resubmitted=True"
+    hint = r"^There is nothing to send back\. Left out: 2 resubmitted\. Their clones exist.*include_resubmitted=True"
     with pytest.raises(DecisionError, match=hint):
         await namespace.undo(report)
     with pytest.raises(DecisionError, match=hint):
@@ -172,7 +172,7 @@ async def test_of_a_resubmit_it_is_refused_unless_asked_for(namespace: AsyncName
     removed = await complete(await filled_queue(namespace, "undo-resubmitted-too", 1), 1)
     both = await namespace.undo([*report, *removed])
     assert both.preview().sentence.startswith("send back 1 message: 1 of undo-resubmitted-too to undo-resubmitted-too.")
-    assert "2 were resubmitted, so their clones exist" in both.preview().sentence
+    assert "Left out: 2 resubmitted. Their clones exist" in both.preview().sentence
     plan = await namespace.undo(report, include_resubmitted=True)
     assert "restore the originals of 2 messages" in plan.preview().sentence
     assert "does not remove their clones, so there will be both" in plan.preview().sentence
@@ -227,7 +227,7 @@ async def unconfirmed(namespace: AsyncNamespace, emulator: RunningEmulator, name
 
 async def test_undo_includes_unknown_removals_only_if_asked(own: AsyncNamespace, emulator: RunningEmulator) -> None:
     report = await unconfirmed(own, emulator, "doubt")
-    with pytest.raises(DecisionError, match="1 are left out, because they may not have been removed"):
+    with pytest.raises(DecisionError, match="Left out: 1 in doubt"):
         await own.undo(report)
     plan = await own.undo(report, include_unknown=True)
     assert "there may be duplicates" in plan.preview().sentence
@@ -243,7 +243,7 @@ async def test_undo_repeats_an_unanswered_undo_only_if_asked(own: AsyncNamespace
     undone = await plan.apply()
     assert undone.counts == {OutcomeStatus.UNCONFIRMED: 3}
     assert states(own) == [ArchiveState.RETURNING] * 3
-    with pytest.raises(DecisionError, match="3 are left out"):
+    with pytest.raises(DecisionError, match="Left out: 3 in doubt"):
         await own.undo(report)
     assert len(await queue.peek()) == 3
     assert len((await own.undo(report, include_unknown=True)).messages) == 3
@@ -320,13 +320,13 @@ async def test_what_was_settled_by_numbers_is_sent_back(namespace: AsyncNamespac
 
 async def test_what_is_not_in_the_archive_is_said(namespace: AsyncNamespace) -> None:
     stranger = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("orders"), 7, "m7")
-    with pytest.raises(DecisionError, match="1 are not in the archive"):
+    with pytest.raises(DecisionError, match="Left out: 1 not in the archive"):
         await namespace.undo([stranger])
     report = await complete(await filled_queue(namespace, "undo-known", 1), 1)
     plan = await namespace.undo([*report, stranger])
-    assert "1 are not in the archive" in plan.preview().sentence
+    assert "Left out: 1 not in the archive" in plan.preview().sentence
     purged = Outcome(OutcomeStatus.SETTLED, "purge", EntityAddress("orders"), 8, "m8")
-    with pytest.raises(DecisionError, match="2 are not in the archive"):
+    with pytest.raises(DecisionError, match="Left out: 2 not in the archive"):
         await namespace.undo([stranger, purged])
     stayed = Outcome(OutcomeStatus.NOT_FOUND, "complete", EntityAddress("orders"), 9, "m9")
     with pytest.raises(DecisionError, match=r"^There is nothing to send back\.$"):
