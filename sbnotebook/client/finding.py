@@ -127,7 +127,8 @@ class FoundMessages(Messages):
         said = [f"{found} {chosen} in {self.places:,} places, {self.looked:,} messages checked{more}."]
         said += [f"{place}: {why}" for place, why in list(self.problems.items())[:_FEW_PROBLEMS]]
         rest = len(self.problems) - _FEW_PROBLEMS
-        return " ".join([*said, *([f"{rest:,} more places could not be searched."] if rest > 0 else []), self.note])
+        said += [f"{rest:,} more places could not be searched."] if rest > 0 else []
+        return " ".join(filter(None, [*said, self.note]))
 
     def timeline(self) -> Figure:
         """Draw the messages over the time at which they were enqueued, a line for each entity, as a plotly figure."""

@@ -20,7 +20,7 @@ from sbnotebook.analysis.frames import arrow_schema, to_arrow
 from sbnotebook.analysis.groups import group_by_cause
 from sbnotebook.analysis.tables import Shown, ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage
+from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage, Resubmit
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement import (
     Archive,
@@ -259,7 +259,9 @@ class Remembered(Shown):
 def _removed_row(row: ArchivedCount, days: int) -> list[Any]:
     how = _STATES.get(row.state, "{}").format(row.verb)
     unknown = " --include-unknown" if row.state in _UNKNOWN else ""
-    back = None if row.state is ArchiveState.RETURNED else f"%sb_undo {row.entity} --since {days}d{unknown}"
+    # To send back what was resubmitted would double it.
+    is_over = row.state is ArchiveState.RETURNED or row.verb == Resubmit.verb
+    back = None if is_over else f"%sb_undo {row.entity} --since {days}d{unknown}"
     return [how, str(row.entity), row.count, row.last, back]
 
 

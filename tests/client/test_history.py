@@ -125,6 +125,7 @@ def test_remembered_names_the_magic_of_each_kind() -> None:
             ArchivedCount(ORDERS, "complete", ArchiveState.REMOVING, 4, NOON),
             ArchivedCount(ORDERS, "complete", ArchiveState.RETURNING, 5, NOON),
             ArchivedCount(ORDERS, "complete", ArchiveState.RETURNED, 6, NOON),
+            ArchivedCount(ORDERS, "resubmit", ArchiveState.REMOVED, 7, NOON),
         ],
         notes={"f": "<script>\x1b[31m"},
         retention=None,
@@ -136,7 +137,7 @@ def test_remembered_names_the_magic_of_each_kind() -> None:
         assert "%sb_resume orders/$dlq" in shown
         assert "%sb_deferred orders/$dlq" in shown
         assert "complete: perhaps removed" in shown
-        assert shown.count("%sb_undo orders/$dlq --since 1d --include-unknown") == 2
+        assert shown.count("%sb_undo orders/$dlq --since 1d --include-unknown") == shown.count("%sb_undo") == 2
         assert "\x1b" not in shown
     assert "<script>" not in html
-    assert len(remembered) == 6
+    assert len(remembered) == 7
