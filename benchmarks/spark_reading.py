@@ -24,8 +24,8 @@ from benchmarks.results import Result
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.client.targets import Target
-from sbnotebook.model import EntityAddress, Message
-from sbnotebook.settlement import Connection, PeekCursor, Peeker
+from sbnotebook.model import Message
+from sbnotebook.settlement import AsyncNamespace, Connection, PeekCursor
 from sbnotebook.spark import load, session
 from sbnotebook.spark.schema import MessageBatches, message_schema
 
@@ -106,13 +106,11 @@ def _shares(spark: SparkSession, running: Emulator) -> Result:
 
 
 async def _payloads(running: Emulator) -> list[Any]:
-    connection = Connection(running.connection_string)
-    peeker = Peeker(connection, EntityAddress(QUEUE))
-    pages = [await peeker.page(1)]
-    while pages[-1].payloads:
-        pages.append(await peeker.page(pages[-1].last_number + 1))
-    await peeker.close()
-    await connection.close()
+    async with AsyncNamespace(Connection(running.connection_string)) as namespace:
+        peeker = namespace.entity(QUEUE).peeker
+        pages = [await peeker.page(1)]
+        while pages[-1].payloads:
+            pages.append(await peeker.page(pages[-1].last_number + 1))
     return pages[:-1]  # the last one is empty
 
 

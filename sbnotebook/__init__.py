@@ -130,7 +130,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, _ = lazy_names(__name__)
+if not TYPE_CHECKING:  # a checker refuses names that are not imported above
+    __getattr__, __dir__, _ = lazy_names(__name__)
 
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:

@@ -22,4 +22,5 @@ if TYPE_CHECKING:
     from sbnotebook.client.namespace import Namespace, NamespaceCopy, connect, read_copy
     from sbnotebook.client.plan import Plan, Processing, Running
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)  # pyright: ignore[reportUnsupportedDunderAll]
+if not TYPE_CHECKING:  # a checker refuses names that are not imported above
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

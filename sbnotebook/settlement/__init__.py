@@ -92,4 +92,5 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.wire.encoding import payload_of
     from sbnotebook.settlement.wire.service_part import read_service_part
 
-__getattr__, __dir__, __all__ = lazy_names(__name__)  # pyright: ignore[reportUnsupportedDunderAll]
+if not TYPE_CHECKING:  # a checker refuses names that are not imported above
+    __getattr__, __dir__, __all__ = lazy_names(__name__)

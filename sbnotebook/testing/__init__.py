@@ -16,4 +16,5 @@ if TYPE_CHECKING:
 __all__ = ["administration_client", "async_administration_client"]
 
 # Loaded when it is first used: pytest loads this package in every run.
-__getattr__, __dir__, _ = lazy_names(__name__)
+if not TYPE_CHECKING:  # a checker refuses names that are not imported above
+    __getattr__, __dir__, _ = lazy_names(__name__)
