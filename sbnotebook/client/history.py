@@ -259,7 +259,7 @@ class Remembered(Shown):
 def _removed_row(row: ArchivedCount, days: int) -> list[Any]:
     how = _STATES.get(row.state, "{}").format(row.verb)
     unknown = " --include-unknown" if row.state in _UNKNOWN else ""
-    # To send back what was resubmitted would double it.
+    # Sending resubmitted messages back would double them.
     is_over = row.state is ArchiveState.RETURNED or row.verb == Resubmit.verb
     back = None if is_over else f"%sb_undo {row.entity} --since {days}d{unknown}"
     return [how, str(row.entity), row.count, row.last, back]
