@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -90,14 +89,12 @@ async def _tier(connection: Connection) -> str:
 
 
 def _announcement(run: ProbeRun, tier: str) -> str:
-    from sbnotebook.probe.run import MAX_SECONDS
+    from sbnotebook.probe.run import MAX_SECONDS, MINUTES, OPERATIONS
 
-    operations = sum(probe.operations for probe in run.probes)
-    minutes = ceil(sum(probe.seconds for probe in run.probes) / run.side_by_side / 60)
     return (
         f"{len(run.probes)} probes make as many temporary queues in {run.connection.host}, tier {tier}. Their names "
-        f"begin with {run.prefix}. No other entity is touched. That takes about {minutes} minutes, at most "
-        f"{MAX_SECONDS // 60}, and about {operations:,} operations. It needs the right Manage, and the tier Standard "
+        f"begin with {run.prefix}. No other entity is touched. That takes about {MINUTES} minutes, at most "
+        f"{MAX_SECONDS // 60}, and about {OPERATIONS:,} operations. It needs the right Manage, and the tier Standard "
         "or Premium; Premium has no partitioned queues, unless the namespace is partitioned."
     )
 

@@ -32,10 +32,9 @@ _NOWHERE: Final = 1 << 40
 """A sequence number that no message has."""
 
 
-@probe(
-    "deferred-all-or-none", "Of deferred messages that are asked for, all are locked or none.", operations=16, seconds=8
-)
-async def _all_or_none(site: Site) -> Saw:
+@probe
+async def deferred_all_or_none(site: Site) -> Saw:
+    """Of deferred messages that are asked for, all are locked or none."""
     async with _deferred(site, 2) as (receiver, numbers):
         error = await site.refusal(receive_deferred(receiver, [*numbers, _NOWHERE]))
         after = [await site.refusal(receive_deferred(receiver, [number])) for number in numbers]
@@ -43,13 +42,9 @@ async def _all_or_none(site: Site) -> Saw:
     return Saw(isinstance(error, MessageNotFoundError) and after == [None, None], words)
 
 
-@probe(
-    "deferred-delivery-count",
-    "To lock a deferred message by its number counts as a delivery.",
-    operations=14,
-    seconds=8,
-)
-async def _delivery_count(site: Site) -> Saw:
+@probe
+async def deferred_delivery_count(site: Site) -> Saw:
+    """To lock a deferred message by its number counts as a delivery."""
     counts: list[int] = []
     async with _deferred(site, 1) as (receiver, numbers):
         for _ in range(3):
@@ -66,23 +61,18 @@ def _count_of(message: ServiceBusReceivedMessage | ReceivedLock) -> int:
     return message.delivery_count or 0
 
 
-@probe(
-    "deferred-removed-250", "250 deferred messages are removed at once, by their numbers.", operations=780, seconds=15
-)
-async def _removed(site: Site) -> Saw:
+@probe
+async def deferred_removed_250(site: Site) -> Saw:
+    """250 deferred messages are removed at once, by their numbers."""
     async with _deferred(site, _AT_ONCE) as (receiver, numbers):
         removed = await delete_deferred(receiver, numbers)
         left = len(await site.peek(receiver, _AT_ONCE))
     return Saw((removed, left) == (_AT_ONCE, 0), f"{removed} removed, {left} left")
 
 
-@probe(
-    "dead-letter-delivery-count",
-    "In a dead-letter queue neither the end of a lock, nor abandoning, nor deferring counts as a delivery.",
-    operations=22,
-    seconds=15,
-)
-async def _letter_count(site: Site) -> Saw:
+@probe
+async def dead_letter_delivery_count(site: Site) -> Saw:
+    """In a dead-letter queue neither the end of a lock, nor abandoning, nor deferring counts as a delivery."""
     async with site.filled(blank(), lock=_SHORT) as receiver:
         await site.settle(receiver, "dead-letter", await site.take(receiver, 1))
     async with site.letters() as letters:
@@ -98,21 +88,18 @@ async def _letter_count(site: Site) -> Saw:
     return Saw(len(set(counts)) == 1, words)
 
 
-@probe("deferred-expiry", "A deferred message that has expired can no longer be received.", operations=10, seconds=20)
-async def _expiry(site: Site) -> Saw:
+@probe
+async def deferred_expiry(site: Site) -> Saw:
+    """A deferred message that has expired can no longer be received."""
     async with _deferred(site, 1, lives=timedelta(seconds=_EXPIRY)) as (receiver, numbers):
         await site.wait(_EXPIRY + 2)
         error = await site.refusal(receive_deferred(receiver, numbers))
     return Saw(isinstance(error, MessageNotFoundError), words_of(error))
 
 
-@probe(
-    "deferred-dead-letter-of-session",
-    "A deferred dead letter of an entity that requires sessions can be received over another link.",
-    operations=16,
-    seconds=10,
-)
-async def _session_letter(site: Site) -> Saw:
+@probe
+async def deferred_dead_letter_of_session(site: Site) -> Saw:
+    """A deferred dead letter of an entity that requires sessions can be received over another link."""
     async with site.filled(blank(session_id="one"), session="one") as session:
         (message,) = await site.take(session, 1)
         await session.dead_letter_message(message)
@@ -124,13 +111,9 @@ async def _session_letter(site: Site) -> Saw:
     return Saw(error is None, words_of(error))
 
 
-@probe(
-    "deferred-only-session",
-    "A session with deferred messages only is not given as the next one.",
-    operations=12,
-    seconds=15,
-)
-async def _only_session(site: Site) -> Saw:
+@probe
+async def deferred_only_session(site: Site) -> Saw:
+    """A session with deferred messages only is not given as the next one."""
     async with site.filled(blank(session_id="one"), session="one") as session:
         (message,) = await site.take(session, 1)
         await session.defer_message(message)

@@ -27,8 +27,9 @@ _SHORT: Final = 5.0
 _HELD: Final = 5_010
 
 
-@probe("lost-lock-refused", "To settle after the lock has ended is refused, as lock lost.", operations=8, seconds=12)
-async def _lost_lock(site: Site) -> Saw:
+@probe
+async def lost_lock_refused(site: Site) -> Saw:
+    """To settle after the lock has ended is refused, as lock lost."""
     async with site.filled(blank(), lock=_SHORT) as receiver:
         taken = await site.take(receiver, 1)
         await site.wait(_SHORT + 2)
@@ -37,8 +38,9 @@ async def _lost_lock(site: Site) -> Saw:
     return Saw(is_lost, words_of(error))
 
 
-@probe("release-not-counted", "A released message comes again with the delivery count that it had.", operations=8)
-async def _release_count(site: Site) -> Saw:
+@probe
+async def release_not_counted(site: Site) -> Saw:
+    """A released message comes again with the delivery count that it had."""
     async with site.filled(blank()) as receiver:
         first = await site.take(receiver, 1)
         await site.settle(receiver, "release", first)
@@ -48,25 +50,27 @@ async def _release_count(site: Site) -> Saw:
     )
 
 
-@probe("release-confirmed", "The release of one message is confirmed.", operations=6, seconds=12)
-async def _release_confirmed(site: Site) -> Saw:
+@probe
+async def release_confirmed(site: Site) -> Saw:
+    """The release of one message is confirmed."""
     return await _range(site, "release", 1)
 
 
-@probe(
-    "release-range-confirmed", "The release of a range of messages is confirmed for each.", operations=15, seconds=12
-)
-async def _release_range(site: Site) -> Saw:
+@probe
+async def release_range_confirmed(site: Site) -> Saw:
+    """The release of a range of messages is confirmed for each."""
     return await _range(site, "release", 5)
 
 
-@probe("defer-range-confirmed", "To defer a range of messages is confirmed for each.", operations=15, seconds=12)
-async def _defer_range(site: Site) -> Saw:
+@probe
+async def defer_range_confirmed(site: Site) -> Saw:
+    """To defer a range of messages is confirmed for each."""
     return await _range(site, "defer", 5)
 
 
-@probe("complete-range-confirmed", "To complete a range of messages is confirmed for each.", operations=15, seconds=12)
-async def _complete_range(site: Site) -> Saw:
+@probe
+async def complete_range_confirmed(site: Site) -> Saw:
+    """To complete a range of messages is confirmed for each."""
     return await _range(site, "complete", 5)
 
 
@@ -81,13 +85,9 @@ async def _range(site: Site, operation: str, count: int) -> Saw:
     return Saw(is_expected, f"{count - len(unconfirmed)} of {count} confirmed, {left} are there{why}")
 
 
-@probe(
-    "lock-outlives-link",
-    "A lock lasts when its link is closed, and its token settles the message over another.",
-    operations=10,
-    seconds=10,
-)
-async def _outlives(site: Site) -> Saw:
+@probe
+async def lock_outlives_link(site: Site) -> Saw:
+    """A lock lasts when its link is closed, and its token settles the message over another."""
     async with site.filled(blank()) as receiver:
         (message,) = await site.take(receiver, 1)
     async with site.receiver() as another:
@@ -98,24 +98,23 @@ async def _outlives(site: Site) -> Saw:
     return Saw(not came_early and error is None and not left, words)
 
 
-@probe("order-after-release", "Released messages come again from the places that they had.", operations=25)
-async def _order(site: Site) -> Saw:
+@probe
+async def order_after_release(site: Site) -> Saw:
+    """Released messages come again from the places that they had."""
     async with site.filled(map(ServiceBusMessage, "12345")) as receiver:
         return await _released_in_turn(site, receiver)
 
 
-@probe("order-after-release-in-session", "Released messages of a session come again from their places.", operations=25)
-async def _session_order(site: Site) -> Saw:
+@probe
+async def order_after_release_in_session(site: Site) -> Saw:
+    """Released messages of a session come again from their places."""
     async with site.filled((ServiceBusMessage(text, session_id="one") for text in "12345"), session="one") as receiver:
         return await _released_in_turn(site, receiver)
 
 
-@probe(
-    "order-after-session-reopens",
-    "A session that is closed and opened again gives its messages in the order of their numbers.",
-    operations=25,
-)
-async def _reopened_order(site: Site) -> Saw:
+@probe
+async def order_after_session_reopens(site: Site) -> Saw:
+    """A session that is closed and opened again gives its messages in the order of their numbers."""
     async with site.filled((ServiceBusMessage(text, session_id="one") for text in "12345"), session="one") as receiver:
         for message in await site.take(receiver, 3):
             await site.settle(receiver, "release", [message])
@@ -124,10 +123,9 @@ async def _reopened_order(site: Site) -> Saw:
     return Saw(order == "12345", f"1, 2 and 3 were released; opened again, it gave {', '.join(order)}")
 
 
-@probe(
-    "batch-delete", "A request removes messages by their age; locked and later ones stay.", operations=25, seconds=12
-)
-async def _batch_delete(site: Site) -> Saw:
+@probe
+async def batch_delete(site: Site) -> Saw:
+    """A request removes messages by their age; locked and later ones stay."""
     async with site.filled(map(ServiceBusMessage, "ldoo")) as receiver:
         await site.take(receiver, 1)
         await site.settle(receiver, "defer", await site.take(receiver, 1))
@@ -155,10 +153,9 @@ async def _released_in_turn(site: Site, receiver: ServiceBusReceiver) -> Saw:
     return Saw(order == "12345", f"1, 2 and 3 were released, then came {', '.join(order)}")
 
 
-@probe(
-    "partition-token-batch", "To renew locks of two partitions in one request is refused.", operations=20, seconds=10
-)
-async def _token_batch(site: Site) -> Saw:
+@probe
+async def partition_token_batch(site: Site) -> Saw:
+    """To renew locks of two partitions in one request is refused."""
     async with site.partitioned(12) as receiver:
         taken = await site.take(receiver, 12)
         chosen = _of_two_partitions(taken)
@@ -173,12 +170,9 @@ def _of_two_partitions(messages: Sequence[ServiceBusReceivedMessage]) -> list[Se
     return [*by_partition.values()][:2]
 
 
-@probe(
-    "refused-tokens",
-    "A request to complete messages by their tokens, one of which is settled already, is refused and completes none.",
-    operations=15,
-)
-async def _refused_tokens(site: Site) -> Saw:
+@probe
+async def refused_tokens(site: Site) -> Saw:
+    """A request to complete messages by their tokens is refused, and completes none, if one is settled already."""
     async with site.filled(blank(3)) as receiver:
         taken = await site.take(receiver, 3)
         await site.settle(receiver, "complete", taken[1:2])
@@ -188,8 +182,9 @@ async def _refused_tokens(site: Site) -> Saw:
     return Saw(error is not None and left == len(tokens) - 1, f"{words_of(error)}; {left} of 2 others are left")
 
 
-@probe("held-on-one-link", f"One link holds {_HELD:,} messages.", operations=2 * _HELD + 50, seconds=60)
-async def _held(site: Site) -> Saw:
+@probe
+async def held_on_one_link(site: Site) -> Saw:
+    """One link holds 5,010 messages."""
     async with site.filled(blank(_HELD), lock=300) as receiver:
         held: list[ServiceBusReceivedMessage] = []
         error = await site.refusal(_hold(receiver, held))

@@ -25,8 +25,9 @@ _MILLISECONDS: Final = 2**32
 """The longest time to live that the header of a message can say: 49.7 days."""
 
 
-@probe("peek-states", "A peek gives active, locked, deferred and scheduled messages, with their states.", operations=16)
-async def _states(site: Site) -> Saw:
+@probe
+async def peek_states(site: Site) -> Saw:
+    """A peek gives active, locked, deferred and scheduled messages, with their states."""
     async with site.filled(map(ServiceBusMessage, ("locked", "deferred", "active"))) as receiver:
         async with site.sender() as sender:
             await sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(UTC) + timedelta(hours=1))
@@ -41,15 +42,17 @@ async def _states(site: Site) -> Saw:
     return Saw(found == wanted | {"scheduled": states.SCHEDULED}, words or "no message")
 
 
-@probe("page-size", "A peek gives 250 messages at most.", operations=265)
-async def _page(site: Site) -> Saw:
+@probe
+async def page_size(site: Site) -> Saw:
+    """A peek gives 250 messages at most."""
     async with site.filled(blank(_PAGE + 10)) as receiver:
         peeked = await site.peek(receiver, _PAGE + 10)
     return Saw(len(peeked) == _PAGE, f"{len(peeked)} of {_PAGE + 10} messages")
 
 
-@probe("peek-without-bodies", "A peek leaves out the bodies where it is asked to.", operations=4)
-async def _without_bodies(site: Site) -> Saw:
+@probe
+async def peek_without_bodies(site: Site) -> Saw:
+    """A peek leaves out the bodies where it is asked to."""
     queue = await site.queue()
     await site.send([ServiceBusMessage(b"body" * 250)])
     looking = browser(site.client, queue)
@@ -60,15 +63,17 @@ async def _without_bodies(site: Site) -> Saw:
     return Saw(sizes[0] >= 1_000 > sizes[1], "{:,} bytes with the body, {:,} without".format(*sizes))  # noqa: PLR2004
 
 
-@probe("no-empty-peeks", "A peek at a queue with a message is never empty.", operations=_LOOKS + 5, seconds=15)
-async def _empty_peeks(site: Site) -> Saw:
+@probe
+async def no_empty_peeks(site: Site) -> Saw:
+    """A peek at a queue with a message is never empty."""
     async with site.filled(blank()) as receiver:
         empty = [not await receiver.peek_messages(max_message_count=1, sequence_number=1) for _ in range(_LOOKS)]
     return Saw(not any(empty), f"{sum(empty)} of {_LOOKS} peeks were empty")
 
 
-@probe("dead-letter-number", "A dead letter keeps its sequence number.", operations=10)
-async def _dead_letter(site: Site) -> Saw:
+@probe
+async def dead_letter_number(site: Site) -> Saw:
+    """A dead letter keeps its sequence number."""
     async with site.filled(map(ServiceBusMessage, ("first", "second"))) as receiver:
         _, second = await site.take(receiver, 2)
         await receiver.dead_letter_message(second)
@@ -78,17 +83,17 @@ async def _dead_letter(site: Site) -> Saw:
     return Saw(before == after, f"{before} became {after}")
 
 
-@probe("scheduled-number", "A scheduled message gets another number when it becomes active.", operations=12, seconds=20)
-async def _scheduled_number(site: Site) -> Saw:
+@probe
+async def scheduled_number(site: Site) -> Saw:
+    """A scheduled message gets another number when it becomes active."""
     before = await _schedule(site)
     after = await _activated(site)
     return Saw(before.sequence_number != after.sequence_number, f"{before.sequence_number} → {after.sequence_number}")
 
 
-@probe(
-    "activated-state", "A message that was scheduled says that it is active, when peeked.", operations=12, seconds=20
-)
-async def _activated_state(site: Site) -> Saw:
+@probe
+async def activated_state(site: Site) -> Saw:
+    """A message that was scheduled says that it is active, when peeked."""
     await _schedule(site)
     received = await _activated(site)
     async with site.receiver() as receiver:
@@ -97,13 +102,9 @@ async def _activated_state(site: Site) -> Saw:
     return Saw(peeked.state is ServiceBusMessageState.ACTIVE, words)
 
 
-@probe(
-    "scheduled-times",
-    "A scheduled message shows the time when it was sent, and once active the time of that.",
-    operations=12,
-    seconds=20,
-)
-async def _scheduled_times(site: Site) -> Saw:
+@probe
+async def scheduled_times(site: Site) -> Saw:
+    """A scheduled message shows the time when it was sent, and once active the time of that."""
     before = await _schedule(site)
     after = await _activated(site)
     times = before.enqueued_time_utc, before.scheduled_enqueue_time_utc, after.enqueued_time_utc
@@ -115,8 +116,9 @@ async def _scheduled_times(site: Site) -> Saw:
     return Saw(first < due - timedelta(seconds=_LATER / 2) and then >= due - timedelta(seconds=1), f"{words} s after")
 
 
-@probe("no-time-to-live", "A message without a time to live comes without one, or with 49.7 days.", operations=5)
-async def _time_to_live(site: Site) -> Saw:
+@probe
+async def no_time_to_live(site: Site) -> Saw:
+    """A message without a time to live comes without one, or with 49.7 days."""
     async with site.filled(blank()) as receiver:
         (peeked,) = await site.peek(receiver)
     lives = peeked.time_to_live
@@ -125,21 +127,18 @@ async def _time_to_live(site: Site) -> Saw:
     return Saw(is_none, "none" if lives is None else f"{lives.total_seconds() / 86_400:.1f} days")
 
 
-@probe(
-    "partition-pages",
-    "Peeks that continue behind the last message of each page return all messages of a partitioned queue.",
-    operations=60,
-    seconds=10,
-)
-async def _partition_pages(site: Site) -> Saw:
+@probe
+async def partition_pages(site: Site) -> Saw:
+    """Peeks that continue behind the last message of each page return all messages of a partitioned queue."""
     async with site.partitioned(60) as receiver:
         found = [message.sequence_number or 0 for message in await _pages(receiver)]
     words = f"{len(set(found))} of 60 messages, in {len({partition_of(each) for each in found})} partitions"
     return Saw(len(set(found)) == len(found) == 60, words)  # noqa: PLR2004
 
 
-@probe("peek-from-number", "A peek from a number of a partition begins with that message.", operations=50, seconds=10)
-async def _from_number(site: Site) -> Saw:
+@probe
+async def peek_from_number(site: Site) -> Saw:
+    """A peek from a number of a partition begins with that message."""
     async with site.partitioned(30) as receiver:
         numbers = [message.sequence_number or 0 for message in await _pages(receiver)]
         firsts = [await receiver.peek_messages(max_message_count=1, sequence_number=each) for each in numbers]

@@ -51,7 +51,7 @@ _Look: TypeAlias = Callable[["Site"], Awaitable[Saw]]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One assumption about Service Bus, how to check it, and about how many operations and seconds that takes.
+    """One assumption about Service Bus, and how to check it.
 
     Its name is in ``docs/reference/azure-facts.md``, in the report, and in the names of its temporary entities.
     """
@@ -59,8 +59,6 @@ class Probe:
     name: str
     expectation: str
     look: _Look
-    operations: int
-    seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +81,9 @@ def words_of(error: BaseException | None) -> str:
     return scrub(text, _MAX_WORDS)
 
 
-def probe(name: str, expectation: str, *, operations: int, seconds: int = 5) -> Callable[[_Look], Probe]:
-    """Make a function a probe."""
-    return lambda look: Probe(name, expectation, look, operations, seconds)
+def probe(look: _Look) -> Probe:
+    """Make a function a probe of its name; its docstring is the expectation."""
+    return Probe(look.__name__.replace("_", "-"), str(look.__doc__), look)
 
 
 def without_names(text: str, host: str) -> str:
@@ -123,10 +121,6 @@ _BATCH: Final = 500
 def blank(count: int = 1, **options: Any) -> Iterator[ServiceBusMessage]:
     """Yield messages without a body."""
     return (ServiceBusMessage("", **options) for _ in range(count))
-
-
-class NotArrivedError(Exception):
-    """Messages that a probe sent did not come back, so that it cannot tell anything."""
 
 
 def new_prefix() -> str:
@@ -238,7 +232,7 @@ class Site:
         while len(found) < count:
             more = await receiver.receive_messages(max_message_count=count - len(found), max_wait_time=within)
             if not more:
-                raise NotArrivedError(f"{len(found):,} of {count:,} messages came within {within:.0f} seconds.")
+                raise TimeoutError(f"{len(found):,} of {count:,} messages came within {within:.0f} seconds.")
             found += more
         return found
 

@@ -31,6 +31,8 @@ _MODULES: Final = (looking, deferring, sending, locking)
 PROBES: Final = tuple(each for module in _MODULES for each in vars(module).values() if isinstance(each, Probe))
 MAX_SECONDS: Final = 300
 """A run takes no longer."""
+OPERATIONS, MINUTES = 12_000, 2
+"""About what a run takes."""
 _REMOVE_WITHIN: Final = 15
 _CLEAN_UP: Final = 45
 """Seconds of them that are reserved for removing queues."""

@@ -17,7 +17,7 @@ from azure.servicebus.management import AccessRights, AuthorizationRule
 from sbnotebook.model import Message
 from sbnotebook.probe.probe import Saw, blank, probe, words_of
 from sbnotebook.settlement import payload_of
-from sbnotebook.settlement.sdk.links import frame_size
+from sbnotebook.settlement.sdk import links
 from sbnotebook.settlement.sdk.management import browser
 from sbnotebook.settlement.sdk.transactions import TransactionLine
 
@@ -32,18 +32,16 @@ _MEGABYTES: Final = 1_024
 _UNAUTHORIZED: Final = 401
 
 
-@probe("batch-refused-whole", "A batch in which one message is refused is refused as a whole.", operations=8)
-async def _batch(site: Site) -> Saw:
+@probe
+async def batch_refused_whole(site: Site) -> Saw:
+    """A batch in which one message is refused is refused as a whole."""
     await site.queue(requires_session=True)
     return await _refused_batch(site, [ServiceBusMessage("", session_id="one"), ServiceBusMessage("")])
 
 
-@probe(
-    "batch-of-one-partition-key",
-    "A batch with two partition keys is refused by a partitioned queue with duplicate detection.",
-    operations=8,
-)
-async def _partition_keys(site: Site) -> Saw:
+@probe
+async def batch_of_one_partition_key(site: Site) -> Saw:
+    """A batch with two partition keys is refused by a partitioned queue with duplicate detection."""
     await site.queue(enable_partitioning=True, requires_duplicate_detection=True)
     return await _refused_batch(site, [ServiceBusMessage("", partition_key=key) for key in ("one", "two")])
 
@@ -54,24 +52,27 @@ async def _refused_batch(site: Site, messages: list[ServiceBusMessage]) -> Saw:
     return Saw(error is not None and arrived == 0, f"{words_of(error)}; {arrived} of {len(messages)} arrived")
 
 
-@probe("partitioned-size", "A partitioned queue takes in 16 times the size that was asked for.", operations=3)
-async def _partitioned_size(site: Site) -> Saw:
+@probe
+async def partitioned_size(site: Site) -> Saw:
+    """A partitioned queue takes in 16 times the size that was asked for."""
     queue = await site.queue(enable_partitioning=True, max_size_in_megabytes=_MEGABYTES)
     async with site.connection.administration_client() as client:
         size = (await client.get_queue(queue)).max_size_in_megabytes
     return Saw(size == 16 * _MEGABYTES, f"{_MEGABYTES:,} MB were asked for, {size or 0:,} MB given")
 
 
-@probe("frame-size", "Service Bus takes frames of 64 KiB.", operations=4)
-async def _frames(site: Site) -> Saw:
+@probe
+async def frame_size(site: Site) -> Saw:
+    """Service Bus takes frames of 64 KiB."""
     async with site.filled() as receiver:
         await site.peek(receiver)
-        size = frame_size(receiver)
+        size = links.frame_size(receiver)
     return Saw(None if size is None else size == _FRAME, f"{size or 0:,} bytes")
 
 
-@probe("websocket", "A WebSocket over port 443 carries the same.", operations=6, seconds=8)
-async def _websocket(site: Site) -> Saw:
+@probe
+async def websocket(site: Site) -> Saw:
+    """A WebSocket over port 443 carries the same."""
     queue = await site.queue()
     try:
         return await _over_websocket(site, queue)
@@ -90,8 +91,9 @@ async def _over_websocket(site: Site, queue: str) -> Saw:
     return Saw(found == ["over a WebSocket"], f"{len(found)} of 1 message")
 
 
-@probe("listen-key-counts", "A key with Listen alone gets 401 for a list and for counts.", operations=6, seconds=8)
-async def _listen(site: Site) -> Saw:
+@probe
+async def listen_key_counts(site: Site) -> Saw:
+    """A key with Listen alone gets 401 for a list and for counts."""
     if site.connection.parsed is None:
         return Saw(is_expected=None, words="a connection string is needed for this")
     rule = AuthorizationRule(
@@ -111,13 +113,9 @@ async def _listen(site: Site) -> Saw:
     )
 
 
-@probe(
-    "administration-statuses",
-    "Administration answers 409 for an existing name, 404 if there is nothing to remove, and an empty feed for a "
-    "missing entity.",
-    operations=6,
-)
-async def _statuses(site: Site) -> Saw:
+@probe
+async def administration_statuses(site: Site) -> Saw:
+    """Administration answers 409 for an existing name, 404 for a missing one to remove, and else an empty feed."""
     queue = await site.queue()
     missing = f"{queue}-missing"
     async with site.connection.administration_client() as client:
@@ -147,14 +145,9 @@ def _new_key() -> str:
 _CLONE: Final = payload_of(Message(body=b"clone"))
 
 
-@probe(
-    "transaction-committed",
-    "A dead letter is completed by a token that came over another connection, and its clone sent to its queue, in one "
-    "transaction.",
-    operations=14,
-    seconds=8,
-)
-async def _committed(site: Site) -> Saw:
+@probe
+async def transaction_committed(site: Site) -> Saw:
+    """In one transaction a dead letter that another connection locked is completed, and its clone sent to its queue."""
     token = await _dead_letter(site)
     error = await site.refusal(_move(site, token))
     there, letters = await _left(site)
@@ -162,13 +155,9 @@ async def _committed(site: Site) -> Saw:
     return Saw((error, there, letters) == (None, 1, 0), words)
 
 
-@probe(
-    "transaction-rolled-back",
-    "Where the completion in a transaction is refused, the message is not sent.",
-    operations=14,
-    seconds=8,
-)
-async def _rolled_back(site: Site) -> Saw:
+@probe
+async def transaction_rolled_back(site: Site) -> Saw:
+    """Where the completion in a transaction is refused, the message is not sent."""
     await _dead_letter(site)
     error = await site.refusal(_move(site, uuid4()))
     there, letters = await _left(site)
@@ -176,13 +165,9 @@ async def _rolled_back(site: Site) -> Saw:
     return Saw(error is not None and (there, letters) == (0, 1), words)
 
 
-@probe(
-    "transaction-to-another",
-    "In one transaction a dead letter is completed, and its clone sent to another queue by way of its own.",
-    operations=18,
-    seconds=10,
-)
-async def _to_another(site: Site) -> Saw:
+@probe
+async def transaction_to_another(site: Site) -> Saw:
+    """In one transaction a dead letter is completed, and its clone sent to another queue by way of its own."""
     token = await _dead_letter(site)
     another = await site.queue(is_second=True)
     error = await site.refusal(_move(site, token, another))
@@ -192,13 +177,9 @@ async def _to_another(site: Site) -> Saw:
     return Saw((error, there, letters) == (None, 1, 0), words)
 
 
-@probe(
-    "peek-in-transaction",
-    "While a transaction is open, a peek shows the message that it completes, and not the one that it sends.",
-    operations=14,
-    seconds=8,
-)
-async def _peeked(site: Site) -> Saw:
+@probe
+async def peek_in_transaction(site: Site) -> Saw:
+    """While a transaction is open, a peek shows the message that it completes, and not the one that it sends."""
     token = await _dead_letter(site)
     async with _line(site) as line:
         await line.begin(_CLONE, token)

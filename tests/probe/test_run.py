@@ -241,14 +241,16 @@ async def test_probes_can_meet_what_this_emulator_lacks(service: Service, clock:
     )
 
 
-@probe("fails", "It fails.", operations=1)
-async def _fails(site: Site) -> Saw:
+@probe
+async def fails(site: Site) -> Saw:
+    """It fails."""
     await site.queue()
     raise RuntimeError(f"SharedAccessKey=c2VjcmV0 at {site.connection.host}")
 
 
-@probe("hangs", "It ends.", operations=1)
-async def _hangs(site: Site) -> Saw:
+@probe
+async def hangs(site: Site) -> Saw:
+    """It ends."""
     await site.queue()
     await site.wait(math.inf)
     raise AssertionError
@@ -256,14 +258,14 @@ async def _hangs(site: Site) -> Saw:
 
 @pytest.mark.anyio
 async def test_what_fails_is_told_without_secrets(service: Service, clock: ManualClock) -> None:
-    finding = (await found(service, clock, _fails))["fails"]
+    finding = (await found(service, clock, fails))["fails"]
     assert finding.verdict is ProbeVerdict.UNKNOWN
     assert finding.saw == "RuntimeError  SharedAccessKey=*** at ADDRESS"
 
 
 @pytest.mark.anyio
 async def test_a_cancelled_run_removes_only_its_own(service: Service, clock: ManualClock) -> None:
-    run = ProbeRun(Connection(service.emulator.connection_string), probes=[_hangs, _fails])
+    run = ProbeRun(Connection(service.emulator.connection_string), probes=[hangs, fails])
     with anyio.CancelScope() as scope:
         run.told = lambda _: scope.cancel()
         await run.run()
@@ -282,7 +284,7 @@ async def test_what_cannot_be_removed_is_named(service: Service, monkeypatch: py
         raise OSError
 
     monkeypatch.setattr(run_module, "remove_queue", refuse)
-    run = ProbeRun(Connection(service.emulator.connection_string), probes=[_fails])
+    run = ProbeRun(Connection(service.emulator.connection_string), probes=[fails])
     await run.run()
     assert run.left == {f"{run.prefix}-fails"}
 
@@ -303,7 +305,7 @@ async def test_what_was_not_removed_is_tried_again(service: Service, monkeypatch
     async def wait(_: float) -> None:
         scope.cancel()  # the queue is there
 
-    run = ProbeRun(Connection(service.emulator.connection_string), wait=wait, probes=[_hangs])
+    run = ProbeRun(Connection(service.emulator.connection_string), wait=wait, probes=[hangs])
     with scope:
         await run.run()
     assert names == [f"{run.prefix}-hangs"] * 2
@@ -314,7 +316,7 @@ async def test_what_was_not_removed_is_tried_again(service: Service, monkeypatch
 async def test_a_run_ends_by_itself(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "MAX_SECONDS", 13)
     monkeypatch.setattr(run_module, "_CLEAN_UP", 12)
-    run = ProbeRun(Connection(service.emulator.connection_string), probes=[_hangs])
+    run = ProbeRun(Connection(service.emulator.connection_string), probes=[hangs])
     with anyio.fail_after(60):
         await run.run()
     assert [(each.verdict, each.saw) for each in run.findings] == [(ProbeVerdict.UNKNOWN, "it did not end")]
@@ -323,7 +325,7 @@ async def test_a_run_ends_by_itself(service: Service, monkeypatch: pytest.Monkey
 
 @pytest.mark.anyio
 async def test_a_queue_is_removed_when_its_probe_ends(service: Service) -> None:
-    run = ProbeRun(Connection(service.emulator.connection_string), probes=[_fails, _hangs])
+    run = ProbeRun(Connection(service.emulator.connection_string), probes=[fails, hangs])
     left: list[set[str]] = []
     with anyio.CancelScope() as scope:
 
@@ -338,7 +340,7 @@ async def test_a_queue_is_removed_when_its_probe_ends(service: Service) -> None:
 
 @pytest.mark.anyio
 async def test_an_entity_of_another_is_not_touched(service: Service, clock: ManualClock) -> None:
-    run = ProbeRun(Connection(service.emulator.connection_string), probes=[_fails])
+    run = ProbeRun(Connection(service.emulator.connection_string), probes=[fails])
     taken = f"{run.prefix}-fails"
     service.emulator.create_queue(taken)
     await run.run()
