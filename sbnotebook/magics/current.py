@@ -166,9 +166,9 @@ def _close(current: weakref.ref[Current]) -> None:
 # ---------------------------------------------------------------- the results of magics
 
 
-def say(text: str, file: Any = None) -> None:
+def say(text: str) -> None:
     """Write a line below the cell."""
-    print(text, file=file)
+    print(text)  # noqa: T201
 
 
 def has_widgets(shell: Any) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,9 +66,7 @@ class PlanMagics(Magics):
         asks = plan.verb != Release.verb  # a release changes nothing
         leaves = isinstance(plan.decision, Resubmit) and plan.decision.to_host is not None
         self.confirm(plan.question, len(plan), args, asks=asks, leaves=leaves)
-        report = plan.apply(**options, show_progress=len(plan) > 0)  # the plan said already that there is nothing
-        warn_of_failures(report)
-        return report
+        return plan.apply(**options, show_progress=len(plan) > 0)  # the plan said already that there is nothing
 
     def confirm(
         self, question: str, count: int, args: MagicArguments, *, asks: bool = True, leaves: bool = False
@@ -133,12 +130,6 @@ def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], o
         return line_magic(no_var_expand(needs_local_scope(run)))
 
     return decorate
-
-
-def warn_of_failures(report: Report) -> None:
-    """Print a line when some messages were not settled: the report may be bound to a name and not shown."""
-    if not report.ok:
-        say(f"{report}.", file=sys.stderr)
 
 
 def _with_ramp(plan: Plan, args: MagicArguments) -> Plan:

@@ -13,7 +13,7 @@ from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import ACTING, INTO, LAST_REPORT, MAYBE_ENTITY, MagicArguments, Quoted, count, seconds
 from sbnotebook.magics.current import say
-from sbnotebook.magics.plan_magics import PlanMagics, command, variable, warn_of_failures
+from sbnotebook.magics.plan_magics import PlanMagics, command, variable
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
 _OTHER: Final = argument(
@@ -137,13 +137,11 @@ class RecoveryMagics(PlanMagics):
         done = Report()
         for plan in plans:
             try:
-                report = plan.apply(**self.apply_options(args))
+                done += plan.apply(**self.apply_options(args))
             except BaseException as error:
                 if done or hasattr(error, "report"):
                     error.__dict__["report"] = done + getattr(error, "report", Report())
                 raise
-            warn_of_failures(report)
-            done += report
         return done
 
     @command(

@@ -18,9 +18,8 @@ def cut_off(shell: Shell, emulator: RunningEmulator, request: pytest.FixtureRequ
     shell.run(f"namespace.create_queue('{name}')\n%sb_send {name} 'x' --message-id m")
     shell.run(f"%sb_lock {name}\n%sb_dead_letter --reason Bad")
     emulator.faults.entity(name).drop_after_nth = 1
-    ran = shell.run(f"%sb_resubmit {name}/$dlq")
-    assert str(ran.value) == "Resubmitted 0 of 1 message: 1 unconfirmed"
-    assert "Resubmitted 0 of 1 message: 1 unconfirmed." in ran.err
+    with pytest.warns(UserWarning, match="Resubmitted 0 of 1 message: 1 unconfirmed"):
+        shell.run(f"%sb_resubmit {name}/$dlq --into not_looked_at")
     return name
 
 
