@@ -132,7 +132,7 @@ class AsyncPlan(ShownAsPreview):
     def with_ramp(
         self, batches: RampSizes = 10, *, watch: str | float | timedelta = "10m", stop_at: float = 0.0
     ) -> AsyncPlan:
-        """Return the same plan with a ramp, which its preview and its code name, and :meth:`apply` follows.
+        """Return the same plan with a ramp: small batches go first, each only if consumers complete the one before.
 
         Args:
             batches: the sizes of the batches that go first, such as ``"1,5,20,100"`` or 10.
@@ -140,6 +140,11 @@ class AsyncPlan(ShownAsPreview):
         Raises:
             ConfigurationError: a number is out of its range.
             DecisionError: the plan has no clones to watch.
+
+        Example:
+            >>> plan = await letters.resubmit(where="subject = 'late'")  # doctest: +SKIP
+            >>> await plan.with_ramp("1,20", stop_at=0.02).apply()  # doctest: +SKIP
+            <Report Resubmitted 200 messages; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
         """
         ramp = ramp_of(batches, watch, stop_at)
         self._plan.check_ramp()
@@ -184,9 +189,6 @@ class AsyncPlan(ShownAsPreview):
         *,
         max_in_flight: InFlight = AUTO,
         rate: float | None = None,
-        ramp: RampSizes | None = None,
-        watch: str | float | timedelta = "10m",
-        stop_at: float = 0.0,
         show_progress: bool = True,
     ) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
@@ -194,8 +196,6 @@ class AsyncPlan(ShownAsPreview):
         If no message matches an expression, it warns, and names the reasons or subjects of the others.
 
         Args:
-            ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
-                clones of the one before. None for the ramp of :meth:`with_ramp`, if any.
             show_progress: False for no bar, and no warning.
 
         Returns:
@@ -204,15 +204,9 @@ class AsyncPlan(ShownAsPreview):
 
         Raises:
             ConfigurationError: a number is out of its range.
-            DecisionError: the plan was applied already, or has no clones to watch, or they cannot be watched; nothing
-                was done.
-
-        Example:
-            >>> plan = await letters.resubmit(where="subject = 'late'")  # doctest: +SKIP
-            >>> await plan.apply(ramp="1,20", stop_at=0.02)  # doctest: +SKIP
-            <Report Resubmitted 200 messages; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
+            DecisionError: the plan was applied already, or its clones cannot be watched; nothing was done.
         """
-        limits, first = Limits(max_in_flight, rate), self._first(ramp, watch, stop_at)
+        limits, first = Limits(max_in_flight, rate), self._ramp
         if not len(self) and show_progress and self._receivers is not None:
             await warn((await self.preview()).sentence)  # names the reasons of the others
         with progress_bar(self.decision.verb, self.total or None, shown=show_progress) as advance:
@@ -221,15 +215,7 @@ class AsyncPlan(ShownAsPreview):
                     return watched(await self._plan.apply(limits, advance, ramp=first, seen=_curve(seen)))
             return watched(await self._plan.apply(limits, advance))
 
-    async def start(
-        self,
-        *,
-        max_in_flight: InFlight = AUTO,
-        rate: float | None = None,
-        ramp: RampSizes | None = None,
-        watch: str | float | timedelta = "10m",
-        stop_at: float = 0.0,
-    ) -> AsyncRunning:
+    async def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> AsyncRunning:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 
         Example:
@@ -239,16 +225,8 @@ class AsyncPlan(ShownAsPreview):
             >>> await running.result()  # doctest: +SKIP
             <Report Purged 200 messages>
         """
-        first = self._first(ramp, watch, stop_at)
         self._plan.once.check()
-        return AsyncRunning(self, Limits(max_in_flight, rate, Pause()), first)
-
-    def _first(self, batches: RampSizes | None, watch: str | float | timedelta, stop_at: float) -> Ramp | None:
-        if batches is not None:
-            return ramp_of(batches, watch, stop_at)
-        if stop_at:
-            raise ConfigurationError('stop_at goes with ramp=…, the batches that go first, such as "1,5,20,100".')
-        return self._ramp
+        return AsyncRunning(self, Limits(max_in_flight, rate, Pause()))
 
     def __len__(self) -> int:
         inner = self._plan
@@ -285,15 +263,14 @@ def _read(data: Iterable[Any]) -> list[Message]:
 class AsyncRunning:
     """A plan that is carried out in the background. Made by ``await plan.start()``."""
 
-    def __init__(self, plan: AsyncPlan, limits: Limits, ramp: Ramp | None = None) -> None:
+    def __init__(self, plan: AsyncPlan, limits: Limits) -> None:
         self._of = plan
         self._done = 0
         self._steps: Sequence[RampStep] = ()
         self._lock = threading.Lock()
         self._new: list[Outcome] = []
         self._pause = limits.pause or Pause()
-        inner = plan.inner
-        apply = partial(inner.apply, ramp=ramp, seen=self._see)
+        apply = partial(plan.inner.apply, ramp=plan.ramp, seen=self._see)
         self._work = Work(apply, limits, self._advance, told=self._note)
         self._task = in_background(self._work.until_the_end)
 

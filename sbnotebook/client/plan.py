@@ -98,7 +98,7 @@ class Plan(ShownAsPreview, Twin):
     def with_ramp(
         self, batches: RampSizes = 10, *, watch: str | float | timedelta = "10m", stop_at: float = 0.0
     ) -> Plan:
-        """Return the same plan with a ramp, which its preview and its code name, and :meth:`apply` follows.
+        """Return the same plan with a ramp: small batches go first, each only if consumers complete the one before.
 
         Args:
             batches: the sizes of the batches that go first, such as ``"1,5,20,100"`` or 10.
@@ -108,6 +108,11 @@ class Plan(ShownAsPreview, Twin):
         Raises:
             ConfigurationError: a number is out of its range.
             DecisionError: the plan has no clones to watch.
+
+        Example:
+            >>> plan = letters.resubmit(where="subject = 'late'")  # doctest: +SKIP
+            >>> plan.with_ramp("1,20", stop_at=0.02).apply()  # doctest: +SKIP
+            <Report Resubmitted 200 messages; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
         """
         return Plan(self._plan.with_ramp(batches, watch=watch, stop_at=stop_at))
 
@@ -142,28 +147,15 @@ class Plan(ShownAsPreview, Twin):
         """
         return self._plan.as_python(target=target, rate=rate)
 
-    def apply(
-        self,
-        *,
-        max_in_flight: InFlight = AUTO,
-        rate: float | None = None,
-        ramp: RampSizes | None = None,
-        watch: str | float | timedelta = "10m",
-        stop_at: float = 0.0,
-        show_progress: bool = True,
-    ) -> Report:
+    def apply(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None, show_progress: bool = True) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
 
         If no message matches an expression, it warns, and names the reasons or subjects of the others.
 
         Args:
-            ramp: resubmit batches of these sizes first, such as ``"1,5,20,100"``, each only if consumers complete the
-                clones of the one before. None for the ramp of :meth:`with_ramp`, if any.
             show_progress: False for no bar, and no warning.
             max_in_flight: the most operations in progress at once; ``"auto"`` adapts to the network.
             rate: messages a second at most, None for no limit.
-            watch: for how long the clones of a batch are watched at most.
-            stop_at: the share of a batch, from 0 to 1, that stops the others when it is dead-lettered again; 0 for any.
 
         Returns:
             An outcome for each of the messages. With a ramp, ``report.steps`` has the batches, ``report.fates`` tells
@@ -171,33 +163,11 @@ class Plan(ShownAsPreview, Twin):
 
         Raises:
             ConfigurationError: a number is out of its range.
-            DecisionError: the plan was applied already, or has no clones to watch, or they cannot be watched; nothing
-                was done.
-
-        Example:
-            >>> plan = letters.resubmit(where="subject = 'late'")  # doctest: +SKIP
-            >>> plan.apply(ramp="1,20", stop_at=0.02)  # doctest: +SKIP
-            <Report Resubmitted 200 messages; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
+            DecisionError: the plan was applied already, or its clones cannot be watched; nothing was done.
         """
-        return run(
-            self._plan.apply,
-            max_in_flight=max_in_flight,
-            rate=rate,
-            ramp=ramp,
-            watch=watch,
-            stop_at=stop_at,
-            show_progress=show_progress,
-        )
+        return run(self._plan.apply, max_in_flight=max_in_flight, rate=rate, show_progress=show_progress)
 
-    def start(
-        self,
-        *,
-        max_in_flight: InFlight = AUTO,
-        rate: float | None = None,
-        ramp: RampSizes | None = None,
-        watch: str | float | timedelta = "10m",
-        stop_at: float = 0.0,
-    ) -> Running:
+    def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 
         Example:
@@ -207,9 +177,7 @@ class Plan(ShownAsPreview, Twin):
             >>> running.result()  # doctest: +SKIP
             <Report Purged 200 messages>
         """
-        return Running(
-            run(self._plan.start, max_in_flight=max_in_flight, rate=rate, ramp=ramp, watch=watch, stop_at=stop_at)
-        )
+        return Running(run(self._plan.start, max_in_flight=max_in_flight, rate=rate))
 
     def __len__(self) -> int:
         return self._plan.__len__()
