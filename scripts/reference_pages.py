@@ -14,10 +14,10 @@ from argparse import SUPPRESS, Action
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from sbnotebook.magics import _MAGICS  # pyright: ignore[reportPrivateUsage]
 from sbnotebook.magics.names import TASKS
+from sbnotebook.magics.plan_magics import COMMANDS
 from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, declared_by
 from scripts.python_reference import PYTHON, python_page
 
@@ -123,14 +123,13 @@ def _both_themes(picture: re.Match[str]) -> str:
 
 def magic_page(title: str, tasks: tuple[str, ...]) -> str:
     """Return the Markdown of the magics of some tasks: the help, an example, and the options of each."""
-    kinds = {name: kind for kind in _MAGICS for name in (*kind.magics["line"], *kind.magics["cell"])}
     names = [f"sb_{verb}" for task in tasks for verb in TASKS[task]]
-    rows = Counter(_row(each) for name in names for each in _options(kinds[name], name))
+    rows = Counter(_row(each) for name in names for each in _options(name))
     shared = [row for row, count in rows.items() if count >= _SHARED]
     parts = [
         f"# {title}",
         "These are the help texts of the magics. [Magics](magics.md) has what they share, and what to write in Python.",
-        *(_magic(kinds[name], name, shared) for name in names),
+        *(_magic(name, shared) for name in names),
         "## Shared options",
         _OPTIONS + "\n".join(shared),
     ]
@@ -150,26 +149,25 @@ def spark_options(place: str) -> str:
     return "\n".join(lines)
 
 
-def _options(kind: Any, name: str) -> list[Action]:
-    return [each for each in getattr(kind, name).parser._actions if each.help is not SUPPRESS]  # noqa: SLF001
+def _options(name: str) -> list[Action]:
+    return [each for each in COMMANDS[name].parser._actions if each.help is not SUPPRESS]  # noqa: SLF001
 
 
-def _magic(kind: Any, name: str, shared: list[str]) -> str:
-    text = inspect.cleandoc(getattr(kind, name).__doc__)
+def _magic(name: str, shared: list[str]) -> str:
+    text = inspect.cleandoc(COMMANDS[name].__doc__)
     first, _, rest = _HELP.sub(r"\1", text).partition("\n\n")
     text, _, example = rest.partition("Example::")
-    actions = _options(kind, name)
+    actions = _options(name)
     operands = " ".join(
         f"[{_name(each)}]" if each.nargs else _name(each) for each in actions if not each.option_strings
     )
-    percent = "%%" if name in kind.magics["cell"] and name not in kind.magics["line"] else "%"
     own = [row for each in actions if (row := _row(each)) not in shared]
     others = [f"`{each.option_strings[-1]}`" for each in actions if each.option_strings and _row(each) in shared]
     return "\n\n".join(
         part
         for part in (
-            f"## `{percent}{name}`",
-            f"`{percent}{name} {operands}`".replace(" `", "`"),
+            f"## `%{name}`",
+            f"`%{name} {operands}`".replace(" `", "`"),
             _markdown(first),
             _markdown(text).strip(),
             f"{_TESTED}\n```ipython\n{textwrap.dedent(example).strip()}\n```" if example.strip() else "",

@@ -453,7 +453,8 @@ def warn_of_unread(_result: object = None) -> None:
     """Warn of the reports that were not looked at until now, once."""
     left, _unread[:] = [said for look, said in _unread if not look.is_done], []
     for said in left:
-        warnings.warn(f"{said}. report.failures has the others.", stacklevel=2)
+        # Not by warn: it shows the same sentence at the same place only once.
+        warnings.warn_explicit(f"{said}. report.failures has the others.", UserWarning, "sbnotebook", 1)
 
 
 atexit.register(warn_of_unread)

@@ -4,22 +4,29 @@ Each magic parses its line, makes a plan, shows it, and carries it out; everythi
 :mod:`sbnotebook.client`, so each is also a method there.
 """
 
+# ruff: noqa: F401
+# pyright: reportUnusedImport=false
+
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from sbnotebook.client.portal import warn_after_cells
+from sbnotebook.magics import (
+    connection_magics,
+    lock_magics,
+    overview_magics,
+    peek_magics,
+    recovery_magics,
+    selection_magics,
+    send_magics,
+)
 from sbnotebook.magics.completion import Completer
-from sbnotebook.magics.connection_magics import ConnectionMagics
 from sbnotebook.magics.current import Current, SbMagics, say, show_results
-from sbnotebook.magics.lock_magics import LockMagics
-from sbnotebook.magics.overview_magics import OverviewMagics
+from sbnotebook.magics.overview_magics import register_overview
 from sbnotebook.magics.parsing import add_advice
-from sbnotebook.magics.peek_magics import PeekMagics
-from sbnotebook.magics.recovery_magics import RecoveryMagics
-from sbnotebook.magics.selection_magics import SelectionMagics
-from sbnotebook.magics.send_magics import SendMagics
+from sbnotebook.magics.plan_magics import register_commands
 from sbnotebook.magics.typed_secrets import keep_secrets_out
 
 if TYPE_CHECKING:
@@ -27,26 +34,17 @@ if TYPE_CHECKING:
 
 __all__ = ["load_ipython_extension"]
 
-_MAGICS: Final = (
-    ConnectionMagics,
-    PeekMagics,
-    OverviewMagics,
-    LockMagics,
-    SelectionMagics,
-    SendMagics,
-    RecoveryMagics,
-)
-
 
 def load_ipython_extension(ipython: InteractiveShell) -> None:
     """Register the magics, the formatters of results, and tab completion, once for each shell."""
-    if ConnectionMagics.__name__ in ipython.magics_manager.registry:
+    if ipython.find_line_magic("sb") is not None:
         return  # %reload_ext must not drop the connection and the locks
     shell: Any = ipython
     settings = SbMagics(parent=shell)
     shell.configurables.append(settings)  # so that %config SbMagics shows and sets them
-    current = Current(settings)
-    ipython.register_magics(*(magics(ipython, current) for magics in _MAGICS))
+    current = Current(settings, shell)
+    register_overview(shell)
+    register_commands(current)
     show_results(ipython, current)
     warn_after_cells(ipython)
     shell.Completer.custom_matchers.append(Completer(ipython, current).complete)

@@ -19,8 +19,8 @@ from sbnotebook.emulator import QueueOptions
 from sbnotebook.emulator.entities.options import options_of
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count
-from sbnotebook.magics.current import say
-from sbnotebook.magics.plan_magics import PlanMagics, command
+from sbnotebook.magics.current import Current, say
+from sbnotebook.magics.plan_magics import command
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import EntityCounts, Hidden
@@ -44,200 +44,193 @@ class Entities(Shown, list[EntityCounts]):
         return _COLUMNS, rows, "" if self else _NO_ENTITIES
 
 
-class ConnectionMagics(PlanMagics):
-    """Magics that connect to a namespace, list its entities, and share the connection with an assistant."""
+@command(
+    argument(
+        "target",
+        nargs="?",
+        metavar="TARGET",
+        help="emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY or credential:NAME@HOST",
+    ),
+    argument("-p", "--prompt", action="store_true", help="ask for a connection string, without showing it"),
+    argument("--read-only", action="store_true", help="turn writing off (the default on Azure)"),
+    argument(
+        "--write",
+        action="store_true",
+        help="allow writes (the default on an emulator). Without TARGET: on the current connection",
+    ),
+    INTO,
+)
+def sb_connect(current: Current, args: MagicArguments) -> Namespace | None:
+    """Connect to a namespace, sign in, and show its host, the identity, and whether writing is on.
 
-    _sharing: Sharing | None = None
+    The connection before this one is closed. Without a target, the environment variable SBNOTEBOOK_CONNECTION or
+    SERVICEBUS_CONNECTION_STRING has it; without these, it is the emulator on this machine, which starts on demand.
+    Keep a connection string in an environment variable or a secret, or use --prompt: the notebook would keep one
+    that you type here. On Azure, writing is off until you give --write.
 
-    @command(
-        argument(
-            "target",
-            nargs="?",
-            metavar="TARGET",
-            help="emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY or credential:NAME@HOST",
-        ),
-        argument("-p", "--prompt", action="store_true", help="ask for a connection string, without showing it"),
-        argument("--read-only", action="store_true", help="turn writing off (the default on Azure)"),
-        argument(
-            "--write",
-            action="store_true",
-            help="allow writes (the default on an emulator). Without TARGET: on the current connection",
-        ),
-        INTO,
-    )
-    def sb_connect(self, args: MagicArguments) -> Namespace | None:
-        """Connect to a namespace, sign in, and show its host, the identity, and whether writing is on.
+    Example::
 
-        The connection before this one is closed. Without a target, the environment variable SBNOTEBOOK_CONNECTION or
-        SERVICEBUS_CONNECTION_STRING has it; without these, it is the emulator on this machine, which starts on demand.
-        Keep a connection string in an environment variable or a secret, or use --prompt: the notebook would keep one
-        that you type here. On Azure, writing is off until you give --write.
+        %sb_connect emulator
+        %sb_connect env:SBNOTEBOOK_CONNECTION --read-only
+        %sb_connect --write --into namespace
+    """
+    if args.prompt and args.target:
+        raise ConfigurationError("Give a target or --prompt, not both.")
+    if args.read_only and args.write:
+        raise ConfigurationError("Give --read-only or --write, not both.")
+    if current.is_connected:
+        current.release_and_say()
+    namespace = _connected(current, args)
+    display(current.about)
+    return namespace if args.into else None
 
-        Example::
 
-            %sb_connect emulator
-            %sb_connect env:SBNOTEBOOK_CONNECTION --read-only
-            %sb_connect --write --into namespace
-        """
-        if args.prompt and args.target:
-            raise ConfigurationError("Give a target or --prompt, not both.")
-        if args.read_only and args.write:
-            raise ConfigurationError("Give --read-only or --write, not both.")
-        if self.current.is_connected:
-            self._release()
-        namespace = self._connected(args)
-        display(self.current.about)
-        return namespace if args.into else None
+def _connected(current: Current, args: MagicArguments) -> Namespace:
+    write = args.write if args.read_only or args.write else None
+    if write is not None and current.is_connected and not (args.target or args.prompt):
+        return current.reconnect(write=write)
+    return current.connect(_prompted() if args.prompt else args.target, write=write)
 
-    def _connected(self, args: MagicArguments) -> Namespace:
-        write = args.write if args.read_only or args.write else None
-        if write is not None and self.current.is_connected and not (args.target or args.prompt):
-            return self.current.reconnect(write=write)
-        return self.current.connect(_prompted() if args.prompt else args.target, write=write)
 
-    def _release(self) -> None:
-        released = self.current.release()
-        if released:
-            say(f"Released {released:,} of the messages that were held before.")
+@command(
+    MAYBE_ENTITY,
+    argument("--sessions", action="store_true", help="with ENTITY: list its sessions with messages or a state"),
+    INTO,
+)
+def sb_entities(current: Current, args: MagicArguments) -> Entities | list[str]:
+    """Show the entities of the namespace, or one, with their counts; or the sessions of one.
 
-    @command(
-        MAYBE_ENTITY,
-        argument("--sessions", action="store_true", help="with ENTITY: list its sessions with messages or a state"),
-        INTO,
-    )
-    def sb_entities(self, args: MagicArguments) -> Entities | list[str]:
-        """Show the entities of the namespace, or one, with their counts; or the sessions of one.
+    The counts take a management operation for each entity: do not run this often. %sb_peek ENTITY --session NAME
+    looks into a session, and %sb_lock ENTITY --session NAME locks it.
 
-        The counts take a management operation for each entity: do not run this often. %sb_peek ENTITY --session NAME
-        looks into a session, and %sb_lock ENTITY --session NAME locks it.
+    Example::
 
-        Example::
-
-            %sb_entities
-            %sb_entities trips --sessions
-        """
-        if args.entity is None:
-            if args.sessions:
-                raise ConfigurationError("Name the entity of the sessions: %sb_entities ENTITY --sessions.")
-            return Entities(self.current.namespace.entities())
+        %sb_entities
+        %sb_entities trips --sessions
+    """
+    if args.entity is None:
         if args.sessions:
-            return self.current.namespace.entity(args.entity).sessions()
-        address = EntityAddress.parse(args.entity)
-        listed = self.current.namespace.entities(topics=[address.name])
-        return Entities(choose_entities(listed, [address.entity]))
+            raise ConfigurationError("Name the entity of the sessions: %sb_entities ENTITY --sessions.")
+        return Entities(current.namespace.entities())
+    if args.sessions:
+        return current.namespace.entity(args.entity).sessions()
+    address = EntityAddress.parse(args.entity)
+    listed = current.namespace.entities(topics=[address.name])
+    return Entities(choose_entities(listed, [address.entity]))
 
-    @command(
-        argument(
-            "kind", metavar="KIND", choices=("queue", "topic", "subscription"), help="queue, topic or subscription"
-        ),
-        argument("name", metavar="NEW", help="name, for a subscription such as events/subscriptions/audit"),
-        argument(
-            "--lock-duration",
-            metavar="DURATION",
-            help=f"duration of a lock, {_LOCK.values} (default {duration_text(_LOCK.default / 1000)})",
-        ),
-        argument(
-            "--max-delivery-count",
-            metavar="N",
-            type=count,
-            help=f"deliveries before a message is dead-lettered (default {_DELIVERIES.default})",
-        ),
-        argument("--requires-session", action="store_true", help="require a session for each message"),
-    )
-    def sb_create(self, args: MagicArguments) -> None:
-        """Create a queue, a topic or a subscription.
 
-        Example::
+@command(
+    argument("kind", metavar="KIND", choices=("queue", "topic", "subscription"), help="queue, topic or subscription"),
+    argument("name", metavar="NEW", help="name, for a subscription such as events/subscriptions/audit"),
+    argument(
+        "--lock-duration",
+        metavar="DURATION",
+        help=f"duration of a lock, {_LOCK.values} (default {duration_text(_LOCK.default / 1000)})",
+    ),
+    argument(
+        "--max-delivery-count",
+        metavar="N",
+        type=count,
+        help=f"deliveries before a message is dead-lettered (default {_DELIVERIES.default})",
+    ),
+    argument("--requires-session", action="store_true", help="require a session for each message"),
+)
+def sb_create(current: Current, args: MagicArguments) -> None:
+    """Create a queue, a topic or a subscription.
 
-            %sb_create queue returns --lock-duration 2m
-            %sb_create topic events
-            %sb_create subscription events/subscriptions/audit
-        """
-        place = EntityAddress.parse(args.name)
-        wanted = EntityAddress(place.name, place.subscription)
-        if place != wanted or (place.subscription is None) == (args.kind == "subscription"):
-            raise ConfigurationError(
-                "A queue and a topic have a plain name, such as orders, and a subscription that of its topic, too: "
-                "events/subscriptions/audit."
-            )
-        given = {
-            "lock_duration": duration(args.lock_duration),
-            "max_delivery_count": args.max_delivery_count,
-            "requires_session": args.requires_session,
-        }
-        options: dict[str, Any] = {name: value for name, value in given.items() if value}
-        QueueOptions(**options)  # refuses what Service Bus refuses, before it is asked
-        namespace = self.current.namespace
-        if args.kind == "topic":
-            if options:
-                raise ConfigurationError("A topic has no locks and sessions: give these options to its subscriptions.")
-            namespace.create_topic(place.name)
-        elif place.subscription is not None:
-            namespace.create_subscription(place.name, place.subscription, **options)
-        else:
-            namespace.create_queue(place.name, **options)
-        say(f"Created the {args.kind} {wanted}.")
+    Example::
 
-    @command(
-        argument("--may-plan", action="store_true", help="let it make plans, which run after you have confirmed them"),
-        argument("--show-bodies", action="store_true", help="show it bodies and properties without masks"),
-        argument("--calls", action="store_true", help="show the calls of assistants, which the journal keeps"),
-        argument("--stop", action="store_true", help="stop sharing"),
-        INTO,
-    )
-    def sb_assistant(self, args: MagicArguments) -> Any:
-        """Share the connection of this notebook with an assistant, which can look at messages, and cannot act.
+        %sb_create queue returns --lock-duration 2m
+        %sb_create topic events
+        %sb_create subscription events/subscriptions/audit
+    """
+    place = EntityAddress.parse(args.name)
+    wanted = EntityAddress(place.name, place.subscription)
+    if place != wanted or (place.subscription is None) == (args.kind == "subscription"):
+        raise ConfigurationError(
+            "A queue and a topic have a plain name, such as orders, and a subscription that of its topic, too: "
+            "events/subscriptions/audit."
+        )
+    given = {
+        "lock_duration": duration(args.lock_duration),
+        "max_delivery_count": args.max_delivery_count,
+        "requires_session": args.requires_session,
+    }
+    options: dict[str, Any] = {name: value for name, value in given.items() if value}
+    QueueOptions(**options)  # refuses what Service Bus refuses, before it is asked
+    namespace = current.namespace
+    if args.kind == "topic":
+        if options:
+            raise ConfigurationError("A topic has no locks and sessions: give these options to its subscriptions.")
+        namespace.create_topic(place.name)
+    elif place.subscription is not None:
+        namespace.create_subscription(place.name, place.subscription, **options)
+    else:
+        namespace.create_queue(place.name, **options)
+    say(f"Created the {args.kind} {wanted}.")
 
-        The assistant is a client of the Model Context Protocol on this machine. Bodies and properties are masked. With
-        --may-plan it can propose plans. %sb_confirm confirms one.
 
-        Example::
+@command(
+    argument("--may-plan", action="store_true", help="let it make plans, which run after you have confirmed them"),
+    argument("--show-bodies", action="store_true", help="show it bodies and properties without masks"),
+    argument("--calls", action="store_true", help="show the calls of assistants, which the journal keeps"),
+    argument("--stop", action="store_true", help="stop sharing"),
+    INTO,
+)
+def sb_assistant(current: Current, args: MagicArguments) -> Any:
+    """Share the connection of this notebook with an assistant, which can look at messages, and cannot act.
 
-            %sb_assistant
-            %sb_assistant --may-plan
-            %sb_assistant --calls
-            %sb_assistant --stop
-        """
-        if args.calls:
-            import pandas as pd
+    The assistant is a client of the Model Context Protocol on this machine. Bodies and properties are masked. With
+    --may-plan it can propose plans. %sb_confirm confirms one.
 
-            return pd.DataFrame(self.current.namespace.assistant_calls.last())
-        if self._sharing is not None:
-            self._sharing.close()
-            self._sharing = None
-        if args.stop:
-            say("The connection is not shared any more.")
-            return None
-        current, options = self.current, {"may_plan": args.may_plan, "show_bodies": args.show_bodies}
-        current.namespace.identity()  # says so if there is no connection
-        self._sharing = Sharing(Assistant(lambda: current.namespace, **options))
-        say(_HOW + ("look and propose plans: %sb_confirm shows them." if args.may_plan else "look only."))
+    Example::
+
+        %sb_assistant
+        %sb_assistant --may-plan
+        %sb_assistant --calls
+        %sb_assistant --stop
+    """
+    if args.calls:
+        import pandas as pd
+
+        return pd.DataFrame(current.namespace.assistant_calls.last())
+    if current.sharing is not None:
+        current.sharing.close()
+        current.sharing = None
+    if args.stop:
+        say("The connection is not shared any more.")
         return None
+    current.namespace.identity()  # says so if there is no connection
+    assistant = Assistant(lambda: current.namespace, may_plan=args.may_plan, show_bodies=args.show_bodies)
+    current.sharing = Sharing(assistant)
+    say(_HOW + ("look and propose plans: %sb_confirm shows them." if args.may_plan else "look only."))
+    return None
 
-    @command(argument("digest", nargs="?", metavar="DIGEST", help="digest of a plan (default: show those that wait)"))
-    def sb_confirm(self, args: MagicArguments) -> None:
-        """Confirm a plan of an assistant, which may then apply it once, within ten minutes after it was made.
 
-        It runs only if its messages and the namespace are still as they were.
+@command(argument("digest", nargs="?", metavar="DIGEST", help="digest of a plan (default: show those that wait)"))
+def sb_confirm(current: Current, args: MagicArguments) -> None:
+    """Confirm a plan of an assistant, which may then apply it once, within ten minutes after it was made.
 
-        Example::
+    It runs only if its messages and the namespace are still as they were.
 
-            %sb_confirm
-            %sb_confirm 0f17e6e44b37ec0e
-        """
-        if self._sharing is None:
-            raise ConfigurationError("The connection is not shared with an assistant: run %sb_assistant --may-plan.")
-        assistant = self._sharing.assistant
-        if args.digest is not None:
-            display(assistant.proposal(args.digest).plan)
-            say(f"Confirmed: {assistant.confirm(args.digest)} The assistant may apply it now, once.")
-            return
-        waiting = assistant.waiting()
-        for each in waiting:
-            display(each.plan)
-            say(f"%sb_confirm {each.digest}{' (confirmed)' if each.confirmed else ''}")
-        if not waiting:
-            say("No plan waits.")
+    Example::
+
+        %sb_confirm
+        %sb_confirm 0f17e6e44b37ec0e
+    """
+    if current.sharing is None:
+        raise ConfigurationError("The connection is not shared with an assistant: run %sb_assistant --may-plan.")
+    assistant = current.sharing.assistant
+    if args.digest is not None:
+        display(assistant.proposal(args.digest).plan)
+        say(f"Confirmed: {assistant.confirm(args.digest)} The assistant may apply it now, once.")
+        return
+    waiting = assistant.waiting()
+    for each in waiting:
+        display(each.plan)
+        say(f"%sb_confirm {each.digest}{' (confirmed)' if each.confirmed else ''}")
+    if not waiting:
+        say("No plan waits.")
 
 
 def _prompted() -> Hidden:

@@ -11,6 +11,7 @@ from traitlets.config import Configurable
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import LockedBatch, Messages, Namespace
+from sbnotebook.client.assistant_socket import Sharing
 from sbnotebook.client.targets import About, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Report
@@ -55,8 +56,10 @@ class Current:
     When the shell ends, its locked messages are released.
     """
 
-    def __init__(self, settings: SbMagics | None = None) -> None:
+    def __init__(self, settings: SbMagics | None = None, shell: Any = None) -> None:
         self.settings = settings or SbMagics()
+        self.shell = shell
+        self.sharing: Sharing | None = None
         self.about: About | None = None
         self._target: Hidden | None = None
         self._namespace: Namespace | None = None
@@ -134,6 +137,11 @@ class Current:
         count = len(batch)
         batch.close()
         return count
+
+    def release_and_say(self) -> None:
+        """Release the locked messages, and say how many there were, if any."""
+        if released := self.release():
+            say(f"Released {released:,} of the messages that were held before.")
 
     def close(self) -> None:
         """Release the locked messages and close the connection."""

@@ -21,160 +21,158 @@ from sbnotebook.magics.arguments import (
     count_or_all,
     seconds,
 )
-from sbnotebook.magics.current import say
-from sbnotebook.magics.plan_magics import MESSAGES, PlanMagics, command, named
+from sbnotebook.magics.current import Current, say
+from sbnotebook.magics.plan_magics import MESSAGES, command, named
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release
 
 _SETTLING: Final = (WHERE, MESSAGES, DRY_RUN, YES, INTO)
 _RENEW_FOR: Final = "30m"
 
 
-class LockMagics(PlanMagics):
-    """Magics that lock messages and settle them."""
+@command(
+    argument("entity", nargs="?", metavar="ENTITY", help="such as orders; without it, show the held messages"),
+    argument("-n", "--count", metavar="N", type=count_or_all, help="maximum number of messages, or all (default 10)"),
+    argument("--session", metavar="SESSION", help="lock this session and its messages"),
+    argument("--next-session", action="store_true", help="lock the next session that has messages"),
+    argument("--renew-for", metavar="DURATION", default=_RENEW_FOR, help="time to renew the locks for (default 30m)"),
+    argument(
+        "--max-wait",
+        metavar="DURATION",
+        type=seconds,
+        default=5.0,
+        help="maximum time to wait for the first message (default 5s)",
+    ),
+    INTO,
+)
+def sb_lock(current: Current, args: MagicArguments) -> LockedBatch:
+    """Lock messages and hold them, with their locks renewed; without an entity, show the held messages.
 
-    @command(
-        argument("entity", nargs="?", metavar="ENTITY", help="such as orders; without it, show the held messages"),
-        argument(
-            "-n", "--count", metavar="N", type=count_or_all, help="maximum number of messages, or all (default 10)"
-        ),
-        argument("--session", metavar="SESSION", help="lock this session and its messages"),
-        argument("--next-session", action="store_true", help="lock the next session that has messages"),
-        argument(
-            "--renew-for", metavar="DURATION", default=_RENEW_FOR, help="time to renew the locks for (default 30m)"
-        ),
-        argument(
-            "--max-wait",
-            metavar="DURATION",
-            type=seconds,
-            default=5.0,
-            help="maximum time to wait for the first message (default 5s)",
-        ),
-        INTO,
-    )
-    def sb_lock(self, args: MagicArguments) -> LockedBatch:
-        """Lock messages and hold them, with their locks renewed; without an entity, show the held messages.
+    A notebook shows them as a board, with the time that their locks have left. Messages that were locked before
+    and not settled are released first; those that are still held when the kernel ends are released then.
 
-        A notebook shows them as a board, with the time that their locks have left. Messages that were locked before
-        and not settled are released first; those that are still held when the kernel ends are released then.
+    Example::
 
-        Example::
+        %sb_lock orders -n 20
+        %sb_lock
+        %sb_complete --where "subject = 'ok'"
+        %sb_release
+    """
+    if args.entity is None:
+        if args.count is not None or args.session is not None or args.next_session:
+            raise ConfigurationError("Name the entity to lock messages of: %sb_lock ENTITY -n 10.")
+        return current.batch
+    if args.session is not None and args.next_session:
+        raise ConfigurationError("Give --session or --next-session, not both.")
+    # Release the batch before, which may hold messages of the same entity.
+    current.release_and_say()
+    count = current.settings.lock_count if args.count is None else args.count or None
+    entity, renew_for = current.namespace.entity(args.entity), args.renew_for
+    # A session is held before its first messages are received; a batch is held with them.
+    if args.session is not None:
+        batch = entity.session(args.session, renew_for=renew_for)
+    elif args.next_session:
+        batch = entity.next_session(max_wait=args.max_wait, renew_for=renew_for)
+    else:
+        return current.hold(entity.lock(count, max_wait=args.max_wait, renew_for=renew_for))
+    current.hold(batch).receive(count, max_wait=args.max_wait)
+    return batch
 
-            %sb_lock orders -n 20
-            %sb_lock
-            %sb_complete --where "subject = 'ok'"
-            %sb_release
-        """
-        if args.entity is None:
-            if args.count is not None or args.session is not None or args.next_session:
-                raise ConfigurationError("Name the entity to lock messages of: %sb_lock ENTITY -n 10.")
-            return self.current.batch
-        if args.session is not None and args.next_session:
-            raise ConfigurationError("Give --session or --next-session, not both.")
-        # Release the batch before, which may hold messages of the same entity.
-        released = self.current.release()
-        if released:
-            say(f"Released {released:,} of the messages that were held before.")
-        count = self.current.settings.lock_count if args.count is None else args.count or None
-        entity, renew_for = self.current.namespace.entity(args.entity), args.renew_for
-        # A session is held before its first messages are received; a batch is held with them.
-        if args.session is not None:
-            batch = entity.session(args.session, renew_for=renew_for)
-        elif args.next_session:
-            batch = entity.next_session(max_wait=args.max_wait, renew_for=renew_for)
-        else:
-            return self.current.hold(entity.lock(count, max_wait=args.max_wait, renew_for=renew_for))
-        self.current.hold(batch).receive(count, max_wait=args.max_wait)
-        return batch
 
-    @command(
-        argument(
-            "--for",
-            dest="renew_for",
-            metavar="DURATION",
-            default=_RENEW_FOR,
-            help="time to renew the locks for, from now (default 30m)",
-        ),
-        INTO,
-    )
-    def sb_renew(self, args: MagicArguments) -> datetime | None:
-        """Renew the locks of the held messages for longer, from now.
+@command(
+    argument(
+        "--for",
+        dest="renew_for",
+        metavar="DURATION",
+        default=_RENEW_FOR,
+        help="time to renew the locks for, from now (default 30m)",
+    ),
+    INTO,
+)
+def sb_renew(current: Current, args: MagicArguments) -> datetime | None:
+    """Renew the locks of the held messages for longer, from now.
 
-        Example::
+    Example::
 
-            %sb_renew --for 2h
-        """
-        batch = self.current.batch
-        until = batch.extend(args.renew_for)
-        say(f"The locks of {len(batch):,} messages are renewed until {until:%Y-%m-%d %H:%M:%S} UTC.")
-        return until if args.into else None
+        %sb_renew --for 2h
+    """
+    batch = current.batch
+    until = batch.extend(args.renew_for)
+    say(f"The locks of {len(batch):,} messages are renewed until {until:%Y-%m-%d %H:%M:%S} UTC.")
+    return until if args.into else None
 
-    @command(*_SETTLING)
-    def sb_complete(self, args: MagicArguments) -> Plan:
-        """Complete locked messages: the service removes them.
 
-        Example::
+@command(*_SETTLING)
+def sb_complete(current: Current, args: MagicArguments) -> Plan:
+    """Complete locked messages: the service removes them.
 
-            %sb_complete --where "subject = 'ok'" --dry-run
-        """
-        return self._plan(Complete(), args)
+    Example::
 
-    @command(
-        argument("--delay", metavar="DURATION", help="time to hold them first, such as 2m; the cell waits"), *_SETTLING
-    )
-    def sb_abandon(self, args: MagicArguments) -> Plan:
-        """Abandon locked messages: they are delivered again, with a delivery count one higher.
+        %sb_complete --where "subject = 'ok'" --dry-run
+    """
+    return _plan(current, Complete(), args)
 
-        Example::
 
-            %sb_abandon --where "delivery_count < 3"
-            %sb_abandon --delay 1s
-        """
-        return self._plan(Abandon(duration(args.delay)), args)
+@command(
+    argument("--delay", metavar="DURATION", help="time to hold them first, such as 2m; the cell waits"), *_SETTLING
+)
+def sb_abandon(current: Current, args: MagicArguments) -> Plan:
+    """Abandon locked messages: they are delivered again, with a delivery count one higher.
 
-    @command(REASON, DESCRIPTION, *_SETTLING)
-    def sb_dead_letter(self, args: MagicArguments) -> Plan:
-        """Move locked messages to the dead-letter queue.
+    Example::
 
-        Example::
+        %sb_abandon --where "delivery_count < 3"
+        %sb_abandon --delay 1s
+    """
+    return _plan(current, Abandon(duration(args.delay)), args)
 
-            %sb_dead_letter --reason Invalid --description "No tail number" --where "body_json->>'$.tailnum' is null"
-        """
-        return self._plan(DeadLetter(args.reason, args.description), args)
 
-    @command(
-        argument("--wake-after", metavar="DURATION", help="time until a wake-up message becomes active, such as 1h"),
-        argument(
-            "--wake-to",
-            metavar="DESTINATION",
-            help="queue or topic for the wake-up message (default: the queue itself)",
-        ),
-        *_SETTLING,
-    )
-    def sb_defer(self, args: MagicArguments) -> Plan:
-        """Defer locked messages: from then on they can only be received by sequence number.
+@command(REASON, DESCRIPTION, *_SETTLING)
+def sb_dead_letter(current: Current, args: MagicArguments) -> Plan:
+    """Move locked messages to the dead-letter queue.
 
-        %sb_deferred shows and settles them.
+    Example::
 
-        Example::
+        %sb_dead_letter --reason Invalid --description "No tail number" --where "body_json->>'$.tailnum' is null"
+    """
+    return _plan(current, DeadLetter(args.reason, args.description), args)
 
-            %sb_defer --where "subject = 'later'"
-            %sb_defer --wake-after 1h
-        """
-        decision = Defer(duration(args.wake_after), address(args.wake_to))
-        return self._plan(decision, args)
 
-    @command(*_SETTLING)
-    def sb_release(self, args: MagicArguments) -> Plan:
-        """Release locked messages, as if they had not been delivered: their delivery counts stay.
+@command(
+    argument("--wake-after", metavar="DURATION", help="time until a wake-up message becomes active, such as 1h"),
+    argument(
+        "--wake-to",
+        metavar="DESTINATION",
+        help="queue or topic for the wake-up message (default: the queue itself)",
+    ),
+    *_SETTLING,
+)
+def sb_defer(current: Current, args: MagicArguments) -> Plan:
+    """Defer locked messages: from then on they can only be received by sequence number.
 
-        Example::
+    %sb_deferred shows and settles them.
 
-            %sb_release
-        """
-        return self._plan(Release(), args)
+    Example::
 
-    def _plan(self, decision: Decision, args: MagicArguments) -> Plan:
-        batch = self.current.batch
-        if batch.lost:
-            say(f"{len(batch.lost):,} locks were lost: these messages are not held any more.")
-        return batch.plan(decision, named(args, batch.address), where=args.where)
+        %sb_defer --where "subject = 'later'"
+        %sb_defer --wake-after 1h
+    """
+    decision = Defer(duration(args.wake_after), address(args.wake_to))
+    return _plan(current, decision, args)
+
+
+@command(*_SETTLING)
+def sb_release(current: Current, args: MagicArguments) -> Plan:
+    """Release locked messages, as if they had not been delivered: their delivery counts stay.
+
+    Example::
+
+        %sb_release
+    """
+    return _plan(current, Release(), args)
+
+
+def _plan(current: Current, decision: Decision, args: MagicArguments) -> Plan:
+    batch = current.batch
+    if batch.lost:
+        say(f"{len(batch.lost):,} locks were lost: these messages are not held any more.")
+    return batch.plan(decision, named(args, batch.address), where=args.where)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.error import StdinNotImplementedError
-from IPython.core.magic import Magics, line_magic, magics_class, needs_local_scope, no_var_expand
+from IPython.core.magic import needs_local_scope, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
@@ -35,8 +35,6 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import Edit, edit_json
 
 if TYPE_CHECKING:
-    from IPython.core.interactiveshell import InteractiveShell
-
     from sbnotebook.magics.current import Current
 
 
@@ -46,90 +44,97 @@ _STEP: Final = re.compile(r"\.(?P<attribute>[a-zA-Z]\w*+)|\[(?P<key>[^\]]*+)(?:\
 _PART: Final = re.compile(r"(?P<name>[^\W\d]\w*+)(?P<rest>(?:\.[a-zA-Z]\w*+|\[[^\]]*+\])*+)")
 
 
-class PlanMagics(Magics):
-    """Magics that use the connection of a shell."""
-
-    def __init__(self, shell: InteractiveShell, current: Current) -> None:
-        super().__init__(shell)
-        self.current = current
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        magics_class(cls)
-
-    def carry_out(self, plan: Plan, args: MagicArguments) -> Plan | Report:
-        """Show a plan, ask, and carry it out."""
-        options, plan = self.apply_options(args), _with_ramp(plan, args)
-        if args.dry_run:
-            return plan
-        display(plan)
-        asks = plan.verb != Release.verb  # a release changes nothing
-        leaves = isinstance(plan.decision, Resubmit) and plan.decision.to_host is not None
-        self.confirm(plan.question, len(plan), args, asks=asks, leaves=leaves)
-        return plan.apply(**options, show_progress=len(plan) > 0)  # the plan said already that there is nothing
-
-    def confirm(
-        self, question: str, count: int, args: MagicArguments, *, asks: bool = True, leaves: bool = False
-    ) -> None:
-        """Ask whether to carry out the plan that was shown, where the settings want that."""
-        namespace = self.current.namespace
-        if namespace.read_only:
-            raise ReadOnlyError(namespace.host)  # before a pointless question
-        if not (asks and count) or args.yes:
-            return
-        is_emulator = namespace.is_emulator and not leaves
-        if self.current.settings.asks(is_emulator=is_emulator):
-            _ask(question)
-        elif is_emulator:
-            say(f"Not asked, because {namespace.host} is an emulator.")
-
-    def apply_options(self, args: MagicArguments) -> dict[str, Any]:
-        """Return the keyword arguments with which a plan is applied."""
-        in_flight = getattr(args, "max_in_flight", None) or self.current.settings.max_in_flight or AUTO
-        return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
+COMMANDS: Final[dict[str, Any]] = {}
+"""The functions of the magics, by the magic's name."""
 
 
-def command(*arguments: argument) -> Callable[[Callable[[Any, MagicArguments], object]], Callable[..., object]]:
-    """Make a method of a Magics class a magic with these arguments.
+def command(*arguments: argument, takes_cell: bool = False) -> Callable[[Any], Any]:
+    """Make a function of the shell's state and of the parsed arguments a magic with these arguments.
 
-    The method is called with the parsed arguments. A plan that it returns is shown, confirmed and carried out. The
-    result is shown, or bound by ``--into``. sbnotebook's own errors and those of the service are one line without a
-    traceback; other errors, such as those of the user's own functions, keep theirs.
+    A plan that it returns is shown, confirmed and carried out. The result is shown, or bound by ``--into``.
+    sbnotebook's own errors and those of the service are one line without a traceback; other errors, such as those of
+    the user's own functions, keep theirs.
     """
 
-    def decorate(function: Callable[[Any, MagicArguments], object]) -> Callable[..., object]:
+    def decorate(function: Any) -> Any:
         summary = str(function.__doc__).partition("\n")[0]
         # IPython's decorators collect the arguments on the function, from the last to the first.
         for each in reversed(arguments):
             function = each(function)
-        parser = magic_arguments()(function).parser
-
-        @functools.wraps(function)
-        def run(
-            self: PlanMagics, line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None
-        ) -> object:
-            shell: Any = self.shell
-            args = MagicArguments(cell, {**shell.user_ns, **(local_ns or {})})
-            with in_one_line(shell, args):
-                refuse_connection_string(line)
-                if not parsed(parser, line, args):
-                    return None
-                result = function(self, args)
-                if isinstance(result, Plan):
-                    result = self.carry_out(result, args)
-            # The last report stays in a variable; --into binds the result instead of showing it.
-            if isinstance(result, Report):
-                shell.push({LAST_REPORT: result})
-            name = getattr(args, "into", None)
-            if name is None:
-                return result
-            shell.push({name: result})
-            return None
-
-        run.__dict__["summary"] = summary
-        return line_magic(no_var_expand(needs_local_scope(run)))
+        function = magic_arguments()(function)
+        function.summary, function.takes_cell = summary, takes_cell
+        COMMANDS[function.__name__] = function
+        return function
 
     return decorate
+
+
+def register_commands(current: Current) -> None:
+    """Let the shell have all magics."""
+    for name, function in COMMANDS.items():
+        kind = "line_cell" if function.takes_cell else "line"
+        current.shell.register_magic_function(_magic(function, current), kind, name)
+
+
+def _magic(function: Any, current: Current) -> Callable[..., object]:
+    shell = current.shell
+
+    @no_var_expand
+    @needs_local_scope
+    @functools.wraps(function)
+    def run(line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> object:
+        args = MagicArguments(cell, {**shell.user_ns, **(local_ns or {})})
+        with in_one_line(shell, args):
+            refuse_connection_string(line)
+            if not parsed(function.parser, line, args):
+                return None
+            result = function(current, args)
+            if isinstance(result, Plan):
+                result = carry_out(current, result, args)
+        # The last report stays in a variable; --into binds the result instead of showing it.
+        if isinstance(result, Report):
+            shell.push({LAST_REPORT: result})
+        name = getattr(args, "into", None)
+        if name is None:
+            return result
+        shell.push({name: result})
+        return None
+
+    return run
+
+
+def carry_out(current: Current, plan: Plan, args: MagicArguments) -> Plan | Report:
+    """Show a plan, ask, and carry it out."""
+    options, plan = apply_options(current, args), _with_ramp(plan, args)
+    if args.dry_run:
+        return plan
+    display(plan)
+    asks = plan.verb != Release.verb  # a release changes nothing
+    leaves = isinstance(plan.decision, Resubmit) and plan.decision.to_host is not None
+    confirm(current, plan.question, len(plan), args, asks=asks, leaves=leaves)
+    return plan.apply(**options, show_progress=len(plan) > 0)  # the plan said already that there is nothing
+
+
+def confirm(
+    current: Current, question: str, count: int, args: MagicArguments, *, asks: bool = True, leaves: bool = False
+) -> None:
+    """Ask whether to carry out the plan that was shown, where the settings want that."""
+    namespace = current.namespace
+    if namespace.read_only:
+        raise ReadOnlyError(namespace.host)  # before a pointless question
+    if not (asks and count) or args.yes:
+        return
+    is_emulator = namespace.is_emulator and not leaves
+    if current.settings.asks(is_emulator=is_emulator):
+        _ask(question)
+    elif is_emulator:
+        say(f"Not asked, because {namespace.host} is an emulator.")
+
+
+def apply_options(current: Current, args: MagicArguments) -> dict[str, Any]:
+    """Return the keyword arguments with which a plan is applied."""
+    in_flight = getattr(args, "max_in_flight", None) or current.settings.max_in_flight or AUTO
+    return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
 
 
 def _with_ramp(plan: Plan, args: MagicArguments) -> Plan:

@@ -12,8 +12,8 @@ from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.magics.arguments import ACTING, INTO, LAST_REPORT, MAYBE_ENTITY, MagicArguments, Quoted, count, seconds
-from sbnotebook.magics.current import say
-from sbnotebook.magics.plan_magics import PlanMagics, command, variable
+from sbnotebook.magics.current import Current, say
+from sbnotebook.magics.plan_magics import apply_options, command, confirm, variable
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
 _OTHER: Final = argument(
@@ -43,147 +43,144 @@ class Plans(list[Plan]):
         return "".join(tables.preview_html(plan.preview()) for plan in self)
 
 
-class RecoveryMagics(PlanMagics):
-    """Magics that use the journal and the archive of this machine."""
+@command(
+    argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from there"),
+    argument("--fates", action="store_true", help="show the fate of each resubmit: consumed, waiting, or back"),
+    argument("-n", "--count", metavar="N", type=count, help=f"look up the last N resubmits (default {MOST_RESUBMITS})"),
+    _OTHER,
+    argument(
+        "--note",
+        nargs="+",
+        metavar="TEXT",
+        help="the fingerprint of a cause as %%sb_groups shows it, and a note to keep; an empty text removes it",
+    ),
+    INTO,
+)
+def sb_journal(current: Current, args: MagicArguments) -> Remembered | History | None:
+    """Show the records of this machine: unfinished work, removed messages, the fates of resubmits, and notes.
 
-    @command(
-        argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from there"),
-        argument("--fates", action="store_true", help="show the fate of each resubmit: consumed, waiting, or back"),
-        argument(
-            "-n", "--count", metavar="N", type=count, help=f"look up the last N resubmits (default {MOST_RESUBMITS})"
-        ),
-        _OTHER,
-        argument(
-            "--note",
-            nargs="+",
-            metavar="TEXT",
-            help="the fingerprint of a cause as %%sb_groups shows it, and a note to keep; an empty text removes it",
-        ),
-        INTO,
+    Alone it shows unfinished work, and the magic that continues it. Looking up fates locks nothing.
+
+    Example::
+
+        %sb_journal
+        %sb_journal orders/$dlq
+        %sb_journal --fates -n 100 --other other
+        %sb_journal --note 4a7d1ed41474 price list was empty, see INC-4711
+    """
+    namespace = current.namespace
+    if args.note is not None:
+        _note(current, *args.note)
+        return None
+    if args.fates or args.entity or args.count or args.other:
+        most = args.count or MOST_RESUBMITS
+        return namespace.history(args.entity, max_messages=most, others=_others(args))
+    return namespace.remembered()
+
+
+def _note(current: Current, fingerprint: str, *text: str) -> None:
+    namespace = current.namespace
+    if text:
+        namespace.note(fingerprint, " ".join(text))
+    say(namespace.notes().get(fingerprint, f"There is no note on {fingerprint[:40]}."))
+
+
+@command(
+    MAYBE_ENTITY,
+    argument(
+        "--resend-unknown", action="store_true", help="send again what may have arrived and been consumed already"
+    ),
+    argument(
+        "--max-wait",
+        metavar="DURATION",
+        type=seconds,
+        default=0.0,
+        help="maximum time to wait for locked originals",
+    ),
+    _OTHER,
+    *ACTING,
+)
+def sb_resume(current: Current, args: MagicArguments) -> Plans | Report:
+    """Finish resubmits that a crash or a lost connection interrupted.
+
+    sbnotebook recognises a clone that was sent already, and does not send it again.
+
+    Example::
+
+        %sb_resume --dry-run
+        %sb_resume orders/$dlq
+        %sb_resume orders/$dlq --other other
+    """
+    others = _others(args)
+    found = current.namespace.resume(
+        args.entity, resend_unknown=args.resend_unknown, max_wait=args.max_wait, others=others
     )
-    def sb_journal(self, args: MagicArguments) -> Remembered | History | None:
-        """Show the records of this machine: unfinished work, removed messages, the fates of resubmits, and notes.
+    plans = Plans(found)
+    if not plans:
+        say("There are no interrupted resubmits.")
+    if args.dry_run:
+        return plans
+    if not plans:
+        return Report()
+    display(plans)
+    count = sum(map(len, plans))
+    places = ", ".join(str(plan.entity) for plan in plans)
+    on = plans[0].inner.on
+    question = f"Finish {count:,} interrupted resubmit{'' if count == 1 else 's'} of {places}{on}?"
+    confirm(current, question, count, args, leaves=bool(others))
+    return _apply_all(current, plans, args)
 
-        Alone it shows unfinished work, and the magic that continues it. Looking up fates locks nothing.
 
-        Example::
-
-            %sb_journal
-            %sb_journal orders/$dlq
-            %sb_journal --fates -n 100 --other other
-            %sb_journal --note 4a7d1ed41474 price list was empty, see INC-4711
-        """
-        namespace = self.current.namespace
-        if args.note is not None:
-            self._note(*args.note)
-            return None
-        if args.fates or args.entity or args.count or args.other:
-            most = args.count or MOST_RESUBMITS
-            return namespace.history(args.entity, max_messages=most, others=_others(args))
-        return namespace.remembered()
-
-    def _note(self, fingerprint: str, *text: str) -> None:
-        namespace = self.current.namespace
-        if text:
-            namespace.note(fingerprint, " ".join(text))
-        say(namespace.notes().get(fingerprint, f"There is no note on {fingerprint[:40]}."))
-
-    @command(
-        MAYBE_ENTITY,
-        argument(
-            "--resend-unknown", action="store_true", help="send again what may have arrived and been consumed already"
-        ),
-        argument(
-            "--max-wait",
-            metavar="DURATION",
-            type=seconds,
-            default=0.0,
-            help="maximum time to wait for locked originals",
-        ),
-        _OTHER,
-        *ACTING,
-    )
-    def sb_resume(self, args: MagicArguments) -> Plans | Report:
-        """Finish resubmits that a crash or a lost connection interrupted.
-
-        sbnotebook recognises a clone that was sent already, and does not send it again.
-
-        Example::
-
-            %sb_resume --dry-run
-            %sb_resume orders/$dlq
-            %sb_resume orders/$dlq --other other
-        """
-        others = _others(args)
-        found = self.current.namespace.resume(
-            args.entity, resend_unknown=args.resend_unknown, max_wait=args.max_wait, others=others
-        )
-        plans = Plans(found)
-        if not plans:
-            say("There are no interrupted resubmits.")
-        if args.dry_run:
-            return plans
-        if not plans:
-            return Report()
-        display(plans)
-        count = sum(map(len, plans))
-        places = ", ".join(str(plan.entity) for plan in plans)
-        on = plans[0].inner.on
-        question = f"Finish {count:,} interrupted resubmit{'' if count == 1 else 's'} of {places}{on}?"
-        self.confirm(question, count, args, leaves=bool(others))
-        return self._apply_all(plans, args)
-
-    def _apply_all(self, plans: Plans, args: MagicArguments) -> Report:
-        done = Report()
-        for plan in plans:
-            try:
-                done += plan.apply(**self.apply_options(args))
-            except BaseException as error:
-                if done or hasattr(error, "report"):
-                    error.__dict__["report"] = done + getattr(error, "report", Report())
-                raise
-        return done
-
-    @command(
-        argument(
-            "what", nargs="?", metavar="REPORT", help=f"variable with a report, or an entity (default {LAST_REPORT})"
-        ),
-        argument("--since", metavar="DURATION", help="messages removed since then, such as 2h"),
-        argument("--to", metavar="DESTINATION", help="destination (default: the entity of each message)"),
-        argument("--include-unknown", action="store_true", help="also those that may be there already"),
-        argument(
-            "--include-resubmitted",
-            action="store_true",
-            help="also originals of resubmits: their clones exist, so this doubles them",
-        ),
-        argument("--new-ids", action="store_true", default=None, help="give them new message ids"),
-        *ACTING,
-    )
-    def sb_undo(self, args: MagicArguments) -> Plan:
-        """Send removed messages back from the archive on this machine: those of a report, or of an entity since a time.
-
-        Example::
-
-            %sb_lock orders -n 5
-            %sb_complete --into report
-            %sb_undo report --dry-run
-
-            %sb_undo orders --since 2h
-        """
-        report, entity = _of(args)
+def _apply_all(current: Current, plans: Plans, args: MagicArguments) -> Report:
+    done = Report()
+    for plan in plans:
         try:
-            plan = self.current.namespace.undo(
-                report,
-                entity=entity,
-                since=args.since,
-                to=args.to,
-                include_unknown=args.include_unknown,
-                include_resubmitted=args.include_resubmitted,
-                new_ids=args.new_ids,
-            )
-        except DecisionError as error:
-            raise DecisionError(f"{error} {_another_way(report)}".rstrip()) from None
-        return plan
+            done += plan.apply(**apply_options(current, args))
+        except BaseException as error:
+            if done or hasattr(error, "report"):
+                error.__dict__["report"] = done + getattr(error, "report", Report())
+            raise
+    return done
+
+
+@command(
+    argument("what", nargs="?", metavar="REPORT", help=f"variable with a report, or an entity (default {LAST_REPORT})"),
+    argument("--since", metavar="DURATION", help="messages removed since then, such as 2h"),
+    argument("--to", metavar="DESTINATION", help="destination (default: the entity of each message)"),
+    argument("--include-unknown", action="store_true", help="also those that may be there already"),
+    argument(
+        "--include-resubmitted",
+        action="store_true",
+        help="also originals of resubmits: their clones exist, so this doubles them",
+    ),
+    argument("--new-ids", action="store_true", default=None, help="give them new message ids"),
+    *ACTING,
+)
+def sb_undo(current: Current, args: MagicArguments) -> Plan:
+    """Send removed messages back from the archive on this machine: those of a report, or of an entity since a time.
+
+    Example::
+
+        %sb_lock orders -n 5
+        %sb_complete --into report
+        %sb_undo report --dry-run
+
+        %sb_undo orders --since 2h
+    """
+    report, entity = _of(args)
+    try:
+        plan = current.namespace.undo(
+            report,
+            entity=entity,
+            since=args.since,
+            to=args.to,
+            include_unknown=args.include_unknown,
+            include_resubmitted=args.include_resubmitted,
+            new_ids=args.new_ids,
+        )
+    except DecisionError as error:
+        raise DecisionError(f"{error} {_another_way(report)}".rstrip()) from None
+    return plan
 
 
 def _others(args: MagicArguments) -> list[Namespace]:

@@ -28,12 +28,11 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     count,
 )
-from sbnotebook.magics.current import say
+from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import (
     CAUSE_OPTION,
     CHOOSING,
     MESSAGES,
-    PlanMagics,
     command,
     edit_function,
     named,
@@ -66,218 +65,218 @@ _DEADLETTER: Final = _flag("dead-letter", "move them to the dead-letter queue", 
 _DEFER: Final = _flag("defer", "set them aside")
 
 
-class SelectionMagics(PlanMagics):
-    """Magics that act on messages that are not locked yet, or copy them."""
+@command(
+    ENTITY,
+    *CHOOSING,
+    TO,
+    DELAY,
+    EDIT,
+    EDIT_JSON,
+    argument("--rehearse", action="store_true", help="try it on copies in an emulator of this process"),
+    argument("--consumer", metavar="NAME", help="with --rehearse: function, or variable with a command"),
+    argument("--to-entity", metavar="NAME", help="variable with an entity of another namespace, instead of --to"),
+    argument(
+        "--max-resubmits",
+        metavar="N",
+        type=_max_resubmits,
+        default=AUTO,
+        help="maximum number of resubmits of a message, or none (default 5 for dead letters)",
+    ),
+    argument(
+        "--resend-unknown",
+        action="store_true",
+        help="send again clones that an interrupted run may have sent already",
+    ),
+    argument(
+        "--atomic",
+        action="store_true",
+        help="use one transaction for each message; experimental, untested on Azure",
+    ),
+    argument(
+        "--atomic-forward",
+        action="store_true",
+        help="like --atomic, for another destination: the source queue forwards the clones",
+    ),
+    RAMP,
+    WATCH,
+    STOP_AT,
+    *ACTING,
+)
+def sb_resubmit(current: Current, args: MagicArguments) -> Plan | Rehearsal:
+    """Send clones of messages of an entity, and complete the originals.
 
-    @command(
-        ENTITY,
-        *CHOOSING,
-        TO,
-        DELAY,
-        EDIT,
-        EDIT_JSON,
-        argument("--rehearse", action="store_true", help="try it on copies in an emulator of this process"),
-        argument("--consumer", metavar="NAME", help="with --rehearse: function, or variable with a command"),
-        argument("--to-entity", metavar="NAME", help="variable with an entity of another namespace, instead of --to"),
-        argument(
-            "--max-resubmits",
-            metavar="N",
-            type=_max_resubmits,
-            default=AUTO,
-            help="maximum number of resubmits of a message, or none (default 5 for dead letters)",
-        ),
-        argument(
-            "--resend-unknown",
-            action="store_true",
-            help="send again clones that an interrupted run may have sent already",
-        ),
-        argument(
-            "--atomic",
-            action="store_true",
-            help="use one transaction for each message; experimental, untested on Azure",
-        ),
-        argument(
-            "--atomic-forward",
-            action="store_true",
-            help="like --atomic, for another destination: the source queue forwards the clones",
-        ),
-        RAMP,
-        WATCH,
-        STOP_AT,
-        *ACTING,
+    Example::
+
+        def fix(order):
+            order["carrier"] = "UPS"
+
+        %sb_resubmit orders/$dlq --where "dead_letter_reason = 'Invalid'" --edit-json fix --dry-run
+
+        causes = %sb_groups orders/$dlq
+        %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --dry-run
+        %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --rehearse
+        %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --ramp 1,5,20,100 --stop-at 2%%
+    """
+    if args.consumer and not args.rehearse:
+        raise ConfigurationError("--consumer goes with --rehearse.")
+    entity, to = current.namespace.entity(args.entity), _destination(args)
+    meant, edit = selected(entity, args), edit_function(args)
+    plan = entity.resubmit(
+        meant,
+        to=to,
+        delay=args.delay,
+        edit=edit,
+        max_resubmits=args.max_resubmits,
+        resend_unknown=args.resend_unknown,
+        atomic="forward" if args.atomic_forward else args.atomic,
     )
-    def sb_resubmit(self, args: MagicArguments) -> Plan | Rehearsal:
-        """Send clones of messages of an entity, and complete the originals.
+    if edit is not None:
+        for message in plan.messages[:_TRIED]:
+            edited_by(edit, message)  # an edit that fails does so before the plan is shown
+    if args.rehearse:
+        consumer = variable(args, args.consumer) if args.consumer else None
+        return current.namespace.rehearse(plan, consumer)
+    return plan
 
-        Example::
 
-            def fix(order):
-                order["carrier"] = "UPS"
+@command(ENTITY, *CHOOSING, _COMPLETE, _ABANDON, _DEADLETTER, _DEFER, REASON, DESCRIPTION, *ACTING)
+def sb_pick(current: Current, args: MagicArguments) -> Plan:
+    """Settle or defer chosen messages anywhere in an entity, and no others; %sb_resubmit resubmits them.
 
-            %sb_resubmit orders/$dlq --where "dead_letter_reason = 'Invalid'" --edit-json fix --dry-run
+    The messages before them are locked meanwhile and then released, which does not change their delivery counts.
 
-            causes = %sb_groups orders/$dlq
-            %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --dry-run
-            %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --rehearse
-            %sb_resubmit orders/$dlq --cause {causes[0].fingerprint} --ramp 1,5,20,100 --stop-at 2%%
-        """
-        if args.consumer and not args.rehearse:
-            raise ConfigurationError("--consumer goes with --rehearse.")
-        entity, to = self.current.namespace.entity(args.entity), _destination(args)
-        meant, edit = selected(entity, args), edit_function(args)
-        plan = entity.resubmit(
-            meant,
-            to=to,
-            delay=args.delay,
-            edit=edit,
-            max_resubmits=args.max_resubmits,
-            resend_unknown=args.resend_unknown,
-            atomic="forward" if args.atomic_forward else args.atomic,
-        )
-        if edit is not None:
-            for message in plan.messages[:_TRIED]:
-                edited_by(edit, message)  # an edit that fails does so before the plan is shown
-        if args.rehearse:
-            consumer = variable(args, args.consumer) if args.consumer else None
-            return self.current.namespace.rehearse(plan, consumer)
-        return plan
+    Example::
 
-    @command(ENTITY, *CHOOSING, _COMPLETE, _ABANDON, _DEADLETTER, _DEFER, REASON, DESCRIPTION, *ACTING)
-    def sb_pick(self, args: MagicArguments) -> Plan:
-        """Settle or defer chosen messages anywhere in an entity, and no others; %sb_resubmit resubmits them.
+        %sb_pick orders --where "subject = 'duplicate'" --complete --dry-run
+        %sb_pick orders --where "body_json->>'$.carrier' = 'UA'" --dead-letter --reason Cancelled
+    """
+    decision = _decision(args)
+    if decision is None:
+        raise ConfigurationError("Choose an action: --complete, --dead-letter, --defer or --abandon.")
+    bounds = (args.where, args.count, args.messages, args.cause, args.state, args.to_sequence_number)
+    if not any(bounds) and args.from_sequence_number == 1:
+        raise ConfigurationError("Choose the messages: --where, --cause, -n or --messages.")
+    entity = current.namespace.entity(args.entity)
+    return entity.pick(selected(entity, args), decision)
 
-        The messages before them are locked meanwhile and then released, which does not change their delivery counts.
 
-        Example::
+@command(ENTITY, WHERE, MESSAGES, _COMPLETE, _ABANDON, _DEADLETTER, REASON, DESCRIPTION, *ACTING)
+def sb_deferred(current: Current, args: MagicArguments) -> Messages | Plan:
+    """Show the messages that are deferred in an entity; with a decision, settle them.
 
-            %sb_pick orders --where "subject = 'duplicate'" --complete --dry-run
-            %sb_pick orders --where "body_json->>'$.carrier' = 'UA'" --dead-letter --reason Cancelled
-        """
-        decision = _decision(args)
-        if decision is None:
-            raise ConfigurationError("Choose an action: --complete, --dead-letter, --defer or --abandon.")
-        bounds = (args.where, args.count, args.messages, args.cause, args.state, args.to_sequence_number)
-        if not any(bounds) and args.from_sequence_number == 1:
-            raise ConfigurationError("Choose the messages: --where, --cause, -n or --messages.")
-        entity = self.current.namespace.entity(args.entity)
-        return entity.pick(selected(entity, args), decision)
+    The whole entity is peeked and compared with the journal. A deferred message that is not in the journal is an
+    orphan: another machine deferred it. %sb_resubmit ENTITY --state deferred resubmits them.
 
-    @command(ENTITY, WHERE, MESSAGES, _COMPLETE, _ABANDON, _DEADLETTER, REASON, DESCRIPTION, *ACTING)
-    def sb_deferred(self, args: MagicArguments) -> Messages | Plan:
-        """Show the messages that are deferred in an entity; with a decision, settle them.
+    Example::
 
-        The whole entity is peeked and compared with the journal. A deferred message that is not in the journal is an
-        orphan: another machine deferred it. %sb_resubmit ENTITY --state deferred resubmits them.
+        %sb_deferred orders
+        %sb_deferred orders --where "subject = 'later'" --complete
+    """
+    decision = _decision(args)
+    if decision is None and args.messages:
+        raise ConfigurationError("--messages goes with a decision; --where chooses the deferred messages to show.")
+    entity = current.namespace.entity(args.entity)
+    deferred = entity.deferred()
+    if decision is None:
+        return deferred.where(args.where) if args.where else deferred
+    return deferred.plan(decision, named(args, entity.address), where=args.where)
 
-        Example::
 
-            %sb_deferred orders
-            %sb_deferred orders --where "subject = 'later'" --complete
-        """
-        decision = _decision(args)
-        if decision is None and args.messages:
-            raise ConfigurationError("--messages goes with a decision; --where chooses the deferred messages to show.")
-        entity = self.current.namespace.entity(args.entity)
-        deferred = entity.deferred()
-        if decision is None:
-            return deferred.where(args.where) if args.where else deferred
-        return deferred.plan(decision, named(args, entity.address), where=args.where)
+@command(
+    ENTITY,
+    WHERE,
+    STATE,
+    argument("--before", metavar="DURATION", help="only messages enqueued before 2026-01-31, or longer ago than 2d"),
+    UP_TO,
+    argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),
+    *ACTING,
+)
+def sb_purge(current: Current, args: MagicArguments) -> Plan:
+    """Remove the messages that are in an entity now; later ones stay.
 
-    @command(
-        ENTITY,
-        WHERE,
-        STATE,
-        argument(
-            "--before", metavar="DURATION", help="only messages enqueued before 2026-01-31, or longer ago than 2d"
-        ),
-        UP_TO,
-        argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),
-        *ACTING,
+    The archive of this machine keeps them for a time, and %sb_undo sends them back. With --no-archive, and no
+    other choice than --before, Service Bus removes them itself, which takes seconds and cannot be undone.
+
+    Example::
+
+        %sb_purge orders/$dlq --before 30d --dry-run
+        %sb_purge orders/$dlq --before 30d --no-archive
+        %sb_purge orders --where "subject = 'test'"
+    """
+    return current.namespace.entity(args.entity).purge(
+        where=args.where,
+        before=args.before,
+        to_sequence_number=args.to_sequence_number,
+        state=args.state,
+        archived=not args.no_archive,
     )
-    def sb_purge(self, args: MagicArguments) -> Plan:
-        """Remove the messages that are in an entity now; later ones stay.
 
-        The archive of this machine keeps them for a time, and %sb_undo sends them back. With --no-archive, and no
-        other choice than --before, Service Bus removes them itself, which takes seconds and cannot be undone.
 
-        Example::
+@command(
+    argument("entity", nargs="?", metavar="ENTITY", help="entity of the messages, such as orders/$dlq"),
+    WHERE,
+    COUNT,
+    STATE,
+    MESSAGES,
+    CAUSE_OPTION,
+    argument(
+        "--mask",
+        metavar="PATH",
+        action="append",
+        help="value to replace: $.email, application_properties.NAME or a column. Repeatable",
+    ),
+    argument("--to", dest="to_file", metavar="FILE", help="write the copy to a new file, such as orders.sbcopy"),
+    argument("--overwrite", action="store_true", help="with --to: replace an existing file"),
+    argument("--from", dest="from_file", metavar="FILE", help="read the copy in a file, in place of an entity"),
+    INTO,
+)
+def sb_sample(current: Current, args: MagicArguments) -> NamespaceCopy | None:
+    """Copy messages by peeking, into an emulator of this process or into a file.
 
-            %sb_purge orders/$dlq --before 30d --dry-run
-            %sb_purge orders/$dlq --before 30d --no-archive
-            %sb_purge orders --where "subject = 'test'"
-        """
-        return self.current.namespace.entity(args.entity).purge(
-            where=args.where,
-            before=args.before,
-            to_sequence_number=args.to_sequence_number,
-            state=args.state,
-            archived=not args.no_archive,
-        )
+    The value is a namespace with the entity, its options, rules and sessions, and the messages. It holds 10,000
+    messages at most. The namespace of the connection stays as it is.
 
-    @command(
-        argument("entity", nargs="?", metavar="ENTITY", help="entity of the messages, such as orders/$dlq"),
-        WHERE,
-        COUNT,
-        STATE,
-        MESSAGES,
-        CAUSE_OPTION,
-        argument(
-            "--mask",
-            metavar="PATH",
-            action="append",
-            help="value to replace: $.email, application_properties.NAME or a column. Repeatable",
-        ),
-        argument("--to", dest="to_file", metavar="FILE", help="write the copy to a new file, such as orders.sbcopy"),
-        argument("--overwrite", action="store_true", help="with --to: replace an existing file"),
-        argument("--from", dest="from_file", metavar="FILE", help="read the copy in a file, in place of an entity"),
-        INTO,
-    )
-    def sb_sample(self, args: MagicArguments) -> NamespaceCopy | None:
-        """Copy messages by peeking, into an emulator of this process or into a file.
+    Example::
 
-        The value is a namespace with the entity, its options, rules and sessions, and the messages. It holds 10,000
-        messages at most. The namespace of the connection stays as it is.
-
-        Example::
-
-            %sb_sample orders/$dlq -n 100 --mask $.carrier --mask message_id --into copy
-            %sb_sample orders/$dlq --where "dead_letter_reason = 'Invalid'" --to orders.sbcopy
-            %sb_sample --from orders.sbcopy --into copy
-        """
-        copy = self._copy(args)
-        if args.to_file is None:
-            name = args.into or "_"
-            connect = f"%sb_connect {{{name}.connection_string}}"
-            say(f"Work in it with {name}.entity(…), or {connect}; {name}.close() ends it.")
-            return copy
-        try:
-            path = copy.save(args.to_file, overwrite=args.overwrite)
-        except BaseException:
-            copy.close()
-            raise
-        say(f"Wrote {path}: {copy.summary}")
-        if args.into:
-            return copy
+        %sb_sample orders/$dlq -n 100 --mask $.carrier --mask message_id --into copy
+        %sb_sample orders/$dlq --where "dead_letter_reason = 'Invalid'" --to orders.sbcopy
+        %sb_sample --from orders.sbcopy --into copy
+    """
+    copy = _copy(current, args)
+    if args.to_file is None:
+        name = args.into or "_"
+        connect = f"%sb_connect {{{name}.connection_string}}"
+        say(f"Work in it with {name}.entity(…), or {connect}; {name}.close() ends it.")
+        return copy
+    try:
+        path = copy.save(args.to_file, overwrite=args.overwrite)
+    except BaseException:
         copy.close()
-        return None
+        raise
+    say(f"Wrote {path}: {copy.summary}")
+    if args.into:
+        return copy
+    copy.close()
+    return None
 
-    def _copy(self, args: MagicArguments) -> NamespaceCopy:
-        if args.overwrite and args.to_file is None:
-            raise ConfigurationError("--overwrite goes with --to.")
-        choosing = (args.where, args.count, args.state, args.messages, args.cause, args.mask)
-        if args.from_file is not None:
-            if args.entity or args.to_file or any(choosing):
-                raise ConfigurationError("--from reads the copy in a file: leave the entity and the other options out.")
-            return read_copy(args.from_file)
-        if args.entity is None:
-            raise ConfigurationError("Name the entity to copy from, such as orders/$dlq, or read a copy: --from FILE.")
-        from sbnotebook.client.copying import MOST  # it loads the emulator
 
-        args.from_sequence_number, args.to_sequence_number = 1, None
-        if args.count is None and args.messages is None and args.cause is None:
-            args.count = MOST + 1  # one too many is enough to refuse
-        entity = self.current.namespace.entity(args.entity)
-        return self.current.namespace.copy_to("emulator", entity.address, selected(entity, args), mask=args.mask or ())
+def _copy(current: Current, args: MagicArguments) -> NamespaceCopy:
+    if args.overwrite and args.to_file is None:
+        raise ConfigurationError("--overwrite goes with --to.")
+    choosing = (args.where, args.count, args.state, args.messages, args.cause, args.mask)
+    if args.from_file is not None:
+        if args.entity or args.to_file or any(choosing):
+            raise ConfigurationError("--from reads the copy in a file: leave the entity and the other options out.")
+        return read_copy(args.from_file)
+    if args.entity is None:
+        raise ConfigurationError("Name the entity to copy from, such as orders/$dlq, or read a copy: --from FILE.")
+    from sbnotebook.client.copying import MOST  # it loads the emulator
+
+    args.from_sequence_number, args.to_sequence_number = 1, None
+    if args.count is None and args.messages is None and args.cause is None:
+        args.count = MOST + 1  # one too many is enough to refuse
+    entity = current.namespace.entity(args.entity)
+    return current.namespace.copy_to("emulator", entity.address, selected(entity, args), mask=args.mask or ())
 
 
 def _destination(args: MagicArguments) -> Entity | str | None:

@@ -6,13 +6,13 @@ import ast
 import json
 from typing import Any, Final
 
-from IPython.core.magic import line_cell_magic
 from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Plan
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.magics.arguments import ACTING, DESTINATION, MagicArguments, Quoted
-from sbnotebook.magics.plan_magics import PlanMagics, command, variable
+from sbnotebook.magics.current import Current
+from sbnotebook.magics.plan_magics import command, variable
 from sbnotebook.model import Message
 from sbnotebook.model.schema import message_from_row
 
@@ -33,43 +33,40 @@ _WHAT: Final = (
 _OF_TEXTS: Final = ("subject", "message_id", "content_type", "session_id", "property", "lines")
 
 
-class SendMagics(PlanMagics):
-    """Magics that send messages."""
+@command(
+    DESTINATION,
+    *_WHAT,
+    argument("--delay", metavar="DURATION", help="make the messages active later, such as 90s, 5m or 1h30m"),
+    argument("--at", metavar="TIME", help="make them active then, such as 2026-11-22T08:00 in this machine's time"),
+    *ACTING,
+    takes_cell=True,
+)
+def sb_send(current: Current, args: MagicArguments) -> Plan:
+    """Send a text, a variable or the cell, at once or later.
 
-    @line_cell_magic
-    @command(
-        DESTINATION,
-        *_WHAT,
-        argument("--delay", metavar="DURATION", help="make the messages active later, such as 90s, 5m or 1h30m"),
-        argument("--at", metavar="TIME", help="make them active then, such as 2026-11-22T08:00 in this machine's time"),
-        *ACTING,
-    )
-    def sb_send(self, args: MagicArguments) -> Plan:
-        """Send a text, a variable or the cell, at once or later.
+    The variable holds a message, a text, a dictionary, a list of these, or a pandas, Arrow or Spark frame. Columns
+    of a frame with the names of message columns are taken as such; the others become a JSON body where there is no
+    body. A Spark frame is collected first; Spark itself writes large ones faster, with
+    ``frame.write.format("servicebus")``. %sb_peek ENTITY --state scheduled shows messages that become active later.
 
-        The variable holds a message, a text, a dictionary, a list of these, or a pandas, Arrow or Spark frame. Columns
-        of a frame with the names of message columns are taken as such; the others become a JSON body where there is no
-        body. A Spark frame is collected first; Spark itself writes large ones faster, with
-        ``frame.write.format("servicebus")``. %sb_peek ENTITY --state scheduled shows messages that become active later.
+    Example::
 
-        Example::
+        %sb_send orders "hello" --subject greeting --property carrier=UA --property stops=2
+        %sb_send orders messages
+        %sb_send orders "wake up" --delay 1h
 
-            %sb_send orders "hello" --subject greeting --property carrier=UA --property stops=2
-            %sb_send orders messages
-            %sb_send orders "wake up" --delay 1h
+        summary = frame.groupby("carrier", as_index=False).size()
+        %sb_send results summary --rate 200
 
-            summary = frame.groupby("carrier", as_index=False).size()
-            %sb_send results summary --rate 200
+        %%sb_send orders --subject UA
+        {"carrier": "UA", "flight": 1545}
 
-            %%sb_send orders --subject UA
-            {"carrier": "UA", "flight": 1545}
-
-            %%sb_send orders --lines --at 2050-01-01T08:00
-            {"carrier": "UA", "flight": 1545}
-            {"carrier": "AA", "flight": 1141}
-        """
-        entity = self.current.namespace.entity(args.entity)
-        return entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay)
+        %%sb_send orders --lines --at 2050-01-01T08:00
+        {"carrier": "UA", "flight": 1545}
+        {"carrier": "AA", "flight": 1141}
+    """
+    entity = current.namespace.entity(args.entity)
+    return entity.plan_send(_what_to_send(args), at=args.at, delay=args.delay)
 
 
 def _what_to_send(args: MagicArguments) -> Any:

@@ -67,6 +67,6 @@ def test_other_names_lead_to_a_magic_and_to_no_removal(tried: Shell) -> None:
 
 
 def test_loading_says_how_to_begin(unconnected: Shell) -> None:
-    unconnected.ipython.magics_manager.registry.pop("ConnectionMagics")
+    unconnected.ipython.magics_manager.magics["line"].pop("sb")
     ran = unconnected.run("%reload_ext sbnotebook")
     assert ran.out == "sbnotebook is loaded: %sb_connect connects, and %sb shows all magics.\n"
