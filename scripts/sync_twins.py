@@ -20,12 +20,12 @@ from typing import Any, Final
 CLIENT: Final = Path(__file__).resolve().parents[1] / "sbnotebook" / "client"
 # Alone: its package imports what this writes.
 VERBS: Final[dict[str, Any]] = runpy.run_path(str(CLIENT / "verbs.py"))
-# Each module, and the attribute in which its classes have their twins.
+# Each module, and its classes.
 MODULES: Final = {
-    "namespace": {"Namespace": "_namespace", "NamespaceCopy": "_copy"},
-    "entity": {"Entity": "_entity"},
-    "batch": {"LockedBatch": "_batch", "LockedSession": "_session", "DeferredMessages": "_deferred"},
-    "plan": {"Plan": "_plan", "Running": "_running", "Processing": "_processing"},
+    "namespace": ("Namespace", "NamespaceCopy"),
+    "entity": ("Entity",),
+    "batch": ("LockedBatch", "LockedSession", "DeferredMessages"),
+    "plan": ("Plan", "Running", "Processing"),
 }
 # Modules whose classes are written in several asynchronous ones.
 PARTS: Final = {"namespace": ("namespace", "namespace_copy")}
@@ -39,6 +39,14 @@ MADE: Final = ("Namespace",)
 ON_LOOP: Final = ("Running.report", "Processing.report")
 DUNDERS: Final = ("__len__", "__iter__", "__getitem__", "__repr__", "_repr_html_", "_table", "_with")
 HEADER: Final = '"""{}\n\nDo not edit: ``make format`` writes this file from async_{}.py.\n"""'
+_CONTEXT_MANAGER: Final = """def __enter__(self) -> Self:
+    return self
+
+def __exit__(
+    self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    run(self.asynchronous.__aexit__, kind, error, trace)
+"""
 _ASYNC: Final = re.compile(rf"\bAsync({'|'.join(HOMES)})\b")
 _WORDS: Final = (
     (re.compile(r"(?<!\w)\(await ((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)(?=[.\[])"), r"\1"),
@@ -112,16 +120,15 @@ def _imports(tree: ast.Module, module: str) -> str:
 def _class(node: ast.ClassDef, name: str, classes: dict[str, ast.ClassDef]) -> str:
     bases = [_said(ast.unparse(base)) for base in node.bases]
     above = [base for base in bases if base in HOMES]
-    attribute = MODULES[HOMES[name]][name]
     made = [base for base in bases if base != "SdkNames"]
     if not above:
-        made.append("Twin")
+        made.append(f"Twin[Async{name}]")
     inherited = {each.name for base in above for each in _methods(classes[f"Async{base}"])}
     parts = [f"class {name}({', '.join(made)}):", _indented(_docstring(_class_docstring(node, name)))]
-    parts += _init(node, name, attribute, above)
+    parts += _init(node, name, above)
     for method in _methods(node):
         if method.name not in inherited:
-            parts.append(_indented(_method(method, name, attribute)))
+            parts.append(_indented(_method(method, name)))
     return "\n".join(parts)
 
 
@@ -139,8 +146,8 @@ def _methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunction
                 yield each
 
 
-def _init(node: ast.ClassDef, name: str, attribute: str, above: list[str]) -> Iterator[str]:
-    """Yield how the twin is kept, and the property that tells it."""
+def _init(node: ast.ClassDef, name: str, above: list[str]) -> Iterator[str]:
+    """Yield how the twin is kept, where that is not as in each other class."""
     kind = f"Async{name}"
     if name in MADE:
         init = next(each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
@@ -148,26 +155,20 @@ def _init(node: ast.ClassDef, name: str, attribute: str, above: list[str]) -> It
         given = ast.unparse(init.args).replace("Target", f"Target | {kind}", 1)
         yield _indented(f"def __init__({given}) -> None:")
         made = f"{kind}({_call(init.args)})"
-        yield _indented(f"    self.{attribute} = {first.arg} if isinstance({first.arg}, {kind}) else {made}\n")
-    else:
+        yield _indented(f"    super().__init__({first.arg} if isinstance({first.arg}, {kind}) else {made})\n")
+    elif name == "DeferredMessages":
         yield _indented(f"def __init__(self, asynchronous: {kind}) -> None:")
-        if above:
-            yield _indented("    super().__init__(asynchronous)")
-        elif name == "DeferredMessages":
-            yield _indented(
-                "    super().__init__(\n        asynchronous.to_arrow(), where_from=asynchronous.where_from, "
-                "note=asynchronous.note\n    )"
-            )
-        yield _indented(f"    self.{attribute} = asynchronous\n")
-    yield _indented(f"@property\ndef asynchronous(self) -> {kind}:")
-    yield _indented(f'    """Return the asynchronous twin."""\n    return self.{attribute}\n')
+        given = "asynchronous.to_arrow(), where_from=asynchronous.where_from, note=asynchronous.note"
+        yield _indented(f"    super().__init__({given})\n    self.asynchronous = asynchronous\n")
+    elif above:
+        yield _indented(f"asynchronous: {kind}  # pyright: ignore[reportIncompatibleVariableOverride]\n")
 
 
-def _method(method: ast.FunctionDef | ast.AsyncFunctionDef, name: str, attribute: str) -> str:
+def _method(method: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
     decorators = [f"@{ast.unparse(each)}" for each in method.decorator_list]
     decorators = ["@property" if each == "@cached_property" else each for each in decorators]
     if method.name == "__aenter__":
-        return _context_manager(attribute)
+        return _CONTEXT_MANAGER
     arguments, result = (
         _said(ast.unparse(method.args)),
         _said(ast.unparse(method.returns) if method.returns else "None"),
@@ -176,12 +177,12 @@ def _method(method: ast.FunctionDef | ast.AsyncFunctionDef, name: str, attribute
     if "@overload" in decorators:
         return "\n".join([*decorators, f"{head} ..."])
     if "@property" in decorators:
-        call = f"self.{attribute}.{method.name}"
+        call = f"self.asynchronous.{method.name}"
         call = f"on_loop(lambda: {call})" if f"{name}.{method.name}" in ON_LOOP else call
     elif isinstance(method, ast.AsyncFunctionDef):
-        call = f"run({', '.join(filter(None, (f'self.{attribute}.{method.name}', _call(method.args))))})"
+        call = f"run({', '.join(filter(None, (f'self.asynchronous.{method.name}', _call(method.args))))})"
     else:
-        call = f"self.{attribute}.{method.name}({_call(method.args)})"
+        call = f"self.asynchronous.{method.name}({_call(method.args)})"
     docstring = ast.get_docstring(method)
     names = [each.arg for each in (*method.args.args, *method.args.kwonlyargs)]
     lines = [*decorators, _marked(head, method)]
@@ -199,14 +200,6 @@ def _method(method: ast.FunctionDef | ast.AsyncFunctionDef, name: str, attribute
 def _marked(head: str, method: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     is_long = len(method.args.args) + len(method.args.kwonlyargs) > 9  # noqa: PLR2004 (with self)
     return head.replace("(", "(  # noqa: PLR0913 (each option has a name)\n", 1) if is_long else head
-
-
-def _context_manager(attribute: str) -> str:
-    return (
-        "def __enter__(self) -> Self:\n    return self\n\n"
-        "def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None)"
-        f" -> None:\n    run(self.{attribute}.__aexit__, kind, error, trace)\n"
-    )
 
 
 def _returned(call: str, result: str) -> str:

@@ -63,8 +63,8 @@ for target in ("env:WRONG", "env:BROKEN", os.environ["WRONG"]):
     """\
 from sbnotebook.client.targets import resolve
 target = resolve("env:PLANTED")
-shown = [ns, ns.about(), ns.remembered(), orders, letters, target, target.connection, ns._namespace, found, found[0]]
-print(*map(repr, shown), *map(str, shown), ns.archive, ns._namespace.resources.journal)""",
+shown = [ns, ns.about(), ns.remembered(), orders, letters, target, target.connection, ns.asynchronous, found, found[0]]
+print(*map(repr, shown), *map(str, shown), ns.archive, ns.asynchronous.resources.journal)""",
     "ns.close()\nget_ipython().history_manager.writeout_cache()",
 ]
 

@@ -33,20 +33,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class LockedBatch(Shown, Twin):
+class LockedBatch(Shown, Twin[AsyncLockedBatch]):
     """Messages that are held under locks, renewed in the background until they are settled or the batch is closed.
 
     Closing releases unsettled messages, which does not raise their delivery counts. Made by ``entity.lock(…)``. A
     batch without references closes itself, with a ResourceWarning.
     """
-
-    def __init__(self, asynchronous: AsyncLockedBatch) -> None:
-        self._batch = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncLockedBatch:
-        """Return the asynchronous twin."""
-        return self._batch
 
     def __enter__(self) -> Self:
         return self
@@ -54,37 +46,37 @@ class LockedBatch(Shown, Twin):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._batch.__aexit__, kind, error, trace)
+        run(self.asynchronous.__aexit__, kind, error, trace)
 
     @property
     def address(self) -> EntityAddress:
         """Return the address of the entity that holds the messages."""
-        return self._batch.address
+        return self.asynchronous.address
 
     @property
     def messages(self) -> tuple[LockedMessage, ...]:
         """Return the messages that are held now, in the order in which they came."""
-        return self._batch.messages
+        return self.asynchronous.messages
 
     @property
     def lost(self) -> tuple[int, ...]:
         """Return the sequence numbers of messages whose lock ended before they were settled."""
-        return self._batch.lost
+        return self.asynchronous.lost
 
     @property
     def renewal_error(self) -> str | None:
         """Return the fault of renewing, in a sentence; None if there is none."""
-        return self._batch.renewal_error
+        return self.asynchronous.renewal_error
 
     @property
     def status(self) -> LockEvent:
         """Return how renewing goes: well, late or failing and for which messages, or ended."""
-        return self._batch.status
+        return self.asynchronous.status
 
     @property
     def events(self) -> tuple[LockEvent, ...]:
         """Return the last thousand events of the locks, lost locks included."""
-        return self._batch.events
+        return self.asynchronous.events
 
     def watch(self, watcher: Callable[[LockEvent], None]) -> Callable[[], None]:
         """Call a function at each event of the locks, such as a lock that was lost or a renewal that fails.
@@ -95,27 +87,27 @@ class LockedBatch(Shown, Twin):
         Returns:
             A function that ends it.
         """
-        return self._batch.watch(watcher)
+        return self.asynchronous.watch(watcher)
 
     @property
     def is_open(self) -> bool:
         """Return True until the batch is closed."""
-        return self._batch.is_open
+        return self.asynchronous.is_open
 
     @property
     def lock_ends(self) -> dict[int, datetime]:
         """Return when each held lock ends, as last renewed, by sequence number and the clock of this machine."""
-        return self._batch.lock_ends
+        return self.asynchronous.lock_ends
 
     @property
     def renew_until(self) -> datetime:
         """Return when renewing stops; the locks end soon after."""
-        return self._batch.renew_until
+        return self.asynchronous.renew_until
 
     @property
     def release_report(self) -> Report | None:
         """Return the outcomes of the messages that were still held as the batch was closed; None while it is open."""
-        return self._batch.release_report
+        return self.asynchronous.release_report
 
     def extend(self, renew_for: str | timedelta) -> datetime:
         """Renew the locks for longer.
@@ -129,7 +121,7 @@ class LockedBatch(Shown, Twin):
         Raises:
             BatchClosedError: the batch is closed.
         """
-        return run(self._batch.extend, renew_for)
+        return run(self.asynchronous.extend, renew_for)
 
     def receive(self, count: int | None = 10, *, max_wait: float | str | timedelta = 5.0) -> tuple[LockedMessage, ...]:
         """Lock more messages.
@@ -144,7 +136,7 @@ class LockedBatch(Shown, Twin):
         Raises:
             BatchClosedError: the batch is closed.
         """
-        return run(self._batch.receive, count, max_wait=max_wait)
+        return run(self.asynchronous.receive, count, max_wait=max_wait)
 
     def plan(self, decision: Decision, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to settle messages of this batch.
@@ -159,11 +151,11 @@ class LockedBatch(Shown, Twin):
             BatchClosedError: the batch is closed, and holds no messages.
             DecisionError: a message is not held here, or the decision is not possible.
         """
-        return Plan(run(self._batch.plan, decision, messages, where=where))
+        return Plan(run(self.asynchronous.plan, decision, messages, where=where))
 
     def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
         """Complete messages, which removes them. Arguments as for :meth:`plan`."""
-        return run(self._batch.complete, messages, where=where)
+        return run(self.asynchronous.complete, messages, where=where)
 
     def abandon(
         self, messages: Choice | None = None, *, where: str | None = None, delay: str | timedelta | None = None
@@ -176,7 +168,7 @@ class LockedBatch(Shown, Twin):
                 leaves them held.
             where: only messages for which this SQL expression over the message columns is true.
         """
-        return run(self._batch.abandon, messages, where=where, delay=delay)
+        return run(self.asynchronous.abandon, messages, where=where, delay=delay)
 
     def dead_letter(
         self,
@@ -197,7 +189,7 @@ class LockedBatch(Shown, Twin):
             error_description: the name of ``description`` in the SDK, which is accepted, too.
         """
         return run(
-            self._batch.dead_letter,
+            self.asynchronous.dead_letter,
             messages,
             where=where,
             reason=reason,
@@ -221,11 +213,11 @@ class LockedBatch(Shown, Twin):
             wake_to: the queue or topic for the wake-up messages, the queue itself by default.
             where: only messages for which this SQL expression over the message columns is true.
         """
-        return run(self._batch.defer, messages, where=where, wake_after=wake_after, wake_to=wake_to)
+        return run(self.asynchronous.defer, messages, where=where, wake_after=wake_after, wake_to=wake_to)
 
     def release(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
         """Release messages, which does not raise their delivery counts. Arguments as for :meth:`plan`."""
-        return run(self._batch.release, messages, where=where)
+        return run(self.asynchronous.release, messages, where=where)
 
     def wake(self, message: LockedMessage) -> LockedMessage | None:
         """Lock the deferred message that a wake-up message is for: settle it, and then complete the wake-up.
@@ -236,7 +228,7 @@ class LockedBatch(Shown, Twin):
         Returns:
             The message; None if it is no longer deferred, or if ``message`` is not a wake-up message.
         """
-        return run(self._batch.wake, message)
+        return run(self.asynchronous.wake, message)
 
     def let_lapse(self, messages: Choice) -> datetime | None:
         """Hold messages no longer, and let their locks end; then they come again, with a delivery count one higher.
@@ -247,30 +239,30 @@ class LockedBatch(Shown, Twin):
         Returns:
             When the last of the locks ends; None when none of the messages is held.
         """
-        return run(self._batch.let_lapse, messages)
+        return run(self.asynchronous.let_lapse, messages)
 
     def close(self) -> None:
         """Release the messages still held, and close the receiver; warn if some could not be released.
 
         Closing twice does nothing more.
         """
-        run(self._batch.close)
+        run(self.asynchronous.close)
 
     def __len__(self) -> int:
-        return self._batch.__len__()
+        return self.asynchronous.__len__()
 
     def __iter__(self) -> Iterator[LockedMessage]:
-        return self._batch.__iter__()
+        return self.asynchronous.__iter__()
 
     @overload
     def __getitem__(self, index: int) -> LockedMessage: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[LockedMessage, ...]: ...
     def __getitem__(self, index: int | slice) -> LockedMessage | tuple[LockedMessage, ...]:
-        return self._batch.__getitem__(index)
+        return self.asynchronous.__getitem__(index)
 
     def _table(self, most: int) -> Table:
-        return self._batch._table(most)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return self.asynchronous._table(most)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 class LockedSession(LockedBatch):
@@ -280,32 +272,25 @@ class LockedSession(LockedBatch):
     ``entity.next_session(…)``.
     """
 
-    def __init__(self, asynchronous: AsyncLockedSession) -> None:
-        super().__init__(asynchronous)
-        self._session = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncLockedSession:
-        """Return the asynchronous twin."""
-        return self._session
+    asynchronous: AsyncLockedSession  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
     def session_id(self) -> str:
         """Return the name of the session."""
-        return self._session.session_id
+        return self.asynchronous.session_id
 
     @property
     def is_lost(self) -> bool:
         """Return True when the lock of the session was lost."""
-        return self._session.is_lost
+        return self.asynchronous.is_lost
 
     def get_state(self) -> bytes | None:
         """Return the state of the session; None where it has none."""
-        return run(self._session.get_state)
+        return run(self.asynchronous.get_state)
 
     def get_state_text(self) -> str | None:
         """Return the state as text; None for none. Bytes that are not UTF-8 are shown by their numbers."""
-        return run(self._session.get_state_text)
+        return run(self.asynchronous.get_state_text)
 
     def get_state_json(self) -> Any:
         """Return the value of a state that is JSON; None where there is none.
@@ -313,7 +298,7 @@ class LockedSession(LockedBatch):
         Raises:
             DecisionError: the state is not JSON.
         """
-        return run(self._session.get_state_json)
+        return run(self.asynchronous.get_state_json)
 
     def set_state(self, state: SessionState) -> None:
         """Set the state of the session.
@@ -321,10 +306,10 @@ class LockedSession(LockedBatch):
         Args:
             state: bytes, a text, or a value that becomes JSON; None removes the state.
         """
-        run(self._session.set_state, state)
+        run(self.asynchronous.set_state, state)
 
 
-class DeferredMessages(Messages, Twin):
+class DeferredMessages(Messages, Twin[AsyncDeferredMessages]):
     """The deferred messages of an entity, compared with the journal. Made by ``entity.deferred()``.
 
     Plans settle them; resubmit them with ``entity.resubmit(…)``.
@@ -332,29 +317,24 @@ class DeferredMessages(Messages, Twin):
 
     def __init__(self, asynchronous: AsyncDeferredMessages) -> None:
         super().__init__(asynchronous.to_arrow(), where_from=asynchronous.where_from, note=asynchronous.note)
-        self._deferred = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncDeferredMessages:
-        """Return the asynchronous twin."""
-        return self._deferred
+        self.asynchronous = asynchronous
 
     def where(self, expression: str | None) -> DeferredMessages:
         """Return the messages for which a SQL expression over the message columns is true; plans settle them, too."""
-        return DeferredMessages(self._deferred.where(expression))
+        return DeferredMessages(self.asynchronous.where(expression))
 
     def _with(self, table: pa.Table) -> DeferredMessages:
-        return DeferredMessages(self._deferred._with(table))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return DeferredMessages(self.asynchronous._with(table))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
     @property
     def orphans(self) -> DeferredMessages:
         """Return those that are not in this journal: another machine deferred them, or the journal was lost."""
-        return DeferredMessages(self._deferred.orphans)
+        return DeferredMessages(self.asynchronous.orphans)
 
     @property
     def gone(self) -> tuple[DeferralEntry, ...]:
         """Return those that are only in the journal: settled elsewhere, expired, or never deferred."""
-        return self._deferred.gone
+        return self.asynchronous.gone
 
     def plan(self, decision: Decision, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to settle deferred messages.
@@ -367,15 +347,15 @@ class DeferredMessages(Messages, Twin):
         Raises:
             DecisionError: the decision is not possible, or a message is not deferred there.
         """
-        return Plan(run(self._deferred.plan, decision, messages, where=where))
+        return Plan(run(self.asynchronous.plan, decision, messages, where=where))
 
     def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to complete messages, which removes them. Arguments as for :meth:`plan`."""
-        return Plan(run(self._deferred.complete, messages, where=where))
+        return Plan(run(self.asynchronous.complete, messages, where=where))
 
     def abandon(self, messages: Choice | None = None, *, where: str | None = None) -> Plan:
         """Plan to abandon messages: they stay deferred, with a delivery count one higher."""
-        return Plan(run(self._deferred.abandon, messages, where=where))
+        return Plan(run(self.asynchronous.abandon, messages, where=where))
 
     def dead_letter(
         self,
@@ -397,7 +377,7 @@ class DeferredMessages(Messages, Twin):
         """
         return Plan(
             run(
-                self._deferred.dead_letter,
+                self.asynchronous.dead_letter,
                 messages,
                 where=where,
                 reason=reason,

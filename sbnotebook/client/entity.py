@@ -42,21 +42,13 @@ from sbnotebook.settlement import (
 )
 
 
-class Entity(Twin):
+class Entity(Twin[AsyncEntity]):
     """One queue, topic, subscription or sub-queue."""
-
-    def __init__(self, asynchronous: AsyncEntity) -> None:
-        self._entity = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncEntity:
-        """Return the asynchronous twin."""
-        return self._entity
 
     @property
     def address(self) -> EntityAddress:
         """Return its address."""
-        return self._entity.address
+        return self.asynchronous.address
 
     def peek(  # noqa: PLR0913 (each option has a name)
         self,
@@ -91,7 +83,7 @@ class Entity(Twin):
             MissingExtraError: the extra of the decoder is missing.
         """
         return run(
-            self._entity.peek,
+            self.asynchronous.peek,
             max_messages,
             where=where,
             from_sequence_number=from_sequence_number,
@@ -133,16 +125,18 @@ class Entity(Twin):
             ...     letters.resubmit(part, to="orders").apply(rate=100).raise_for_failures()
         """
         return in_turn(
-            self._entity.parts(size, where=where, from_sequence_number=from_sequence_number, state=state, decode=decode)
+            self.asynchronous.parts(
+                size, where=where, from_sequence_number=from_sequence_number, state=state, decode=decode
+            )
         )
 
     def scheduled(self, max_messages: int | None = None, *, where: str | None = None) -> Messages:
         """Look at the messages of a queue that become active later; arguments as for :meth:`peek`."""
-        return run(self._entity.scheduled, max_messages, where=where)
+        return run(self.asynchronous.scheduled, max_messages, where=where)
 
     def deferred(self, *, show_progress: bool = True) -> DeferredMessages:
         """Find the deferred messages, in the journal and in the entity, which is peeked to its end."""
-        return DeferredMessages(run(self._entity.deferred, show_progress=show_progress))
+        return DeferredMessages(run(self.asynchronous.deferred, show_progress=show_progress))
 
     def lock(
         self,
@@ -159,11 +153,11 @@ class Entity(Twin):
             max_wait: seconds to wait for the first, or a duration such as ``"1m"``.
             renew_for: for how long locks are renewed, such as ``"30m"``.
         """
-        return LockedBatch(run(self._entity.lock, count, max_wait=max_wait, renew_for=renew_for))
+        return LockedBatch(run(self.asynchronous.lock, count, max_wait=max_wait, renew_for=renew_for))
 
     def sessions(self) -> list[str]:
         """List the sessions that have active messages or a state; ``peek(session_id=…)`` looks into one."""
-        return run(self._entity.sessions)
+        return run(self.asynchronous.sessions)
 
     def session(self, session_id: str, *, renew_for: str | timedelta = DEFAULT_RENEW_FOR) -> LockedSession:
         """Lock a session and hold it until it is closed.
@@ -175,7 +169,7 @@ class Entity(Twin):
         Raises:
             SessionCannotBeLockedError: the SDK's own: another receiver holds it.
         """
-        return LockedSession(run(self._entity.session, session_id, renew_for=renew_for))
+        return LockedSession(run(self.asynchronous.session, session_id, renew_for=renew_for))
 
     def next_session(
         self, *, max_wait: float | str | timedelta = 60.0, renew_for: str | timedelta = DEFAULT_RENEW_FOR
@@ -189,7 +183,7 @@ class Entity(Twin):
         Raises:
             OperationTimeoutError: the SDK's own: there was none within ``max_wait`` seconds.
         """
-        return LockedSession(run(self._entity.next_session, max_wait=max_wait, renew_for=renew_for))
+        return LockedSession(run(self.asynchronous.next_session, max_wait=max_wait, renew_for=renew_for))
 
     def settle_by_token(self, decision: Decision, locks: LockReference | Iterable[LockReference]) -> Plan:
         """Plan to settle messages that another batch or process locked, by their lock tokens.
@@ -201,7 +195,7 @@ class Entity(Twin):
         Raises:
             DecisionError: the decision is not possible, or a lock is not of this entity.
         """
-        return Plan(run(self._entity.settle_by_token, decision, locks))
+        return Plan(run(self.asynchronous.settle_by_token, decision, locks))
 
     def receive_and_delete(
         self, count: int, *, max_wait: float | str | timedelta = 5.0, archived: bool = True, show_progress: bool = True
@@ -218,7 +212,11 @@ class Entity(Twin):
             KeyboardInterrupt: it was interrupted; the attribute ``messages`` has those that had arrived.
         """
         return run(
-            self._entity.receive_and_delete, count, max_wait=max_wait, archived=archived, show_progress=show_progress
+            self.asynchronous.receive_and_delete,
+            count,
+            max_wait=max_wait,
+            archived=archived,
+            show_progress=show_progress,
         )
 
     def resubmit(  # noqa: PLR0913 (each option has a name)
@@ -256,7 +254,7 @@ class Entity(Twin):
         """
         return Plan(
             run(
-                self._entity.resubmit,
+                self.asynchronous.resubmit,
                 messages,
                 where=where,
                 to=twin_of(to),
@@ -304,7 +302,7 @@ class Entity(Twin):
         """
         return Plan(
             run(
-                self._entity.pick,
+                self.asynchronous.pick,
                 messages,
                 decision,
                 where=where,
@@ -342,7 +340,7 @@ class Entity(Twin):
         """
         return Plan(
             run(
-                self._entity.purge,
+                self.asynchronous.purge,
                 where=where,
                 before=before,
                 to_sequence_number=to_sequence_number,
@@ -381,7 +379,7 @@ class Entity(Twin):
         """
         return Plan(
             run(
-                self._entity.defer_all,
+                self.asynchronous.defer_all,
                 where=where,
                 before=before,
                 to_sequence_number=to_sequence_number,
@@ -414,7 +412,7 @@ class Entity(Twin):
         Source: Service Bus documentation, "Topic filters and actions"; "EntityStatus Enumeration" in Microsoft's
         reference, for disabled subscriptions.
         """
-        return run(self._entity.receivers_of, message)
+        return run(self.asynchronous.receivers_of, message)
 
     def send(
         self,
@@ -439,7 +437,7 @@ class Entity(Twin):
             An outcome for each message, in the same order.
         """
         return run(
-            self._entity.send,
+            self.asynchronous.send,
             messages,
             max_in_flight=max_in_flight,
             batch_size=batch_size,
@@ -464,7 +462,7 @@ class Entity(Twin):
             >>> namespace.entity("orders").plan_send(["a", "b"], delay="5m")  # doctest: +SKIP
             Plan: send 2 messages to orders, active 5m later.
         """
-        return Plan(run(self._entity.plan_send, data, at=at, delay=delay))
+        return Plan(run(self.asynchronous.plan_send, data, at=at, delay=delay))
 
     def schedule(
         self,
@@ -488,7 +486,7 @@ class Entity(Twin):
             show_progress: False for no bar.
         """
         return run(
-            self._entity.schedule,
+            self.asynchronous.schedule,
             messages,
             at=at,
             delay=delay,
@@ -506,7 +504,7 @@ class Entity(Twin):
         Raises:
             DecisionError: a message is not of this entity, or is not scheduled.
         """
-        return Plan(run(self._entity.cancel_scheduled, messages))
+        return Plan(run(self.asynchronous.cancel_scheduled, messages))
 
     def warm(self, senders: int) -> None:
         """Open connections for sending ahead of time, each takes about half a second.
@@ -514,7 +512,7 @@ class Entity(Twin):
         Args:
             senders: how many, as many as there will be transfers in flight.
         """
-        run(self._entity.warm, senders)
+        run(self.asynchronous.warm, senders)
 
     def process(  # noqa: PLR0913 (each option has a name)
         self,
@@ -558,7 +556,7 @@ class Entity(Twin):
                 messages ended.
         """
         return run(
-            self._entity.process,
+            self.asynchronous.process,
             function,
             policy=policy,
             max_in_flight=max_in_flight,
@@ -590,7 +588,7 @@ class Entity(Twin):
         """
         return Processing(
             run(
-                self._entity.start_processing,
+                self.asynchronous.start_processing,
                 function,
                 policy=policy,
                 max_in_flight=max_in_flight,
@@ -604,4 +602,4 @@ class Entity(Twin):
         )
 
     def __repr__(self) -> str:
-        return self._entity.__repr__()
+        return self.asynchronous.__repr__()

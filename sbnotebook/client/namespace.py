@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from sbnotebook.spark.frame_plan import FramePlan
 
 
-class Namespace(Twin):
+class Namespace(Twin[AsyncNamespace]):
     """A Service Bus namespace. Made by ``connect(…)``.
 
     Args:
@@ -60,14 +60,9 @@ class Namespace(Twin):
     def __init__(
         self, target: Target | AsyncNamespace, *, journal: Journal | None = None, archive: Archive | bool | None = True
     ) -> None:
-        self._namespace = (
+        super().__init__(
             target if isinstance(target, AsyncNamespace) else AsyncNamespace(target, journal=journal, archive=archive)
         )
-
-    @property
-    def asynchronous(self) -> AsyncNamespace:
-        """Return the asynchronous twin."""
-        return self._namespace
 
     def __enter__(self) -> Self:
         return self
@@ -75,17 +70,17 @@ class Namespace(Twin):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._namespace.__aexit__, kind, error, trace)
+        run(self.asynchronous.__aexit__, kind, error, trace)
 
     @property
     def found_by(self) -> str:
         """Return how the target was found, in words."""
-        return self._namespace.found_by
+        return self.asynchronous.found_by
 
     @property
     def host(self) -> str:
         """Return the namespace's host name."""
-        return self._namespace.host
+        return self.asynchronous.host
 
     def identity(self) -> str:
         """Return what the files of this machine know the namespace by; an emulator is asked for it the first time.
@@ -95,37 +90,37 @@ class Namespace(Twin):
         Raises:
             azure.servicebus.exceptions.ServiceBusConnectionError: the emulator does not answer.
         """
-        return run(self._namespace.identity)
+        return run(self.asynchronous.identity)
 
     @property
     def is_emulator(self) -> bool:
         """Return True for an emulator on a development machine."""
-        return self._namespace.is_emulator
+        return self.asynchronous.is_emulator
 
     @property
     def read_only(self) -> bool:
         """Return True where writing is off: you can make plans, but not apply them."""
-        return self._namespace.read_only
+        return self.asynchronous.read_only
 
     @property
     def connection_string(self) -> str | None:
         """Return the connection string, a secret; None where a credential is used."""
-        return self._namespace.connection_string
+        return self.asynchronous.connection_string
 
     @property
     def service_credential(self) -> str | None:
         """Return the name of the service credential of Unity Catalog; None where there is none."""
-        return self._namespace.service_credential
+        return self.asynchronous.service_credential
 
     @property
     def archive(self) -> Archive | None:
         """Return the archive of removed messages; None when there is none."""
-        return self._namespace.archive
+        return self.asynchronous.archive
 
     @property
     def assistant_calls(self) -> AssistantCalls:
         """Return the calls of assistants in this namespace, which the journal of this machine keeps for 30 days."""
-        return self._namespace.assistant_calls
+        return self.asynchronous.assistant_calls
 
     def about(self) -> About:
         """Sign in and return the host, the identity, and whether writing is on. Shown as a few lines.
@@ -133,7 +128,7 @@ class Namespace(Twin):
         Raises:
             azure.servicebus.exceptions.ServiceBusError: as for :func:`connect`.
         """
-        return run(self._namespace.about)
+        return run(self.asynchronous.about)
 
     def entity(self, address: str | EntityAddress) -> Entity:
         """Return a queue, topic, subscription or sub-queue, such as ``orders/$dlq``.
@@ -141,15 +136,15 @@ class Namespace(Twin):
         Raises:
             InvalidEntityAddressError: the text is not an address.
         """
-        return Entity(self._namespace.entity(address))
+        return Entity(self.asynchronous.entity(address))
 
     def entities(self, *, topics: Collection[str] | None = None) -> list[EntityCounts]:
         """List all entities with their counts, which are management operations: do not call this often."""
-        return run(self._namespace.entities, topics=topics)
+        return run(self.asynchronous.entities, topics=topics)
 
     def counts(self, addresses: str | EntityAddress | Iterable[str | EntityAddress]) -> list[EntityCounts]:
         """Count the messages of queues and subscriptions, in the given order; a management operation for each."""
-        return run(self._namespace.counts, addresses)
+        return run(self.asynchronous.counts, addresses)
 
     def create_queue(
         self,
@@ -161,7 +156,7 @@ class Namespace(Twin):
     ) -> None:
         """Create a queue."""
         run(
-            self._namespace.create_queue,
+            self.asynchronous.create_queue,
             name,
             lock_duration=lock_duration,
             max_delivery_count=max_delivery_count,
@@ -174,7 +169,7 @@ class Namespace(Twin):
         Example:
             >>> namespace.create_topic("events")  # doctest: +SKIP
         """
-        run(self._namespace.create_topic, name)
+        run(self.asynchronous.create_topic, name)
 
     def create_subscription(
         self,
@@ -191,7 +186,7 @@ class Namespace(Twin):
             >>> namespace.create_subscription("events", "audit")  # doctest: +SKIP
         """
         run(
-            self._namespace.create_subscription,
+            self.asynchronous.create_subscription,
             topic,
             name,
             lock_duration=lock_duration,
@@ -201,7 +196,7 @@ class Namespace(Twin):
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with all of its messages; ``undo`` cannot restore them."""
-        run(self._namespace.delete_queue, name)
+        run(self.asynchronous.delete_queue, name)
 
     def dead_letters(
         self, entities: Iterable[str | EntityAddress] | str | EntityAddress | None = None, *, sample: int = SAMPLE
@@ -216,7 +211,7 @@ class Namespace(Twin):
             >>> letters = namespace.dead_letters()  # doctest: +SKIP
             >>> [(str(queue.address), queue.count) for queue in letters.above(100)]  # doctest: +SKIP
         """
-        return run(self._namespace.dead_letters, entities, sample=sample)
+        return run(self.asynchronous.dead_letters, entities, sample=sample)
 
     def find(
         self,
@@ -241,7 +236,7 @@ class Namespace(Twin):
             >>> found.timeline()  # doctest: +SKIP
         """
         return run(
-            self._namespace.find,
+            self.asynchronous.find,
             entities,
             message_id=message_id,
             correlation_id=correlation_id,
@@ -269,7 +264,7 @@ class Namespace(Twin):
             >>> [(entry.message_id, entry.reason) for entry in history.came_back]  # doctest: +SKIP
         """
         return run(
-            self._namespace.history, entity, max_messages=max_messages, others=[each.asynchronous for each in others]
+            self.asynchronous.history, entity, max_messages=max_messages, others=[each.asynchronous for each in others]
         )
 
     def diff(
@@ -286,7 +281,7 @@ class Namespace(Twin):
             >>> namespace.diff("orders/$dlq", 7)  # doctest: +SKIP
             >>> namespace.diff("orders/$dlq", 7, 12, other_entity="orders")  # doctest: +SKIP
         """
-        return run(self._namespace.diff, entity, one, other, other_entity=other_entity)
+        return run(self.asynchronous.diff, entity, one, other, other_entity=other_entity)
 
     def sql(
         self,
@@ -324,7 +319,12 @@ class Namespace(Twin):
             ... )  # doctest: +SKIP
         """
         return run(
-            self._namespace.sql, query, entities, max_messages=max_messages, bodies=bodies, show_progress=show_progress
+            self.asynchronous.sql,
+            query,
+            entities,
+            max_messages=max_messages,
+            bodies=bodies,
+            show_progress=show_progress,
         )
 
     def resume(
@@ -354,7 +354,7 @@ class Namespace(Twin):
         return [
             Plan(each)
             for each in run(
-                self._namespace.resume,
+                self.asynchronous.resume,
                 entity,
                 resend_unknown=resend_unknown,
                 max_wait=max_wait,
@@ -377,7 +377,7 @@ class Namespace(Twin):
             >>> namespace.rehearse(plan, my_function).counts  # doctest: +SKIP
             {<RehearsalResult.CONSUMED: 'consumed'>: 2}
         """
-        return run(self._namespace.rehearse, twin_of(plan), consumer, timeout=timeout)
+        return run(self.asynchronous.rehearse, twin_of(plan), consumer, timeout=timeout)
 
     def copy_to(
         self,
@@ -420,7 +420,7 @@ class Namespace(Twin):
         """
         return NamespaceCopy(
             run(
-                self._namespace.copy_to,
+                self.asynchronous.copy_to,
                 target,
                 entity,
                 messages,
@@ -453,7 +453,7 @@ class Namespace(Twin):
             >>> with namespace.snapshot(sample=10, mask="$.email") as copy:  # doctest: +SKIP
             ...     copy.save("shop.sbcopy")
         """
-        return NamespaceCopy(run(self._namespace.snapshot, sample=sample, mask=mask, show_progress=show_progress))
+        return NamespaceCopy(run(self.asynchronous.snapshot, sample=sample, mask=mask, show_progress=show_progress))
 
     def compare(self, other: Namespace | Path | str, *, counts: bool = True) -> Comparison:
         """Compare the entities, options, rules and counts of this namespace with those of another, or of a snapshot.
@@ -473,7 +473,7 @@ class Namespace(Twin):
             >>> namespace.compare("shop.sbcopy")  # doctest: +SKIP
             No difference between 127.0.0.1:5672 and the copy in shop.sbcopy.
         """
-        return run(self._namespace.compare, twin_of(other), counts=counts)
+        return run(self.asynchronous.compare, twin_of(other), counts=counts)
 
     def unfinished(self, entity: str | EntityAddress | None = None) -> list[ResubmitEntry]:
         """List the resubmits in the journal that have not ended, oldest first: interrupted, or still running.
@@ -481,14 +481,14 @@ class Namespace(Twin):
         Args:
             entity: only originals of this one, None for all.
         """
-        return run(self._namespace.unfinished, entity)
+        return run(self.asynchronous.unfinished, entity)
 
     def remembered(self) -> Remembered:
         """Return the records of this machine: unfinished resubmits, deferrals, removed messages and notes on causes.
 
         Shown as a table, with the magic that continues each of them.
         """
-        return run(self._namespace.remembered)
+        return run(self.asynchronous.remembered)
 
     def undo(
         self,
@@ -522,7 +522,7 @@ class Namespace(Twin):
         """
         return Plan(
             run(
-                self._namespace.undo,
+                self.asynchronous.undo,
                 report,
                 entity=entity,
                 since=since,
@@ -537,7 +537,7 @@ class Namespace(Twin):
         self, frame: DataFrame, *, entity: str | EntityAddress | None = None, archived: bool = True
     ) -> FramePlan:
         """Plan to settle messages by the rows of a Spark frame: see :meth:`settle_frame`."""
-        return run(self._namespace.plan_settle_frame, frame, entity=entity, archived=archived)
+        return run(self.asynchronous.plan_settle_frame, frame, entity=entity, archived=archived)
 
     def settle_frame(
         self,
@@ -579,7 +579,7 @@ class Namespace(Twin):
             >>> outcomes.groupBy("status").count().show()  # doctest: +SKIP
         """
         return run(
-            self._namespace.settle_frame,
+            self.asynchronous.settle_frame,
             frame,
             entity=entity,
             max_in_flight=max_in_flight,
@@ -601,11 +601,11 @@ class Namespace(Twin):
             >>> cause = namespace.entity("orders/$dlq").peek().groups()[0]  # doctest: +SKIP
             >>> namespace.note(cause.fingerprint, "price list was empty, see INC-4711")  # doctest: +SKIP
         """
-        run(self._namespace.note, fingerprint, text)
+        run(self.asynchronous.note, fingerprint, text)
 
     def notes(self) -> dict[str, str]:
         """Return the notes on causes in this namespace, by fingerprint."""
-        return run(self._namespace.notes)
+        return run(self.asynchronous.notes)
 
     def count_resubmits(self, entity: str | EntityAddress, counts: Mapping[str, int]) -> None:
         """Add to the counts of resubmitted messages in the journal of this machine; panels do so after each resubmit.
@@ -614,7 +614,7 @@ class Namespace(Twin):
             entity: that held the messages, such as ``orders/$dlq``.
             counts: how many, by the fingerprint of their cause.
         """
-        run(self._namespace.count_resubmits, entity, counts)
+        run(self.asynchronous.count_resubmits, entity, counts)
 
     def counted_resubmits(self, entity: str | EntityAddress) -> dict[str, Resubmitted]:
         """Return when messages of each cause were last resubmitted in a panel, and how many in all, by fingerprint.
@@ -622,7 +622,7 @@ class Namespace(Twin):
         Args:
             entity: that held the messages, such as ``orders/$dlq``.
         """
-        return run(self._namespace.counted_resubmits, entity)
+        return run(self.asynchronous.counted_resubmits, entity)
 
     def config(self) -> dict[str, Any]:
         """Return the entities and rules as a ``Config.json``, which Microsoft's emulator and ours read.
@@ -640,14 +640,14 @@ class Namespace(Twin):
         Source: Service Bus documentation, "Overview of the Azure Service Bus emulator", and the schema
         ``ServiceBus-Emulator/Schema/Config-schema.json`` in Azure/azure-service-bus-emulator-installer.
         """
-        return run(self._namespace.config)
+        return run(self.asynchronous.config)
 
     def close(self) -> None:
         """Close the batches that are still open, which releases what they hold, and all connections."""
-        run(self._namespace.close)
+        run(self.asynchronous.close)
 
     def __repr__(self) -> str:
-        return self._namespace.__repr__()
+        return self.asynchronous.__repr__()
 
 
 class NamespaceCopy(Namespace):
@@ -657,34 +657,27 @@ class NamespaceCopy(Namespace):
     ``namespace.copy_to(…)`` makes it.
     """
 
-    def __init__(self, asynchronous: AsyncNamespaceCopy) -> None:
-        super().__init__(asynchronous)
-        self._copy = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncNamespaceCopy:
-        """Return the asynchronous twin."""
-        return self._copy
+    asynchronous: AsyncNamespaceCopy  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
     def messages(self) -> Messages:
         """Return the copied messages as they were at first."""
-        return self._copy.messages
+        return self.asynchronous.messages
 
     @property
     def unreadable(self) -> dict[int, str]:
         """Return the sequence numbers of chosen messages that could not be read, nor copied, with the reason."""
-        return self._copy.unreadable
+        return self.asynchronous.unreadable
 
     @property
     def masked(self) -> dict[str, int]:
         """Return in how many messages each masked path had a value."""
-        return self._copy.masked
+        return self.asynchronous.masked
 
     @property
     def masked_whole(self) -> int:
         """Return the number of bodies that were masked as a whole, because they are not JSON."""
-        return self._copy.masked_whole
+        return self.asynchronous.masked_whole
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> Path:
         """Write the messages as they were copied, and the entities, to one file that only its owner can read.
@@ -706,12 +699,12 @@ class NamespaceCopy(Namespace):
             >>> with namespace.copy_to("emulator", "orders/$dlq", mask="$.email") as copy:  # doctest: +SKIP
             ...     copy.save("orders.sbcopy")
         """
-        return run(self._copy.save, path, overwrite=overwrite)
+        return run(self.asynchronous.save, path, overwrite=overwrite)
 
     @property
     def summary(self) -> str:
         """Return the number of messages and masked values, in sentences."""
-        return self._copy.summary
+        return self.asynchronous.summary
 
 
 def connect(

@@ -24,39 +24,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Plan(ShownAsPreview, Twin):
+class Plan(ShownAsPreview, Twin[AsyncPlan]):
     """Messages and a decision. Making a plan does nothing; :meth:`apply` carries it out, once.
 
     Shown as a preview: a sentence, the first messages, and what an edit changes in them.
     """
 
-    def __init__(self, asynchronous: AsyncPlan) -> None:
-        self._plan = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncPlan:
-        """Return the asynchronous twin."""
-        return self._plan
-
     @property
     def entity(self) -> EntityAddress:
         """Return the address of the messages."""
-        return self._plan.entity
+        return self.asynchronous.entity
 
     @property
     def inner(self) -> InnerPlan:
         """Return the plan of the settlement library."""
-        return self._plan.inner
+        return self.asynchronous.inner
 
     @property
     def decision(self) -> Decision:
         """Return the decision."""
-        return self._plan.decision
+        return self.asynchronous.decision
 
     @property
     def verb(self) -> str:
         """Return the decision in a word, such as ``complete``."""
-        return self._plan.verb
+        return self.asynchronous.verb
 
     @property
     def question(self) -> str:
@@ -66,26 +58,26 @@ class Plan(ShownAsPreview, Twin):
             >>> print(letters.resubmit(letters.peek()).question)  # doctest: +SKIP
             Resubmit 143 messages of orders/$dlq on contoso-prod?
         """
-        return self._plan.question
+        return self.asynchronous.question
 
     @property
     def messages(self) -> tuple[ReceivedMessage, ...]:
         """Return the messages."""
-        return self._plan.messages
+        return self.asynchronous.messages
 
     @property
     def ramp(self) -> Ramp | None:
         """Return the ramp that :meth:`with_ramp` gave the plan."""
-        return self._plan.ramp
+        return self.asynchronous.ramp
 
     @property
     def total(self) -> int:
         """Return how many messages its progress counts: its own, or all that it has to lock."""
-        return self._plan.total
+        return self.asynchronous.total
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame with the messages, and the column ``decision`` before their own columns."""
-        return self._plan.to_pandas()
+        return self.asynchronous.to_pandas()
 
     def preview(self, rows: int = 5) -> Preview:
         """Return what applying would do, without doing it.
@@ -93,7 +85,7 @@ class Plan(ShownAsPreview, Twin):
         Args:
             rows: how many messages are shown, and edited to show the changes.
         """
-        return run(self._plan.preview, rows)
+        return run(self.asynchronous.preview, rows)
 
     def with_ramp(
         self, batches: RampSizes = 10, *, watch: str | float | timedelta = "10m", stop_at: float = 0.0
@@ -114,7 +106,7 @@ class Plan(ShownAsPreview, Twin):
             >>> plan.with_ramp("1,20", stop_at=0.02).apply()  # doctest: +SKIP
             <Report Resubmitted 200 messages; ramp: 1 sent, 1 consumed → 20 sent, 20 consumed>
         """
-        return Plan(self._plan.with_ramp(batches, watch=watch, stop_at=stop_at))
+        return Plan(self.asynchronous.with_ramp(batches, watch=watch, stop_at=stop_at))
 
     def as_cell(self, *, rate: float | None = None) -> str:
         """Return the plan as a cell that does the same: a magic, or Python where no magic says the same.
@@ -133,7 +125,7 @@ class Plan(ShownAsPreview, Twin):
             >>> print(letters.resubmit([7, 8, 9], to="orders").as_cell())  # doctest: +SKIP
             %sb_resubmit orders/$dlq --messages 7-9 --to orders
         """
-        return self._plan.as_cell(rate=rate)
+        return self.asynchronous.as_cell(rate=rate)
 
     def as_python(self, *, target: str | None = None, rate: float | None = None) -> str:
         """Return the plan as Python that makes it again, shows it, and applies it. See :meth:`as_cell`.
@@ -145,7 +137,7 @@ class Plan(ShownAsPreview, Twin):
         Raises:
             DecisionError: no code can say the same, as for the release of held messages.
         """
-        return self._plan.as_python(target=target, rate=rate)
+        return self.asynchronous.as_python(target=target, rate=rate)
 
     def apply(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None, show_progress: bool = True) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
@@ -165,7 +157,7 @@ class Plan(ShownAsPreview, Twin):
             ConfigurationError: a number is out of its range.
             DecisionError: the plan was applied already, or its clones cannot be watched; nothing was done.
         """
-        return run(self._plan.apply, max_in_flight=max_in_flight, rate=rate, show_progress=show_progress)
+        return run(self.asynchronous.apply, max_in_flight=max_in_flight, rate=rate, show_progress=show_progress)
 
     def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
@@ -177,72 +169,64 @@ class Plan(ShownAsPreview, Twin):
             >>> running.result()  # doctest: +SKIP
             <Report Purged 200 messages>
         """
-        return Running(run(self._plan.start, max_in_flight=max_in_flight, rate=rate))
+        return Running(run(self.asynchronous.start, max_in_flight=max_in_flight, rate=rate))
 
     def __len__(self) -> int:
-        return self._plan.__len__()
+        return self.asynchronous.__len__()
 
 
-class Running(Twin):
+class Running(Twin[AsyncRunning]):
     """A plan that is carried out in the background. Made by ``plan.start()``."""
-
-    def __init__(self, asynchronous: AsyncRunning) -> None:
-        self._running = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncRunning:
-        """Return the asynchronous twin."""
-        return self._running
 
     @property
     def plan(self) -> Plan:
         """Return the plan."""
-        return Plan(self._running.plan)
+        return Plan(self.asynchronous.plan)
 
     @property
     def done(self) -> int:
         """Return the number of messages that its progress counts until now, of ``plan.total``."""
-        return self._running.done
+        return self.asynchronous.done
 
     @property
     def steps(self) -> Sequence[RampStep]:
         """Return the batches of a ramp until now; none before the first is watched."""
-        return self._running.steps
+        return self.asynchronous.steps
 
     def new_outcomes(self) -> list[Outcome]:
         """Return the outcomes that are new since the last call, in the order in which they came.
 
         In the end :meth:`result` has all, with those that were not attempted.
         """
-        return self._running.new_outcomes()
+        return self.asynchronous.new_outcomes()
 
     def pause(self) -> None:
         """Begin nothing more; work in progress ends, and locks are renewed.
 
         A group of up to 200 messages, or 500 of an undo, that has begun is not left half done.
         """
-        run(self._running.pause)
+        run(self.asynchronous.pause)
 
     def resume(self) -> None:
         """Continue after a pause."""
-        run(self._running.resume)
+        run(self.asynchronous.resume)
 
     @property
     def is_paused(self) -> bool:
         """Return True from :meth:`pause` until :meth:`resume`."""
-        return self._running.is_paused
+        return self.asynchronous.is_paused
 
     @property
     def is_held(self) -> bool:
         """Return True if a pause has stopped all work in progress."""
-        return self._running.is_held
+        return self.asynchronous.is_held
 
     def cancel(self) -> None:
         """Begin nothing more, wait some seconds for work in progress, and release the other messages.
 
         This returns at once; :meth:`result` waits for the end, and returns the report.
         """
-        run(self._running.cancel)
+        run(self.asynchronous.cancel)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has ended, and return whether it has.
@@ -250,17 +234,17 @@ class Running(Twin):
         Args:
             timeout: seconds at most, None for no limit.
         """
-        return run(self._running.wait, timeout)
+        return run(self.asynchronous.wait, timeout)
 
     @property
     def in_flight(self) -> int:
         """Return how many messages wait for an answer of Service Bus, as of the last that began to."""
-        return self._running.in_flight
+        return self.asynchronous.in_flight
 
     @property
     def report(self) -> Report:
         """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
-        return on_loop(lambda: self._running.report)
+        return on_loop(lambda: self.asynchronous.report)
 
     def result(self) -> Report:
         """Wait for the end.
@@ -271,22 +255,14 @@ class Running(Twin):
         Raises:
             Exception: what ended it; its attribute ``report`` has the outcomes until then, where there are any.
         """
-        return run(self._running.result)
+        return run(self.asynchronous.result)
 
 
-class Processing(Shown, Twin):
+class Processing(Shown, Twin[AsyncProcessing]):
     """A function that consumes an entity in the background. Made by ``entity.start_processing(…)``.
 
     Shown as its workers, their messages and their progress. As a context manager it stops when the block ends.
     """
-
-    def __init__(self, asynchronous: AsyncProcessing) -> None:
-        self._processing = asynchronous
-
-    @property
-    def asynchronous(self) -> AsyncProcessing:
-        """Return the asynchronous twin."""
-        return self._processing
 
     def __enter__(self) -> Self:
         return self
@@ -294,17 +270,17 @@ class Processing(Shown, Twin):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._processing.__aexit__, kind, error, trace)
+        run(self.asynchronous.__aexit__, kind, error, trace)
 
     @property
     def status(self) -> ProcessStatus:
         """Return the messages and sessions that its workers have now, and how the finished messages ended."""
-        return self._processing.status
+        return self.asynchronous.status
 
     @property
     def report(self) -> Report:
         """Return the outcomes that are known now."""
-        return on_loop(lambda: self._processing.report)
+        return on_loop(lambda: self.asynchronous.report)
 
     def stop(self) -> Report:
         """Begin no more messages, wait for the functions that run, settle their messages, and release the rest.
@@ -315,7 +291,7 @@ class Processing(Shown, Twin):
         Raises:
             Exception: what ended the run before.
         """
-        return run(self._processing.stop)
+        return run(self.asynchronous.stop)
 
     def wait(self, seconds: float | None = None) -> Report | None:
         """Wait until it has ended.
@@ -329,7 +305,7 @@ class Processing(Shown, Twin):
         Raises:
             Exception: what ended the run.
         """
-        return run(self._processing.wait, seconds)
+        return run(self.asynchronous.wait, seconds)
 
     def _table(self, most: int) -> Table:
-        return self._processing._table(most)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return self.asynchronous._table(most)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from sbnotebook.analysis import tables
 from sbnotebook.errors import in_one_frame
@@ -67,6 +67,7 @@ ARGUMENTS: Final = {
 """The documentation of arguments that many verbs take. A docstring with its own line for an argument keeps it."""
 _SECTIONS: Final = re.compile(r"^(?:Returns|Raises|Yields|Example|Source)\b.*:", re.MULTILINE)
 C = TypeVar("C", bound=type)
+T = TypeVar("T")
 
 
 class SdkNames:
@@ -88,13 +89,12 @@ class SdkNames:
             raise in_one_frame(TypeError(said))
 
 
-class Twin(SdkNames):
+class Twin(SdkNames, Generic[T]):
     """A synchronous class: each of its verbs runs the same verb of its asynchronous twin on the background loop."""
 
-    @property
-    def asynchronous(self) -> Any:
-        """Return the asynchronous twin."""
-        raise NotImplementedError
+    def __init__(self, asynchronous: T) -> None:
+        self.asynchronous = asynchronous
+        """The asynchronous twin."""
 
 
 class ShownAsPreview:
@@ -114,7 +114,7 @@ class ShownAsPreview:
 
 def twin_of(value: Any) -> Any:
     """Return the asynchronous twin of a value; a value without one as it is."""
-    return value.asynchronous if isinstance(value, Twin) else value
+    return getattr(value, "asynchronous", value)
 
 
 def documented(kind: C) -> C:

@@ -111,7 +111,7 @@ def costs_of(namespace: Namespace, payloads: Sequence[bytes]) -> dict[str, Cost]
 async def send_all(namespace: Namespace, queue: Entity, payloads: Sequence[bytes]) -> None:
     waiting = list(payloads)
     while waiting:
-        async with namespace._namespace.resources.connection.sender(queue.address) as sender:
+        async with namespace.asynchronous.resources.connection.sender(queue.address) as sender:
             await senders.make_ready(sender)
             with contextlib.suppress(ServiceBusError):  # what the service refuses, no client gets
                 while waiting:
