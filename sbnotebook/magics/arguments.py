@@ -206,73 +206,57 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
 
 
+def option(spelling: str, meaning: str, **more: Any) -> argument:
+    """Return the argument of an option, spelt as the help shows it: ``-n, --count N``, or ``--yes`` for a flag."""
+    *names, last = spelling.split(", ")
+    name, _, metavar = last.partition(" ")
+    if metavar:
+        more["metavar"] = metavar
+    elif not more.keys() & {"action", "choices"}:
+        more["action"] = "store_true"
+    return argument(*names, name, help=meaning, **more)
+
+
 # ---------------------------------------------------------------- arguments that several magics share
 # Tab completion goes by the metavar: see completion.py.
 
 ENTITY: Final = argument("entity", metavar="ENTITY", help="such as orders, orders/$dlq, events/subscriptions/audit")
 MAYBE_ENTITY: Final = argument("entity", nargs="?", metavar="ENTITY", help="such as orders/$dlq; all without it")
 DESTINATION: Final = argument("entity", metavar="DESTINATION", help="a queue or a topic")
-INTO: Final = argument(
-    "-i", "--into", metavar="NAME", type=_name, help="bind the result to a variable instead of showing it"
+INTO: Final = option("-i, --into NAME", "bind the result to a variable instead of showing it", type=_name)
+DECODE: Final = option(
+    "--decode DECODER", "decode bodies: a name of sbnotebook.decoder, avro:FILE or protobuf:FILE#MESSAGE"
 )
-DECODE: Final = argument(
-    "--decode",
-    metavar="DECODER",
-    help="decode bodies: a name of sbnotebook.decoder, avro:FILE or protobuf:FILE#MESSAGE",
+WHERE: Final = option("-w, --where EXPRESSION", "only messages that match: SQL over the message columns and body_json")
+COUNT: Final = option("-n, --count N", "maximum number of matching messages", type=count)
+PEEK_COUNT: Final = option(
+    "-n, --count N", "maximum number of messages, or all (default 1000; with --where all that match)", type=count_or_all
 )
-WHERE: Final = argument(
-    "-w", "--where", metavar="EXPRESSION", help="only messages that match: SQL over the message columns and body_json"
+FROM: Final = option("-f, --from N", "first sequence number", dest="from_sequence_number", type=count, default=1)
+UP_TO: Final = option("-t, --to-sequence-number N", "last sequence number", type=count)
+STATE: Final = option("-s, --state", "only messages in this state", choices=[state.value for state in MessageState])
+DRY_RUN: Final = option("-d, --dry-run", "show the plan only")
+YES: Final = option("-y, --yes", "skip the confirmation (an emulator never asks)")
+MAX_IN_FLIGHT: Final = option(
+    "-m, --max-in-flight N", "maximum number of operations in progress (default: adapts to the network)", type=count
 )
-COUNT: Final = argument("-n", "--count", metavar="N", type=count, help="maximum number of matching messages")
-PEEK_COUNT: Final = argument(
-    "-n",
-    "--count",
-    metavar="N",
-    type=count_or_all,
-    help="maximum number of messages, or all (default 1000; with --where all that match)",
-)
-FROM: Final = argument(
-    "-f", "--from", dest="from_sequence_number", metavar="N", type=count, default=1, help="first sequence number"
-)
-UP_TO: Final = argument("-t", "--to-sequence-number", metavar="N", type=count, help="last sequence number")
-STATE: Final = argument(
-    "-s", "--state", choices=[state.value for state in MessageState], help="only messages in this state"
-)
-DRY_RUN: Final = argument("-d", "--dry-run", action="store_true", help="show the plan only")
-YES: Final = argument("-y", "--yes", action="store_true", help="skip the confirmation (an emulator never asks)")
-MAX_IN_FLIGHT: Final = argument(
-    "-m",
-    "--max-in-flight",
-    metavar="N",
-    type=count,
-    help="maximum number of operations in progress (default: adapts to the network)",
-)
-RATE: Final = argument("-r", "--rate", metavar="N", type=_rate, help="maximum number of messages a second")
+RATE: Final = option("-r, --rate N", "maximum number of messages a second", type=_rate)
 ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)
-RAMP: Final = argument(
-    "--ramp",
-    metavar="SIZES",
-    help="resubmit batches of these sizes first, such as 1,5,20,100, each only if the one before is consumed",
+RAMP: Final = option(
+    "--ramp SIZES", "resubmit batches of these sizes first, such as 1,5,20,100, each only if the one before is consumed"
 )
-WATCH: Final = argument("--watch", metavar="DURATION", help="maximum time to watch a batch (default 10m)")
-STOP_AT: Final = argument(
-    "--stop-at",
-    metavar="SHARE",
+WATCH: Final = option("--watch DURATION", "maximum time to watch a batch (default 10m)")
+STOP_AT: Final = option(
+    "--stop-at SHARE",
+    "share of a batch that stops the others when it comes back, such as 2%% (default: any message)",
     type=_share,
     default=0.0,
-    help="share of a batch that stops the others when it comes back, such as 2%% (default: any message)",
 )
-REASON: Final = argument("--reason", metavar="TEXT", help="dead-letter reason: short, and the same for the same cause")
-DESCRIPTION: Final = argument("--description", metavar="TEXT", help="dead-letter description: the fault of the message")
-TO: Final = argument(
-    "--to", metavar="DESTINATION", help="queue or topic to send the clones to (default: their own entity)"
-)
-DELAY: Final = argument("--delay", metavar="DURATION", help="delay until the clones become active, such as 5m or 1h30m")
-EDIT: Final = argument(
-    "-e", "--edit", metavar="FUNCTION", help="function that returns the message to send for each message"
-)
-EDIT_JSON: Final = argument(
-    "--edit-json",
-    metavar="FUNCTION",
-    help="function that gets each JSON body as a dict, and changes it or returns another",
+REASON: Final = option("--reason TEXT", "dead-letter reason: short, and the same for the same cause")
+DESCRIPTION: Final = option("--description TEXT", "dead-letter description: the fault of the message")
+TO: Final = option("--to DESTINATION", "queue or topic to send the clones to (default: their own entity)")
+DELAY: Final = option("--delay DURATION", "delay until the clones become active, such as 5m or 1h30m")
+EDIT: Final = option("-e, --edit FUNCTION", "function that returns the message to send for each message")
+EDIT_JSON: Final = option(
+    "--edit-json FUNCTION", "function that gets each JSON body as a dict, and changes it or returns another"
 )

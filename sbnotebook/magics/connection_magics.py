@@ -18,7 +18,7 @@ from sbnotebook.client.dead_letters import choose_entities
 from sbnotebook.emulator import QueueOptions
 from sbnotebook.emulator.entities.options import options_of
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count
+from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count, option
 from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import command
 from sbnotebook.model import EntityAddress
@@ -51,13 +51,9 @@ class Entities(Shown, list[EntityCounts]):
         metavar="TARGET",
         help="emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY or credential:NAME@HOST",
     ),
-    argument("-p", "--prompt", action="store_true", help="ask for a connection string, without showing it"),
-    argument("--read-only", action="store_true", help="turn writing off (the default on Azure)"),
-    argument(
-        "--write",
-        action="store_true",
-        help="allow writes (the default on an emulator). Without TARGET: on the current connection",
-    ),
+    option("-p, --prompt", "ask for a connection string, without showing it"),
+    option("--read-only", "turn writing off (the default on Azure)"),
+    option("--write", "allow writes (the default on an emulator). Without TARGET: on the current connection"),
     INTO,
 )
 def sb_connect(current: Current, args: MagicArguments) -> Namespace | None:
@@ -94,7 +90,7 @@ def _connected(current: Current, args: MagicArguments) -> Namespace:
 
 @command(
     MAYBE_ENTITY,
-    argument("--sessions", action="store_true", help="with ENTITY: list its sessions with messages or a state"),
+    option("--sessions", "with ENTITY: list its sessions with messages or a state"),
     INTO,
 )
 def sb_entities(current: Current, args: MagicArguments) -> Entities | list[str]:
@@ -122,18 +118,16 @@ def sb_entities(current: Current, args: MagicArguments) -> Entities | list[str]:
 @command(
     argument("kind", metavar="KIND", choices=("queue", "topic", "subscription"), help="queue, topic or subscription"),
     argument("name", metavar="NEW", help="name, for a subscription such as events/subscriptions/audit"),
-    argument(
-        "--lock-duration",
-        metavar="DURATION",
-        help=f"duration of a lock, {_LOCK.values} (default {duration_text(_LOCK.default / 1000)})",
+    option(
+        "--lock-duration DURATION",
+        f"duration of a lock, {_LOCK.values} (default {duration_text(_LOCK.default / 1000)})",
     ),
-    argument(
-        "--max-delivery-count",
-        metavar="N",
+    option(
+        "--max-delivery-count N",
+        f"deliveries before a message is dead-lettered (default {_DELIVERIES.default})",
         type=count,
-        help=f"deliveries before a message is dead-lettered (default {_DELIVERIES.default})",
     ),
-    argument("--requires-session", action="store_true", help="require a session for each message"),
+    option("--requires-session", "require a session for each message"),
 )
 def sb_create(current: Current, args: MagicArguments) -> None:
     """Create a queue, a topic or a subscription.
@@ -171,10 +165,10 @@ def sb_create(current: Current, args: MagicArguments) -> None:
 
 
 @command(
-    argument("--may-plan", action="store_true", help="let it make plans, which run after you have confirmed them"),
-    argument("--show-bodies", action="store_true", help="show it bodies and properties without masks"),
-    argument("--calls", action="store_true", help="show the calls of assistants, which the journal keeps"),
-    argument("--stop", action="store_true", help="stop sharing"),
+    option("--may-plan", "let it make plans, which run after you have confirmed them"),
+    option("--show-bodies", "show it bodies and properties without masks"),
+    option("--calls", "show the calls of assistants, which the journal keeps"),
+    option("--stop", "stop sharing"),
     INTO,
 )
 def sb_assistant(current: Current, args: MagicArguments) -> Any:

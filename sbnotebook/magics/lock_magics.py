@@ -19,6 +19,7 @@ from sbnotebook.magics.arguments import (
     YES,
     MagicArguments,
     count_or_all,
+    option,
     seconds,
 )
 from sbnotebook.magics.current import Current, say
@@ -31,17 +32,11 @@ _RENEW_FOR: Final = "30m"
 
 @command(
     argument("entity", nargs="?", metavar="ENTITY", help="such as orders; without it, show the held messages"),
-    argument("-n", "--count", metavar="N", type=count_or_all, help="maximum number of messages, or all (default 10)"),
-    argument("--session", metavar="SESSION", help="lock this session and its messages"),
-    argument("--next-session", action="store_true", help="lock the next session that has messages"),
-    argument("--renew-for", metavar="DURATION", default=_RENEW_FOR, help="time to renew the locks for (default 30m)"),
-    argument(
-        "--max-wait",
-        metavar="DURATION",
-        type=seconds,
-        default=5.0,
-        help="maximum time to wait for the first message (default 5s)",
-    ),
+    option("-n, --count N", "maximum number of messages, or all (default 10)", type=count_or_all),
+    option("--session SESSION", "lock this session and its messages"),
+    option("--next-session", "lock the next session that has messages"),
+    option("--renew-for DURATION", "time to renew the locks for (default 30m)", default=_RENEW_FOR),
+    option("--max-wait DURATION", "maximum time to wait for the first message (default 5s)", type=seconds, default=5.0),
     INTO,
 )
 def sb_lock(current: Current, args: MagicArguments) -> LockedBatch:
@@ -79,12 +74,8 @@ def sb_lock(current: Current, args: MagicArguments) -> LockedBatch:
 
 
 @command(
-    argument(
-        "--for",
-        dest="renew_for",
-        metavar="DURATION",
-        default=_RENEW_FOR,
-        help="time to renew the locks for, from now (default 30m)",
+    option(
+        "--for DURATION", "time to renew the locks for, from now (default 30m)", dest="renew_for", default=_RENEW_FOR
     ),
     INTO,
 )
@@ -112,9 +103,7 @@ def sb_complete(current: Current, args: MagicArguments) -> Plan:
     return _plan(current, Complete(), args)
 
 
-@command(
-    argument("--delay", metavar="DURATION", help="time to hold them first, such as 2m; the cell waits"), *_SETTLING
-)
+@command(option("--delay DURATION", "time to hold them first, such as 2m; the cell waits"), *_SETTLING)
 def sb_abandon(current: Current, args: MagicArguments) -> Plan:
     """Abandon locked messages: they are delivered again, with a delivery count one higher.
 
@@ -138,12 +127,8 @@ def sb_dead_letter(current: Current, args: MagicArguments) -> Plan:
 
 
 @command(
-    argument("--wake-after", metavar="DURATION", help="time until a wake-up message becomes active, such as 1h"),
-    argument(
-        "--wake-to",
-        metavar="DESTINATION",
-        help="queue or topic for the wake-up message (default: the queue itself)",
-    ),
+    option("--wake-after DURATION", "time until a wake-up message becomes active, such as 1h"),
+    option("--wake-to DESTINATION", "queue or topic for the wake-up message (default: the queue itself)"),
     *_SETTLING,
 )
 def sb_defer(current: Current, args: MagicArguments) -> Plan:

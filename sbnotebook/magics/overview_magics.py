@@ -24,6 +24,7 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     Quoted,
     count,
+    option,
     seconds,
     whole,
 )
@@ -42,12 +43,11 @@ _ENTITIES: Final = argument(
     metavar="ENTITY",
     help="queues, subscriptions, or topics with their subscriptions (default: all)",
 )
-_SAMPLE: Final = argument(
-    "--sample",
-    metavar="N",
+_SAMPLE: Final = option(
+    "--sample N",
+    f"number of messages to read causes from in each queue, {SAMPLE} at most (default {SAMPLE})",
     type=count,
     default=SAMPLE,
-    help=f"number of messages to read causes from in each queue, {SAMPLE} at most (default {SAMPLE})",
 )
 
 
@@ -94,9 +94,9 @@ def register_overview(shell: Any) -> None:
 @command(
     _ENTITIES,
     _SAMPLE,
-    argument("--fail-above", metavar="N", type=whole, help="fail if a queue has more messages, for jobs"),
-    argument("--to", dest="to_file", metavar="FILE", help="write a report: .md for Markdown, .html for a page"),
-    argument("--overwrite", action="store_true", help="with --to: replace an existing file"),
+    option("--fail-above N", "fail if a queue has more messages, for jobs", type=whole),
+    option("--to FILE", "write a report: .md for Markdown, .html for a page", dest="to_file"),
+    option("--overwrite", "with --to: replace an existing file"),
     INTO,
 )
 def sb_dlq(current: Current, args: MagicArguments) -> DeadLetters:
@@ -127,18 +127,11 @@ def sb_dlq(current: Current, args: MagicArguments) -> DeadLetters:
     argument(
         "entities", nargs="*", metavar="ENTITY", help="queues, topics, subscriptions or sub-queues (default: all)"
     ),
-    argument("--message-id", metavar="ID", help="message id; finds resubmitted clones, too"),
-    argument("--correlation-id", metavar="ID", help="correlation id"),
+    option("--message-id ID", "message id; finds resubmitted clones, too"),
+    option("--correlation-id ID", "correlation id"),
     WHERE,
-    argument(
-        "-n",
-        "--count",
-        metavar="N",
-        type=count,
-        default=MOST_FOUND,
-        help=f"maximum number of messages (default {MOST_FOUND})",
-    ),
-    argument("--depth", metavar="N", type=count, help="look at the first N messages of each queue only"),
+    option("-n, --count N", f"maximum number of messages (default {MOST_FOUND})", type=count, default=MOST_FOUND),
+    option("--depth N", "look at the first N messages of each queue only", type=count),
     DECODE,
     INTO,
 )
@@ -172,7 +165,7 @@ def sb_find(current: Current, args: MagicArguments) -> FoundMessages:
         type=count,
         help="sequence number of the second message (default: the last good message with the same subject)",
     ),
-    argument("--with", dest="other_entity", metavar="ENTITY", help="entity of the second message (default: the same)"),
+    option("--with ENTITY", "entity of the second message (default: the same)", dest="other_entity"),
     INTO,
 )
 def sb_diff(current: Current, args: MagicArguments) -> MessageDifference:
@@ -189,8 +182,8 @@ def sb_diff(current: Current, args: MagicArguments) -> MessageDifference:
 
 @command(
     argument("entities", nargs="*", metavar="ENTITY", help="queues, subscriptions or sub-queues"),
-    argument("-n", "--count", metavar="N", type=count, help="look at the first N messages of each (default all)"),
-    argument("--bodies", action="store_true", help="give the table archive the columns of bodies"),
+    option("-n, --count N", "look at the first N messages of each (default all)", type=count),
+    option("--bodies", "give the table archive the columns of bodies"),
     INTO,
     takes_cell=True,
 )
@@ -266,7 +259,7 @@ def sb_triage(current: Current, args: MagicArguments) -> Triage:
     argument(
         "entities", nargs="*", metavar="ENTITY", help="entities to watch (default: the 12 with the most messages)"
     ),
-    argument("--every", metavar="DURATION", type=seconds, default=5.0, help="polling interval (default 5s)"),
+    option("--every DURATION", "polling interval (default 5s)", type=seconds, default=5.0),
     INTO,
 )
 def sb_monitor(current: Current, args: MagicArguments) -> Monitor:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from IPython.core.magic_arguments import argument
-
 from sbnotebook.analysis.groups import CAUSE, TRAITS
 from sbnotebook.client import Entity, Messages
 from sbnotebook.errors import ConfigurationError
@@ -21,6 +19,7 @@ from sbnotebook.magics.arguments import (
     UP_TO,
     WHERE,
     MagicArguments,
+    option,
 )
 from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import command, peeked
@@ -34,15 +33,14 @@ from sbnotebook.magics.plan_magics import command, peeked
     STATE,
     FROM,
     UP_TO,
-    argument("--sequence-number", metavar="N", type=int, help="only the message with this number, as --from N -t N"),
-    argument("--session", metavar="SESSION", help="only messages of this session; does not lock it"),
-    argument(
-        "--to",
+    option("--sequence-number N", "only the message with this number, as --from N -t N", type=int),
+    option("--session SESSION", "only messages of this session; does not lock it"),
+    option(
+        "--to FILE",
+        "write the messages, all by default: .parquet and .jsonl keep everything, .csv is to look at",
         dest="to_file",
-        metavar="FILE",
-        help="write the messages, all by default: .parquet and .jsonl keep everything, .csv is to look at",
     ),
-    argument("--overwrite", action="store_true", help="with --to: replace an existing file"),
+    option("--overwrite", "with --to: replace an existing file"),
     INTO,
 )
 def sb_peek(current: Current, args: MagicArguments) -> Messages | Path | None:
@@ -104,14 +102,11 @@ def _how_many_more(current: Current, entity: Entity, args: MagicArguments, shown
     STATE,
     FROM,
     UP_TO,
-    argument(
-        "--by",
-        choices=TRAITS,
-        action="append",
-        help="trait to group by (default reason, description and frame). Repeatable",
+    option(
+        "--by", "trait to group by (default reason, description and frame). Repeatable", choices=TRAITS, action="append"
     ),
-    argument("--kql", action="store_true", help="show a Kusto query for the telemetry of these messages"),
-    argument("--telemetry", metavar="WORKSPACE", help="ask this Log Analytics workspace for their exceptions"),
+    option("--kql", "show a Kusto query for the telemetry of these messages"),
+    option("--telemetry WORKSPACE", "ask this Log Analytics workspace for their exceptions"),
     INTO,
 )
 def sb_groups(current: Current, args: MagicArguments) -> Any:
@@ -145,12 +140,12 @@ def sb_groups(current: Current, args: MagicArguments) -> Any:
 @command(
     ENTITY,
     COUNT,
-    argument("-w", "--where", metavar="EXPRESSION", help="only messages that match, in the SQL of Spark"),
+    option("-w, --where EXPRESSION", "only messages that match, in the SQL of Spark"),
     DECODE,
     STATE,
     FROM,
     UP_TO,
-    argument("-p", "--partitions", metavar="N", help="number of ranges to peek in parallel (default 1)"),
+    option("-p, --partitions N", "number of ranges to peek in parallel (default 1)"),
     INTO,
 )
 def sb_spark(current: Current, args: MagicArguments) -> Any:

@@ -26,6 +26,7 @@ from sbnotebook.magics.arguments import (
     WHERE,
     MagicArguments,
     in_one_line,
+    option,
     refuse_connection_string,
 )
 from sbnotebook.magics.current import say
@@ -197,12 +198,11 @@ def edit_function(args: MagicArguments) -> Edit | None:
 
 # ---------------------------------------------------------------- the options with which magics choose messages
 
-MESSAGES: Final = argument(
-    "--messages",
-    metavar="NAME",
-    help="sequence numbers such as 7,12-15, or a variable with messages, sequence numbers, a frame or a group",
+MESSAGES: Final = option(
+    "--messages NAME",
+    "sequence numbers such as 7,12-15, or a variable with messages, sequence numbers, a frame or a group",
 )
-CAUSE_OPTION: Final = argument("--cause", metavar="FINGERPRINT", help="only messages of this group of %%sb_groups")
+CAUSE_OPTION: Final = option("--cause FINGERPRINT", "only messages of this group of %%sb_groups")
 CHOOSING: Final = (WHERE, COUNT, STATE, FROM, UP_TO, MESSAGES, CAUSE_OPTION)
 _NUMBERS: Final = re.compile(r"[0-9]{1,19}+(?:-[0-9]{1,19}+)?+(?:,[0-9]{1,19}+(?:-[0-9]{1,19}+)?+)*+")
 _MOST_NUMBERS: Final = 1_000_000

@@ -11,16 +11,25 @@ from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.magics.arguments import ACTING, INTO, LAST_REPORT, MAYBE_ENTITY, MagicArguments, Quoted, count, seconds
+from sbnotebook.magics.arguments import (
+    ACTING,
+    INTO,
+    LAST_REPORT,
+    MAYBE_ENTITY,
+    MagicArguments,
+    Quoted,
+    count,
+    option,
+    seconds,
+)
 from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import apply_options, command, confirm, variable
 from sbnotebook.model import Abandon, DeadLetter, Defer, Release, Report, Send
 
-_OTHER: Final = argument(
-    "--other",
-    metavar="NAME",
+_OTHER: Final = option(
+    "--other NAME",
+    "variable with another namespace that clones were sent to, such as other = connect(…). Repeatable",
     action="append",
-    help="variable with another namespace that clones were sent to, such as other = connect(…). Repeatable",
 )
 
 
@@ -45,14 +54,13 @@ class Plans(list[Plan]):
 
 @command(
     argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from there"),
-    argument("--fates", action="store_true", help="show the fate of each resubmit: consumed, waiting, or back"),
-    argument("-n", "--count", metavar="N", type=count, help=f"look up the last N resubmits (default {MOST_RESUBMITS})"),
+    option("--fates", "show the fate of each resubmit: consumed, waiting, or back"),
+    option("-n, --count N", f"look up the last N resubmits (default {MOST_RESUBMITS})", type=count),
     _OTHER,
-    argument(
-        "--note",
+    option(
+        "--note TEXT",
+        "the fingerprint of a cause as %%sb_groups shows it, and a note to keep; an empty text removes it",
         nargs="+",
-        metavar="TEXT",
-        help="the fingerprint of a cause as %%sb_groups shows it, and a note to keep; an empty text removes it",
     ),
     INTO,
 )
@@ -87,16 +95,8 @@ def _note(current: Current, fingerprint: str, *text: str) -> None:
 
 @command(
     MAYBE_ENTITY,
-    argument(
-        "--resend-unknown", action="store_true", help="send again what may have arrived and been consumed already"
-    ),
-    argument(
-        "--max-wait",
-        metavar="DURATION",
-        type=seconds,
-        default=0.0,
-        help="maximum time to wait for locked originals",
-    ),
+    option("--resend-unknown", "send again what may have arrived and been consumed already"),
+    option("--max-wait DURATION", "maximum time to wait for locked originals", type=seconds, default=0.0),
     _OTHER,
     *ACTING,
 )
@@ -145,15 +145,11 @@ def _apply_all(current: Current, plans: Plans, args: MagicArguments) -> Report:
 
 @command(
     argument("what", nargs="?", metavar="REPORT", help=f"variable with a report, or an entity (default {LAST_REPORT})"),
-    argument("--since", metavar="DURATION", help="messages removed since then, such as 2h"),
-    argument("--to", metavar="DESTINATION", help="destination (default: the entity of each message)"),
-    argument("--include-unknown", action="store_true", help="also those that may be there already"),
-    argument(
-        "--include-resubmitted",
-        action="store_true",
-        help="also originals of resubmits: their clones exist, so this doubles them",
-    ),
-    argument("--new-ids", action="store_true", default=None, help="give them new message ids"),
+    option("--since DURATION", "messages removed since then, such as 2h"),
+    option("--to DESTINATION", "destination (default: the entity of each message)"),
+    option("--include-unknown", "also those that may be there already"),
+    option("--include-resubmitted", "also originals of resubmits: their clones exist, so this doubles them"),
+    option("--new-ids", "give them new message ids", default=None),
     *ACTING,
 )
 def sb_undo(current: Current, args: MagicArguments) -> Plan:

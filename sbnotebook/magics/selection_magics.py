@@ -27,6 +27,7 @@ from sbnotebook.magics.arguments import (
     WHERE,
     MagicArguments,
     count,
+    option,
 )
 from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import (
@@ -72,31 +73,18 @@ _DEFER: Final = _flag("defer", "set them aside")
     DELAY,
     EDIT,
     EDIT_JSON,
-    argument("--rehearse", action="store_true", help="try it on copies in an emulator of this process"),
-    argument("--consumer", metavar="NAME", help="with --rehearse: function, or variable with a command"),
-    argument("--to-entity", metavar="NAME", help="variable with an entity of another namespace, instead of --to"),
-    argument(
-        "--max-resubmits",
-        metavar="N",
+    option("--rehearse", "try it on copies in an emulator of this process"),
+    option("--consumer NAME", "with --rehearse: function, or variable with a command"),
+    option("--to-entity NAME", "variable with an entity of another namespace, instead of --to"),
+    option(
+        "--max-resubmits N",
+        "maximum number of resubmits of a message, or none (default 5 for dead letters)",
         type=_max_resubmits,
         default=AUTO,
-        help="maximum number of resubmits of a message, or none (default 5 for dead letters)",
     ),
-    argument(
-        "--resend-unknown",
-        action="store_true",
-        help="send again clones that an interrupted run may have sent already",
-    ),
-    argument(
-        "--atomic",
-        action="store_true",
-        help="use one transaction for each message; experimental, untested on Azure",
-    ),
-    argument(
-        "--atomic-forward",
-        action="store_true",
-        help="like --atomic, for another destination: the source queue forwards the clones",
-    ),
+    option("--resend-unknown", "send again clones that an interrupted run may have sent already"),
+    option("--atomic", "use one transaction for each message; experimental, untested on Azure"),
+    option("--atomic-forward", "like --atomic, for another destination: the source queue forwards the clones"),
     RAMP,
     WATCH,
     STOP_AT,
@@ -186,9 +174,9 @@ def sb_deferred(current: Current, args: MagicArguments) -> Messages | Plan:
     ENTITY,
     WHERE,
     STATE,
-    argument("--before", metavar="DURATION", help="only messages enqueued before 2026-01-31, or longer ago than 2d"),
+    option("--before DURATION", "only messages enqueued before 2026-01-31, or longer ago than 2d"),
     UP_TO,
-    argument("--no-archive", action="store_true", help="keep no copy: %%sb_undo cannot send them back"),
+    option("--no-archive", "keep no copy: %%sb_undo cannot send them back"),
     *ACTING,
 )
 def sb_purge(current: Current, args: MagicArguments) -> Plan:
@@ -219,15 +207,12 @@ def sb_purge(current: Current, args: MagicArguments) -> Plan:
     STATE,
     MESSAGES,
     CAUSE_OPTION,
-    argument(
-        "--mask",
-        metavar="PATH",
-        action="append",
-        help="value to replace: $.email, application_properties.NAME or a column. Repeatable",
+    option(
+        "--mask PATH", "value to replace: $.email, application_properties.NAME or a column. Repeatable", action="append"
     ),
-    argument("--to", dest="to_file", metavar="FILE", help="write the copy to a new file, such as orders.sbcopy"),
-    argument("--overwrite", action="store_true", help="with --to: replace an existing file"),
-    argument("--from", dest="from_file", metavar="FILE", help="read the copy in a file, in place of an entity"),
+    option("--to FILE", "write the copy to a new file, such as orders.sbcopy", dest="to_file"),
+    option("--overwrite", "with --to: replace an existing file"),
+    option("--from FILE", "read the copy in a file, in place of an entity", dest="from_file"),
     INTO,
 )
 def sb_sample(current: Current, args: MagicArguments) -> NamespaceCopy | None:

@@ -10,7 +10,7 @@ from IPython.core.magic_arguments import argument
 
 from sbnotebook.client import Plan
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import ACTING, DESTINATION, MagicArguments, Quoted
+from sbnotebook.magics.arguments import ACTING, DESTINATION, MagicArguments, Quoted, option
 from sbnotebook.magics.current import Current
 from sbnotebook.magics.plan_magics import command, variable
 from sbnotebook.model import Message
@@ -18,17 +18,16 @@ from sbnotebook.model.schema import message_from_row
 
 _WHAT: Final = (
     argument("what", nargs="?", metavar="NAME", help="a variable, or a text in quotes; with two %% signs the cell"),
-    argument("--subject", metavar="TEXT", help="of a text: its subject"),
-    argument("--message-id", metavar="TEXT", help="of a text: its message id"),
-    argument("--content-type", metavar="TEXT", help="of a text: its content type (default application/json for JSON)"),
-    argument("--session-id", metavar="SESSION", help="of a text: its session"),
-    argument(
-        "--property",
-        metavar="NAME=VALUE",
+    option("--subject TEXT", "of a text: its subject"),
+    option("--message-id TEXT", "of a text: its message id"),
+    option("--content-type TEXT", "of a text: its content type (default application/json for JSON)"),
+    option("--session-id SESSION", "of a text: its session"),
+    option(
+        "--property NAME=VALUE",
+        "of a text: an application property; 2, 0.5 and true have their own types. Repeatable",
         action="append",
-        help="of a text: an application property; 2, 0.5 and true have their own types. Repeatable",
     ),
-    argument("--lines", action="store_true", help="send each line of the text or cell as a message"),
+    option("--lines", "send each line of the text or cell as a message"),
 )
 _OF_TEXTS: Final = ("subject", "message_id", "content_type", "session_id", "property", "lines")
 
@@ -36,8 +35,8 @@ _OF_TEXTS: Final = ("subject", "message_id", "content_type", "session_id", "prop
 @command(
     DESTINATION,
     *_WHAT,
-    argument("--delay", metavar="DURATION", help="make the messages active later, such as 90s, 5m or 1h30m"),
-    argument("--at", metavar="TIME", help="make them active then, such as 2026-11-22T08:00 in this machine's time"),
+    option("--delay DURATION", "make the messages active later, such as 90s, 5m or 1h30m"),
+    option("--at TIME", "make them active then, such as 2026-11-22T08:00 in this machine's time"),
     *ACTING,
     takes_cell=True,
 )
