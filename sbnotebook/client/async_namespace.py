@@ -488,10 +488,8 @@ class AsyncNamespace(SdkNames):
             raise ConfigurationError(f"A copy goes to 'emulator', not to {str(target)[:40]!r}.")
         masks = Masks(mask)
         place = self.entity(entity)
-        peek = partial(place.peek, show_progress=show_progress)
         most = None if max_messages is None else whole_number(max_messages, "max_messages", least=1)
-        by_number = place.place.peeker.messages_of
-        meant = await messages_to_copy(messages, where, most, place.address, peek, by_number)
+        meant = await messages_to_copy(place, messages, where, most, show_progress=show_progress)
         copy = copied(self.resources.connection, place.address, meant, masks=masks)
         return await AsyncNamespaceCopy.of(copy, f"a copy of {place.address}")
 

@@ -27,6 +27,7 @@ from sbnotebook.analysis.exports import MISFITS, table_of_lines, write_lines
 from sbnotebook.analysis.frames import messages_of_table, to_arrow
 from sbnotebook.analysis.masks import Masks
 from sbnotebook.analysis.tables import ShownRows, Table, printable
+from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.coercions import Choice, chosen
 from sbnotebook.client.portal import blocking
 from sbnotebook.emulator import RunningEmulator, Tier, running
@@ -46,11 +47,6 @@ _STATES: Final = {
     MessageState.DEFERRED: BrokeredState.DEFERRED,
     MessageState.SCHEDULED: BrokeredState.SCHEDULED,
 }
-
-Peek = Callable[..., Awaitable[Iterable[ReceivedMessage]]]
-"""Looks at messages as ``entity.peek`` does."""
-ByNumber = Callable[[Iterable[int]], Awaitable[Mapping[int, ReceivedMessage]]]
-"""Looks at the messages with some numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +86,20 @@ class Copied:
 
 
 async def messages_to_copy(
-    choice: Choice | None, where: str | None, most: int | None, address: EntityAddress, peek: Peek, by_number: ByNumber
+    entity: AsyncEntity, choice: Choice | None, where: str | None, most: int | None, *, show_progress: bool
 ) -> list[ReceivedMessage]:
     """Return the messages that a user means, whole; the entity is only peeked at."""
     if choice is not None and where is not None:
         raise ConfigurationError("Choose the messages by where=…, or by messages, not by both.")
     if choice is None:
-        peeked = await peek(MOST + 1 if most is None else min(most, MOST + 1), where=where, state="active")
+        count = MOST + 1 if most is None else min(most, MOST + 1)
+        peeked = await entity.peek(count, where=where, state="active", show_progress=show_progress)
         found = await blocking(list[ReceivedMessage], peeked)
     else:
-        meant = (await blocking(chosen, choice, address))[:most]
-        _check_count(len(meant), address)
-        found = await _whole(meant, address, by_number)
-    _check_count(len(found), address)
+        meant = (await blocking(chosen, choice, entity.address))[:most]
+        _check_count(len(meant), entity.address)
+        found = await _whole(meant, entity)
+    _check_count(len(found), entity.address)
     if all(message.unreadable is not None for message in found):
         raise DecisionError(f"None of the {len(found):,} messages can be read, so nothing was copied.")
     if (size := sum(len(message.body) for message in found)) > _MOST_BYTES:
@@ -192,10 +189,9 @@ def _check_count(count: int, address: EntityAddress) -> None:
         raise DecisionError(f"A copy has {MOST:,} messages at most, and these are more: choose fewer, or the first.")
 
 
-async def _whole(
-    meant: Sequence[ReceivedMessage | int], address: EntityAddress, by_number: ByNumber
-) -> list[ReceivedMessage]:
+async def _whole(meant: Sequence[ReceivedMessage | int], entity: AsyncEntity) -> list[ReceivedMessage]:
     """Return the messages in the order of their numbers; peek at those of which only the number is known."""
+    address = entity.address
     found = {message.sequence_number: message for message in meant if isinstance(message, ReceivedMessage)}
     if strange := [str(message.entity) for message in found.values() if message.entity != address]:
         raise DecisionError(
@@ -203,7 +199,7 @@ async def _whole(
         )
     numbers = {each if isinstance(each, int) else each.sequence_number for each in meant}
     if wanted := numbers - found.keys():
-        found |= await by_number(wanted)
+        found |= await entity.place.peeker.messages_of(wanted)
     if missing := numbers - found.keys():
         raise DecisionError(
             f"{len(missing):,} of the chosen messages are not in {address}, or not any more, so nothing was copied: "
