@@ -25,8 +25,8 @@ from sbnotebook.amqp import (
     encode,
     skip,
 )
-from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values
+from tests.comparison import same_value
 
 ITEMS: dict[str, st.SearchStrategy[Any]] = {
     **PRIMITIVES,

@@ -27,8 +27,8 @@ from sbnotebook.amqp import (
     decode_exactly,
     encode,
 )
-from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES
+from tests.comparison import same_value
 
 
 def _read_by_sdk(data: bytes) -> Any:

@@ -23,10 +23,10 @@ from sbnotebook.analysis.frames import messages_from
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import PRIMITIVES
 from sbnotebook.testing.strategies import peeked_messages as any_peeked
 from tests.chances import rounds
+from tests.comparison import differences
 
 LOSSLESS = [".parquet", ".jsonl"]
 ALL = [*LOSSLESS, ".csv"]

@@ -34,9 +34,9 @@ from sbnotebook.model import BodyType, EntityAddress, Message, PeekedMessage
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement import EncodedRows
 from sbnotebook.settlement.wire.encoding import payload_of
-from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import PRIMITIVES, messages
 from sbnotebook.testing.strategies import peeked_messages as any_peeked
+from tests.comparison import differences, same_value
 
 SET_BY_THE_SERVICE = [name for name in PeekedMessage.__dataclass_fields__ if name not in Message.__dataclass_fields__]
 

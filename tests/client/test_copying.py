@@ -19,7 +19,7 @@ from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
-from sbnotebook.testing.comparison import differences
+from tests.comparison import differences
 from tests.filled_queues import filled_client_queue, partly_deferred_queue
 
 BODIES = [json.dumps({"email": f"{name}@example.com", "n": n}).encode() for n, name in enumerate(("ada", "bob", "ada"))]

@@ -21,9 +21,9 @@ from sbnotebook.emulator import RunningEmulator, SubscriptionOptions
 from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
-from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import messages as any_messages
 from tests.chances import rounds
+from tests.comparison import differences
 from tests.filled_queues import filled_client_queue
 
 Lines = list[Any]

@@ -33,7 +33,7 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, Complete, Message, OutcomeStatus
 from sbnotebook.model.decimals import decimal_bytes
 from sbnotebook.settlement import edit_json
-from sbnotebook.testing.comparison import same_value
+from tests.comparison import same_value
 from tests.filled_queues import filled_client_queue
 
 

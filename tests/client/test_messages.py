@@ -13,8 +13,8 @@ from sbnotebook.client.batch import DeferredMessages
 from sbnotebook.client.messages import Messages
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import peeked_messages as any_peeked
+from tests.comparison import differences
 from tests.filled_queues import filled_client_queue
 from tests.namespaces import opened
 

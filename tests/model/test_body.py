@@ -12,8 +12,8 @@ from sbnotebook.amqp import AmqpValue, Described, Symbol, Timestamp, UInt, ULong
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType
 from sbnotebook.model.body import Marks, body_text, decode_body, json_letters
-from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import amqp_values
+from tests.comparison import same_value
 
 NAMESPACE = b"http://schemas.microsoft.com/2003/10/Serialization/"
 HEAD = b"@\x06string\x08" + bytes([len(NAMESPACE)]) + NAMESPACE

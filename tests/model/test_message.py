@@ -15,8 +15,8 @@ from sbnotebook.amqp import AmqpValue, Long, Symbol, ULong, encode
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, EntityAddress, LockedMessage, Message, PeekedMessage
 from sbnotebook.model.message import EXTRAS, extras_from_bytes, extras_to_bytes
-from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import amqp_values, messages, peeked_messages
+from tests.comparison import differences, same_value
 
 ORDERS = EntityAddress("orders")
 

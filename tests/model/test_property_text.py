@@ -13,8 +13,8 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 from sbnotebook.model.property_text import from_text, property_type, to_text
 from sbnotebook.model.schema import columns_of, message_from_row
-from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values
+from tests.comparison import same_value
 
 
 @pytest.mark.parametrize("name", PRIMITIVES)

@@ -26,8 +26,8 @@ from sbnotebook.model.schema import (
     messages_from_columns,
     peeked_from_columns,
 )
-from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import messages, peeked_messages
+from tests.comparison import differences, same_value
 
 NEVER_SENT = ("entity", "sequence_number", "enqueued_sequence_number", "enqueued_time", "expires_at")
 SET_BY_THE_SERVICE = (*NEVER_SENT, "delivery_count", "state", "dead_letter_source")

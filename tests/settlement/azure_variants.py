@@ -28,7 +28,7 @@ from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import DeadLetter, Decision, Defer, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.lock import PER_LINK
-from sbnotebook.testing.clock import HandClock
+from tests.hand_clock import HandClock
 from tests.settlement.namespaces import namespace_of
 
 __all__ = [

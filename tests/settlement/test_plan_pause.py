@@ -16,8 +16,8 @@ from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
 from sbnotebook.settlement.pace import Pause
 from sbnotebook.settlement.watch import Watch
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import delivery_counts, filled_queue
+from tests.hand_clock import HandClock
 from tests.settlement.waiting import append_to
 
 pytestmark = pytest.mark.anyio

@@ -20,7 +20,7 @@ from sbnotebook.client.targets import Target
 from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Message
 from sbnotebook.settlement import Connection
-from sbnotebook.testing.comparison import differences
+from tests.comparison import differences
 
 Read = Callable[..., DataFrame]
 Write = Callable[..., None]

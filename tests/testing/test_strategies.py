@@ -6,8 +6,8 @@ from hypothesis import Phase, find, given, settings
 from sbnotebook.amqp import AmqpValue, decode_exactly, encode, type_name
 from sbnotebook.amqp.types import type_names
 from sbnotebook.model import BodyType, EntityAddress, PeekedMessage
-from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, entity_addresses, messages, peeked_messages
+from tests.comparison import same_value
 
 _FIRST_FOUND = settings(max_examples=2_000, phases=[Phase.generate])
 _NESTED = {"list", "map", "array", "described"}

@@ -21,8 +21,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.plan import Limits
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.hand_clock import HandClock
 
 pytestmark = pytest.mark.anyio
 

@@ -38,8 +38,8 @@ from sbnotebook.settlement.locking import ahead
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.sdk import senders
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import delivery_counts, filled_queue, sequence_numbers, session_messages, settle_first
+from tests.hand_clock import HandClock
 from tests.settlement.deferrals import deferrals_of
 from tests.settlement.namespaces import archive_in
 from tests.settlement.waiting import append_to

@@ -35,8 +35,8 @@ from sbnotebook.settlement.actions.ramp import in_words
 from sbnotebook.settlement.engine import RunReport
 from sbnotebook.settlement.plan import Plan, Ramp, RampStep
 from sbnotebook.settlement.resources import Waits
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, settle_first
+from tests.hand_clock import HandClock
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 from tests.settlement.clerks import CLERK, clerks_connection
 from tests.settlement.namespaces import namespace_of

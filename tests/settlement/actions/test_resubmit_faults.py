@@ -18,8 +18,8 @@ from sbnotebook.settlement import AsyncNamespace, Journal
 from sbnotebook.settlement.actions.resubmit import TOO_OFTEN
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, settle_first
+from tests.hand_clock import HandClock
 from tests.settlement.actions.dead_letters import cut_off, dead_letters
 from tests.settlement.clerks import CLERK, clerks_connection
 from tests.settlement.namespaces import namespace_of

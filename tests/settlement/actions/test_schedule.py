@@ -15,8 +15,8 @@ from sbnotebook.model import EntityAddress, Message, MessageState, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions import schedule
 from sbnotebook.settlement.memory.archive import ArchivedMessage, ArchiveState
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.hand_clock import HandClock
 from tests.settlement.namespaces import archive_in, namespace_of
 from tests.settlement.waiting import until
 

@@ -25,8 +25,8 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking.lock_events import LockEventKind
 from sbnotebook.settlement.sdk import senders
 from sbnotebook.settlement.wire.encoding import payload_of
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import deferred_queue, filled_queue, session_messages
+from tests.hand_clock import HandClock
 from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,8 @@ import pytest
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, Defer, LockedMessage, Message, OutcomeStatus, Report, Resubmit, Send
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, settle_first
+from tests.hand_clock import HandClock
 from tests.settlement.waiting import append_to
 
 pytestmark = pytest.mark.anyio

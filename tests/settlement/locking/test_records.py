@@ -22,8 +22,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, settle_first
+from tests.hand_clock import HandClock
 from tests.settlement.full_disk import fill_up
 from tests.settlement.namespaces import archive_in, namespace_of
 

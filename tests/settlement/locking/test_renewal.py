@@ -16,8 +16,8 @@ from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
 from sbnotebook.settlement.sdk import links
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.hand_clock import HandClock
 from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio

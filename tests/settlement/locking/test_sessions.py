@@ -27,8 +27,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
 from sbnotebook.settlement.locking.lock_events import LockEventKind
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue, session_messages
+from tests.hand_clock import HandClock
 from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio

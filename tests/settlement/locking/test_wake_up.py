@@ -10,8 +10,8 @@ from sbnotebook.errors import DecisionError, SettlementFailedError
 from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.wake_up import SUBJECT, WakeUp
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.hand_clock import HandClock
 from tests.settlement.deferrals import deferrals_of
 
 HOUR = timedelta(hours=1)

@@ -13,9 +13,9 @@ from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Message, MessageState
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
 from sbnotebook.settlement.locking.wake_up import WakeUp
-from sbnotebook.testing.clock import HandClock
 from tests import kills
 from tests.chances import IS_THOROUGH
+from tests.hand_clock import HandClock
 from tests.settlement.deferrals import deferrals_of
 
 pytestmark = pytest.mark.anyio

@@ -25,8 +25,8 @@ from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.finish import send_envelopes
 from sbnotebook.settlement.processing.policy import End, Fault
 from sbnotebook.settlement.processing.status import consumer
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.hand_clock import HandClock
 from tests.settlement.waiting import until
 
 pytestmark = pytest.mark.anyio

@@ -37,8 +37,8 @@ from sbnotebook.settlement import (
 from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.policy import End
 from sbnotebook.settlement.processing.status import ProcessState
-from sbnotebook.testing.clock import HandClock
 from tests.filled_queues import filled_queue
+from tests.hand_clock import HandClock
 from tests.settlement.waiting import append_to
 
 pytestmark = pytest.mark.anyio

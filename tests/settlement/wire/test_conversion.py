@@ -25,8 +25,8 @@ from sbnotebook.model.amqp_layout import FIRST_MOMENT, LAST_MOMENT
 from sbnotebook.model.schema import columns_of
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
 from sbnotebook.settlement.wire.encoding import payload_of
-from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, peeked_messages
+from tests.comparison import differences
 
 ORDERS = EntityAddress("orders")
 ANNOTATIONS = (

@@ -29,8 +29,8 @@ from sbnotebook.model import EntityAddress, Message, PeekedMessage, Resubmit
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.wire.conversion import locked_from_payload, peeked_from_payload
 from sbnotebook.settlement.wire.encoding import payload_of
-from sbnotebook.testing.comparison import differences
 from sbnotebook.testing.strategies import messages, peeked_messages
+from tests.comparison import differences
 from tests.filled_queues import filled_queue
 
 ORDERS = EntityAddress("orders")

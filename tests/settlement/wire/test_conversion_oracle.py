@@ -35,8 +35,8 @@ from sbnotebook.amqp.sections import HEADER, MESSAGE_ANNOTATIONS
 from sbnotebook.model import BodyType, EntityAddress, Message
 from sbnotebook.settlement.wire.conversion import locked_from_payload, peeked_from_payload
 from sbnotebook.settlement.wire.encoding import payload_of
-from sbnotebook.testing.comparison import same_value
 from sbnotebook.testing.strategies import PRIMITIVES, messages
+from tests.comparison import same_value
 
 ORDERS = EntityAddress("orders")
 # The SDK can neither write nor read these.

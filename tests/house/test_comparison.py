@@ -9,8 +9,8 @@ from hypothesis import given
 
 from sbnotebook.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, UInt, ULong
 from sbnotebook.model import Message
-from sbnotebook.testing.comparison import differences, same_value
 from sbnotebook.testing.strategies import amqp_values, messages
+from tests.comparison import differences, same_value
 
 
 @given(amqp_values())

@@ -9,8 +9,6 @@ from typing import Any
 from sbnotebook.amqp import AmqpValue, Array, Described, Timestamp, type_name
 from sbnotebook.model import Message
 
-__all__ = ["differences", "same_value"]
-
 
 def same_value(left: AmqpValue, right: AmqpValue) -> bool:
     """Tell whether two AMQP values are equal and of the same types, all the way down; NaN equals NaN.
