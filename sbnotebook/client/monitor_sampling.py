@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.dead_letters import choose_entities
-from sbnotebook.client.entity import Entity
 from sbnotebook.client.namespace import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.model.partition import end_of_partition
-from sbnotebook.settlement import AsyncEntity, EntityCounts, SequenceNumbers
+from sbnotebook.settlement import EntityCounts, SequenceNumbers
 
 _MOST: Final = 12
 """Entities that are sampled when none is named."""
@@ -72,7 +72,7 @@ class Sampler:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._namespace = namespace
+        self._namespace = namespace.asynchronous
         self._asked = [_entity_of(each) for each in entities] if entities is not None else None
         self._chosen: list[EntityAddress] | None = None
         self._now = now
@@ -80,13 +80,15 @@ class Sampler:
 
     def sample(self) -> list[Sample]:
         """Take a sample of each entity."""
-        if self._chosen is None:
-            self._chosen = self._choose(self._namespace.entities(topics=self._topics()))
-        newest = {address: self._newest_before(address) for address in self._chosen}
-        return [self._sample(counts, newest[counts.address]) for counts in self._namespace.counts(self._chosen)]
+        return run(self._sample_all)
 
-    def _topics(self) -> list[str] | None:
-        return None if self._asked is None else [address.name for address in self._asked]
+    async def _sample_all(self) -> list[Sample]:
+        if self._chosen is None:
+            topics = None if self._asked is None else [address.name for address in self._asked]
+            self._chosen = self._choose(await self._namespace.entities(topics=topics))
+        newest = {address: await self._newest_before(address) for address in self._chosen}
+        counted = await self._namespace.counts(self._chosen)
+        return [await self._sample(counts, newest[counts.address]) for counts in counted]
 
     def _choose(self, entities: list[EntityCounts]) -> list[EntityAddress]:
         watched = choose_entities(entities, self._asked)
@@ -100,17 +102,14 @@ class Sampler:
             watched = [counts for counts in watched if counts.address in kept]
         return [counts.address for counts in watched]
 
-    def _newest_before(self, address: EntityAddress) -> int | None:
+    async def _newest_before(self, address: EntityAddress) -> int | None:
         last = self._last.get(address)
         if last is None or last.newest is None:
             return None
         expected = (last.arrived or 0) * (self._now() - last.time).total_seconds()
-        return run(_newest, self._place(address), last.newest, round(expected))
+        return await _newest(self._namespace.entity(address), last.newest, round(expected))
 
-    def _place(self, address: EntityAddress) -> AsyncEntity:
-        return self._namespace.entity(address).asynchronous.place
-
-    def _sample(self, counts: EntityCounts, newest_before: int | None) -> Sample:
+    async def _sample(self, counts: EntityCounts, newest_before: int | None) -> Sample:
         entity = self._namespace.entity(counts.address)
         last = self._last.get(counts.address)
         time = self._now()
@@ -123,8 +122,8 @@ class Sampler:
             counts.scheduled,
             counts.dead_letter,
             counts.transfer_dead_letter,
-            oldest_age=_oldest_age(entity, time),
-            newest=run(_newest, self._place(counts.address), known, first),
+            oldest_age=await _oldest_age(entity, time),
+            newest=await _newest(entity, known, first),
         )
         self._last[counts.address] = sample = _with_rates(sample, last, newest_before) if last is not None else sample
         return sample
@@ -137,10 +136,10 @@ def _entity_of(entity: str | EntityAddress) -> EntityAddress:
     return address
 
 
-def _oldest_age(entity: Entity, now: datetime) -> float | None:
+async def _oldest_age(entity: AsyncEntity, now: datetime) -> float | None:
     # Bodies may be large: ask for one message first, and for others only when that one is not active.
     for count in (1, _LOOKED_AT):
-        head = entity.peek(count, show_progress=False)
+        head = await entity.peek(count, show_progress=False)
         active = [message for message in head if message.state is MessageState.ACTIVE]
         if active or len(head) < count:
             break
@@ -150,7 +149,7 @@ def _oldest_age(entity: Entity, now: datetime) -> float | None:
 
 async def _newest(entity: AsyncEntity, known: int, expected: int) -> int | None:
     """Return the newest number, which is probably the known one and as many more; None for a partitioned entity."""
-    there, end, seen = SequenceNumbers.of(entity), end_of_partition(0), [known]
+    there, end, seen = SequenceNumbers.of(entity.place), end_of_partition(0), [known]
 
     async def next_number(number: int) -> int | None:
         found = await there.next(number)
