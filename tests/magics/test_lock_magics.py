@@ -86,6 +86,13 @@ def test_renew_holds_for_longer(shell: Shell, queue: str) -> None:
     shell.run("%sb_release")
 
 
+def test_a_wrong_duration_releases_nothing(shell: Shell, queue: str) -> None:
+    shell.run(f"%sb_lock {queue} -n 2")
+    assert "'ever' is not a duration" in shell.error(f"%sb_lock {queue} --renew-for ever")
+    assert len(shell.run("%sb_lock").value) == 2
+    shell.run("%sb_release")
+
+
 def test_abandoning_may_wait(shell: Shell, queue: str) -> None:
     shell.run(f"%sb_lock {queue} -n 1 --renew-for 5m")
     assert "with a longer renew_for" in shell.error("%sb_abandon --delay 10m"), "the delay is passed on"
