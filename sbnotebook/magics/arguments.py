@@ -206,19 +206,24 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
 
 
+_TYPES: Final = {"N": count, "DURATION": seconds}
+
+
 def option(spelling: str, meaning: str, **more: Any) -> argument:
-    """Return the argument of an option, spelt as the help shows it: ``-n, --count N``, or ``--yes`` for a flag."""
+    """Return the argument of an option, spelt as the help shows it: ``-n, --count N``, or ``--yes`` for a flag.
+
+    Tab completion, and the type where no other is given, go by the word behind the name.
+    """
     *names, last = spelling.split(", ")
     name, _, metavar = last.partition(" ")
     if metavar:
-        more["metavar"] = metavar
+        more = {"metavar": metavar, "type": _TYPES.get(metavar)} | more
     elif not more.keys() & {"action", "choices"}:
         more["action"] = "store_true"
     return argument(*names, name, help=meaning, **more)
 
 
 # ---------------------------------------------------------------- arguments that several magics share
-# Tab completion goes by the metavar: see completion.py.
 
 ENTITY: Final = argument("entity", metavar="ENTITY", help="such as orders, orders/$dlq, events/subscriptions/audit")
 MAYBE_ENTITY: Final = argument("entity", nargs="?", metavar="ENTITY", help="such as orders/$dlq; all without it")
@@ -228,17 +233,17 @@ DECODE: Final = option(
     "--decode DECODER", "decode bodies: a name of sbnotebook.decoder, avro:FILE or protobuf:FILE#MESSAGE"
 )
 WHERE: Final = option("-w, --where EXPRESSION", "only messages that match: SQL over the message columns and body_json")
-COUNT: Final = option("-n, --count N", "maximum number of matching messages", type=count)
+COUNT: Final = option("-n, --count N", "maximum number of matching messages")
 PEEK_COUNT: Final = option(
     "-n, --count N", "maximum number of messages, or all (default 1000; with --where all that match)", type=count_or_all
 )
-FROM: Final = option("-f, --from N", "first sequence number", dest="from_sequence_number", type=count, default=1)
-UP_TO: Final = option("-t, --to-sequence-number N", "last sequence number", type=count)
+FROM: Final = option("-f, --from N", "first sequence number", dest="from_sequence_number", default=1)
+UP_TO: Final = option("-t, --to-sequence-number N", "last sequence number")
 STATE: Final = option("-s, --state", "only messages in this state", choices=[state.value for state in MessageState])
 DRY_RUN: Final = option("-d, --dry-run", "show the plan only")
 YES: Final = option("-y, --yes", "skip the confirmation (an emulator never asks)")
 MAX_IN_FLIGHT: Final = option(
-    "-m, --max-in-flight N", "maximum number of operations in progress (default: adapts to the network)", type=count
+    "-m, --max-in-flight N", "maximum number of operations in progress (default: adapts to the network)"
 )
 RATE: Final = option("-r, --rate N", "maximum number of messages a second", type=_rate)
 ACTING: Final = (MAX_IN_FLIGHT, RATE, DRY_RUN, YES, INTO)

@@ -18,7 +18,7 @@ from sbnotebook.client.dead_letters import choose_entities
 from sbnotebook.emulator import QueueOptions
 from sbnotebook.emulator.entities.options import options_of
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, count, option
+from sbnotebook.magics.arguments import INTO, MAYBE_ENTITY, MagicArguments, option
 from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import command
 from sbnotebook.model import EntityAddress
@@ -125,7 +125,6 @@ def sb_entities(current: Current, args: MagicArguments) -> Entities | list[str]:
     option(
         "--max-delivery-count N",
         f"deliveries before a message is dead-lettered (default {_DELIVERIES.default})",
-        type=count,
     ),
     option("--requires-session", "require a session for each message"),
 )

@@ -20,7 +20,6 @@ from sbnotebook.magics.arguments import (
     MagicArguments,
     count_or_all,
     option,
-    seconds,
 )
 from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import MESSAGES, command, named
@@ -35,8 +34,8 @@ _RENEW_FOR: Final = "30m"
     option("-n, --count N", "maximum number of messages, or all (default 10)", type=count_or_all),
     option("--session SESSION", "lock this session and its messages"),
     option("--next-session", "lock the next session that has messages"),
-    option("--renew-for DURATION", "time to renew the locks for (default 30m)", type=seconds, default=_RENEW_FOR),
-    option("--max-wait DURATION", "maximum time to wait for the first message (default 5s)", type=seconds, default=5.0),
+    option("--renew-for DURATION", "time to renew the locks for (default 30m)", default=_RENEW_FOR),
+    option("--max-wait DURATION", "maximum time to wait for the first message (default 5s)", default=5.0),
     INTO,
 )
 def sb_lock(current: Current, args: MagicArguments) -> LockedBatch:

@@ -25,7 +25,6 @@ from sbnotebook.magics.arguments import (
     Quoted,
     count,
     option,
-    seconds,
     whole,
 )
 from sbnotebook.magics.current import Current, has_widgets, say
@@ -46,7 +45,6 @@ _ENTITIES: Final = argument(
 _SAMPLE: Final = option(
     "--sample N",
     f"number of messages to read causes from in each queue, {SAMPLE} at most (default {SAMPLE})",
-    type=count,
     default=SAMPLE,
 )
 
@@ -130,8 +128,8 @@ def sb_dlq(current: Current, args: MagicArguments) -> DeadLetters:
     option("--message-id ID", "message id; finds resubmitted clones, too"),
     option("--correlation-id ID", "correlation id"),
     WHERE,
-    option("-n, --count N", f"maximum number of messages (default {MOST_FOUND})", type=count, default=MOST_FOUND),
-    option("--depth N", "look at the first N messages of each queue only", type=count),
+    option("-n, --count N", f"maximum number of messages (default {MOST_FOUND})", default=MOST_FOUND),
+    option("--depth N", "look at the first N messages of each queue only"),
     DECODE,
     INTO,
 )
@@ -182,7 +180,7 @@ def sb_diff(current: Current, args: MagicArguments) -> MessageDifference:
 
 @command(
     argument("entities", nargs="*", metavar="ENTITY", help="queues, subscriptions or sub-queues"),
-    option("-n, --count N", "look at the first N messages of each (default all)", type=count),
+    option("-n, --count N", "look at the first N messages of each (default all)"),
     option("--bodies", "give the table archive the columns of bodies"),
     INTO,
     takes_cell=True,
@@ -259,7 +257,7 @@ def sb_triage(current: Current, args: MagicArguments) -> Triage:
     argument(
         "entities", nargs="*", metavar="ENTITY", help="entities to watch (default: the 12 with the most messages)"
     ),
-    option("--every DURATION", "polling interval (default 5s)", type=seconds, default=5.0),
+    option("--every DURATION", "polling interval (default 5s)", default=5.0),
     INTO,
 )
 def sb_monitor(current: Current, args: MagicArguments) -> Monitor:

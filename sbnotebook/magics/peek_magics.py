@@ -145,7 +145,7 @@ def sb_groups(current: Current, args: MagicArguments) -> Any:
     STATE,
     FROM,
     UP_TO,
-    option("-p, --partitions N", "number of ranges to peek in parallel (default 1)"),
+    option("-p, --partitions N", "number of ranges to peek in parallel (default 1)", type=str),
     INTO,
 )
 def sb_spark(current: Current, args: MagicArguments) -> Any:

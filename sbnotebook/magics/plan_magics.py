@@ -141,8 +141,9 @@ def apply_options(current: Current, args: MagicArguments) -> dict[str, Any]:
 def _with_ramp(plan: Plan, args: MagicArguments) -> Plan:
     """Return the plan with the ramp that the options ask for."""
     if getattr(args, "ramp", None) is not None:
-        return plan.with_ramp(args.ramp, watch=args.watch or "10m", stop_at=args.stop_at)
-    if getattr(args, "watch", None) or getattr(args, "stop_at", 0):
+        watch = "10m" if args.watch is None else args.watch
+        return plan.with_ramp(args.ramp, watch=watch, stop_at=args.stop_at)
+    if getattr(args, "watch", None) is not None or getattr(args, "stop_at", 0):
         raise ConfigurationError("--watch and --stop-at go with --ramp, such as --ramp 1,5,20,100.")
     return plan
 

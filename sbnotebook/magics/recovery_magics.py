@@ -18,9 +18,7 @@ from sbnotebook.magics.arguments import (
     MAYBE_ENTITY,
     MagicArguments,
     Quoted,
-    count,
     option,
-    seconds,
 )
 from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import apply_options, command, confirm, variable
@@ -55,7 +53,7 @@ class Plans(list[Plan]):
 @command(
     argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from there"),
     option("--fates", "show the fate of each resubmit: consumed, waiting, or back"),
-    option("-n, --count N", f"look up the last N resubmits (default {MOST_RESUBMITS})", type=count),
+    option("-n, --count N", f"look up the last N resubmits (default {MOST_RESUBMITS})"),
     _OTHER,
     option(
         "--note TEXT",
@@ -96,7 +94,7 @@ def _note(current: Current, fingerprint: str, *text: str) -> None:
 @command(
     MAYBE_ENTITY,
     option("--resend-unknown", "send again what may have arrived and been consumed already"),
-    option("--max-wait DURATION", "maximum time to wait for locked originals", type=seconds, default=0.0),
+    option("--max-wait DURATION", "maximum time to wait for locked originals", default=0.0),
     _OTHER,
     *ACTING,
 )
@@ -145,7 +143,7 @@ def _apply_all(current: Current, plans: Plans, args: MagicArguments) -> Report:
 
 @command(
     argument("what", nargs="?", metavar="REPORT", help=f"variable with a report, or an entity (default {LAST_REPORT})"),
-    option("--since DURATION", "messages removed since then, such as 2h"),
+    option("--since DURATION", "messages removed since then, such as 2h", type=str),
     option("--to DESTINATION", "destination (default: the entity of each message)"),
     option("--include-unknown", "also those that may be there already"),
     option("--include-resubmitted", "also originals of resubmits: their clones exist, so this doubles them"),

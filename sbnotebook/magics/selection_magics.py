@@ -174,7 +174,7 @@ def sb_deferred(current: Current, args: MagicArguments) -> Messages | Plan:
     ENTITY,
     WHERE,
     STATE,
-    option("--before DURATION", "only messages enqueued before 2026-01-31, or longer ago than 2d"),
+    option("--before DURATION", "only messages enqueued before 2026-01-31, or longer ago than 2d", type=str),
     UP_TO,
     option("--no-archive", "keep no copy: %%sb_undo cannot send them back"),
     *ACTING,
