@@ -10,7 +10,6 @@ import anyio
 
 from sbnotebook.emulator import ManualClock
 
-
 _AT_MOST: Final = 0.05
 """Seconds for which a turned clock waits for those that it has woken."""
 
