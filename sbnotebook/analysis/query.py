@@ -403,7 +403,7 @@ def _advice(
         return "; to leave out values that are none, write try_cast(… as …) in place of a cast"
     if body := _BODY.search(expression):
         name = (body[1] or body[2] or "NAME")[:_SHOWN]
-        return f"; a field of a JSON body is body_json.{name}, and the text of a body is body_text"
+        return f"; a field of a JSON body is body_json.{name}, body holds its bytes, body_text its text"
     return ""
 
 

@@ -197,7 +197,7 @@ def chosen_of(held: Iterable[M], choice: Choice, address: EntityAddress, kind: t
             found.append(one)
     if missing:
         raise DecisionError(
-            f"{len(missing):,} of the chosen messages are not held here, or not any more, so nothing was done: "
+            f"The batch does not hold {len(missing):,} of the chosen messages, so nothing was done: "
             f"#{missing[0]} is the first."
         )
     return found

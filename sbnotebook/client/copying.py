@@ -202,7 +202,7 @@ async def _whole(meant: Sequence[ReceivedMessage | int], entity: AsyncEntity) ->
         found |= await entity.place.peeker.messages_of(wanted)
     if missing := numbers - found.keys():
         raise DecisionError(
-            f"{len(missing):,} of the chosen messages are not in {address}, or not any more, so nothing was copied: "
+            f"{address} does not hold {len(missing):,} of the chosen messages, so nothing was copied: "
             f"#{min(missing)} is the first."
         )
     return [found[number] for number in sorted(numbers)]

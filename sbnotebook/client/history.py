@@ -49,7 +49,7 @@ _COLUMNS: Final = (
     "description",
 )
 _NOT_SENT: Final = "not sent"
-_HEADERS: Final = ("what", "where", "messages", "last", "go on with")
+_HEADERS: Final = ("record", "entity", "messages", "last", "next step")
 _STATES: Final = {
     ArchiveState.REMOVED: "{}: removed",
     ArchiveState.REMOVING: "{}: perhaps removed",

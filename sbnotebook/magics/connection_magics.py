@@ -140,9 +140,10 @@ def sb_create(current: Current, args: MagicArguments) -> None:
     place = EntityAddress.parse(args.name)
     wanted = EntityAddress(place.name, place.subscription)
     if place != wanted or (place.subscription is None) == (args.kind == "subscription"):
+        example = "events/subscriptions/audit" if args.kind == "subscription" else "orders"
+        near = args.name.replace("/", "/subscriptions/", 1) if args.kind == "subscription" else ""  # of events/audit
         raise ConfigurationError(
-            "A queue and a topic have a plain name, such as orders, and a subscription that of its topic, too: "
-            "events/subscriptions/audit."
+            f"A {args.kind} is written like {example}" + (f": did you mean {near}?" if "/" in near else ".")
         )
     given = {
         "lock_duration": duration(args.lock_duration),

@@ -223,7 +223,7 @@ def selected(entity: Entity, args: MagicArguments) -> Choice:
         others = (args.where, args.count, args.cause, args.state, args.to_sequence_number)
         if any(each is not None for each in others) or args.from_sequence_number != 1:
             raise ConfigurationError(
-                "--messages says which ones: leave --where, --cause, --state, --from, -t and -n out."
+                "--messages names the messages: leave --where, --cause, --state, --from, -t and -n out."
             )
         return named(args, entity.address)
     found = peeked(entity, args, args.count if args.cause is None else None, state=args.state or "active")

@@ -112,5 +112,5 @@ def test_all_messages_are_locked(shell: Shell) -> None:
     assert shell.run("%sb_complete --messages 1-3").value.settled == 3
     assert shell.run("%sb_dead_letter --messages 4 --reason R").value.settled == 1
     assert shell.run("%sb_dead_letter --messages 5 --reason R").value.settled == 1
-    assert "1 of the chosen messages are not held here" in shell.error("%sb_complete --messages 1")
+    assert "The batch does not hold 1 of the chosen messages" in shell.error("%sb_complete --messages 1")
     shell.run("%sb_release")
