@@ -18,7 +18,6 @@ from typing import Final, Self
 from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
-from sbnotebook.emulator.entities.partitions import COUNTER
 from sbnotebook.emulator.entities.registry import Changes
 from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox
 from sbnotebook.errors import EmulatorError
@@ -126,9 +125,6 @@ INSERT INTO entity (id, kind, path, description, created_time, updated_time) VAL
 ON CONFLICT (id) DO UPDATE SET path = excluded.path, description = excluded.description,
     created_time = excluded.created_time, updated_time = excluded.updated_time
 """
-_COUNT_UP: Final = f"""
-UPDATE entity SET last_sequence_number = ?1 WHERE id = ?2 AND last_sequence_number & {COUNTER} < ?1 & {COUNTER}
-"""  # noqa: S608 - nothing but numbers
 # To bind None takes longer than all the rest of a row: sqlite3 looks for an adapter each time.
 _NONE: Final = -0.5  # In place of None; no column has such a value
 _OR_NULL: Final = f"nullif(?, {_NONE})"
@@ -141,9 +137,6 @@ UPDATE message SET enqueued_sequence_number = ?, enqueued_time = ?, size = ?, st
     delivery_count = ?, expires_at = {_OR_NULL}, session_id = {_OR_NULL}, dead_letter_source = {_OR_NULL}, hops = ?
 WHERE box = ? AND sequence_number = ?
 """  # noqa: S608 - nothing of a client
-_UPDATE_PAYLOAD: Final = """
-UPDATE payload SET bytes = ? WHERE id = (SELECT payload_id FROM message WHERE box = ? AND sequence_number = ?)
-"""
 _SWEEP_MESSAGES: Final = f"""
 DELETE FROM message WHERE (box, sequence_number) IN
     (SELECT box, sequence_number FROM message WHERE box >= ? AND box < ? LIMIT {_SWEPT})
@@ -264,17 +257,17 @@ class Store:
             self._database.execute(_KEEP_ENTITY, (entity_id, kind, path, json.dumps(description), *times))
 
     def _write_messages(self, changes: Changes) -> None:
-        # Removals first, because a number may come back to its box.
+        # Removals first, because a number may come back to its box, with another payload.
         execute = self._database.executemany
         if changes.removed:
             execute(_REMOVE, _runs(changes.removed))
         if changes.last:
-            execute(_COUNT_UP, [(number, entity_id) for entity_id, number in changes.last.items()])
+            numbers = [(number, entity_id) for entity_id, number in changes.last.items()]
+            execute("UPDATE entity SET last_sequence_number = ? WHERE id = ?", numbers)
         if changes.added:
             self._write_added(changes.added)
         if changes.updated:
             execute(_UPDATE, [(*_fields(message), *key) for key, message in changes.updated.items()])
-            execute(_UPDATE_PAYLOAD, [(_payload(changes.updated[key]), *key) for key in changes.rewritten])
 
     def _write_added(self, added: Mapping[_Key, BrokeredMessage]) -> None:
         ids = range(self._payload_id + 1, self._payload_id + len(added) + 1)

@@ -36,6 +36,10 @@ def saved(number: int = 1, path: str = "orders") -> Step:
     return lambda changes: changes.entities.append((number, ("queue", path, DESCRIPTION, 7, 8)))
 
 
+def counted(number: int, last: int) -> Step:
+    return lambda changes: changes.last.update({number: last})
+
+
 def deleted(number: int) -> Step:
     return lambda changes: changes.entities.append((number, None))
 
@@ -153,7 +157,7 @@ def everything_of_one() -> list[Step]:
 
 
 def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) -> None:
-    kept(tmp_path, [*everything_of_one(), saved(2, "other"), *added(1, box=8)], [deleted(1)])
+    kept(tmp_path, [*everything_of_one(), saved(2, "other"), counted(2, 1), *added(1, box=8)], [deleted(1)])
     entities, boxes, _, _ = loaded(tmp_path)
     assert entities == [(2, "queue", "other", DESCRIPTION, 7, 8, 1)]
     assert boxes[8] == ([(0, 1, 6, 1, None)], 0, [])
@@ -163,7 +167,7 @@ def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) ->
 
 @pytest.mark.parametrize("is_restarted", [True, False])
 def test_the_number_of_a_deleted_entity_can_be_given_again(tmp_path: Path, is_restarted: bool) -> None:
-    turns: list[list[Step]] = [everything_of_one(), [deleted(1)], [saved(), *added(2)]]
+    turns: list[list[Step]] = [everything_of_one(), [deleted(1)], [saved(), counted(1, 2), *added(2)]]
     lives = [turns[:2], turns[2:]] if is_restarted else [turns]
     for life in lives:
         kept(tmp_path, *life)
@@ -220,4 +224,5 @@ def changed(model: dict[tuple[int, int], BrokeredMessage], step: str, key: tuple
     if step == "rewrite":
         found.payload = (found.payload or b"") + b"!"
         found.size += 1
-    return [lambda changes: changes.update(box, found, has_new_payload=step == "rewrite")]
+        return [lambda changes: changes.remove(box, number), add(found, box)]
+    return [lambda changes: changes.update(box, found)]

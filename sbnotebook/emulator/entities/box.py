@@ -105,6 +105,7 @@ class Box:
 
     def _next_number(self, partition: int | None) -> int:
         self.last_sequence_number += 1
+        self.context.changes.last[self.entity_id] = self.last_sequence_number
         if partition is None:
             return self.last_sequence_number
         return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
@@ -206,7 +207,8 @@ class Box:
         if settlement.properties:
             payload = with_application_properties(self.log.payload(message), settlement.properties)
             self.log.replace_payload(message, payload)
-            self.context.changes.update(self.box, message, has_new_payload=True)
+            self.context.changes.remove(self.box, message.sequence_number)
+            self.context.changes.add(self.box, message)
         self._apply(message, settlement.event, now, why=settlement.why)
 
     def renew(self, token: UUID, now: int) -> int:

@@ -98,11 +98,10 @@ class Destination(Box):
             raise RefusedError(Condition.NOT_ALLOWED, text)
 
     def next_number(self, sent: SentMessage) -> int:
-        if self.options.enable_partitioning:
-            key = self._key(sent)
-            return self._next_number(next(self._rounds) if key is None else crc32(key.encode()))
-        self.last_sequence_number += 1
-        return self.last_sequence_number
+        if not self.options.enable_partitioning:
+            return self._next_number(None)
+        key = self._key(sent)
+        return self._next_number(next(self._rounds) if key is None else crc32(key.encode()))
 
     def send(self, sent: SentMessage, now: int, number: int | None = None, forwarded: Forwarded | None = None) -> int:
         """Take a checked message in, unless it is a duplicate, and return its sequence number."""
@@ -127,9 +126,7 @@ class Destination(Box):
         if forwarded is not None:
             message.enqueued_sequence_number, message.dead_letter_source, message.hops = forwarded
         # A duplicate gets a number, too, but does not stay.
-        if self.options.requires_duplicate_detection and self._is_duplicate(sent, now):
-            self.pass_on(message)
-        else:
+        if not (self.options.requires_duplicate_detection and self._is_duplicate(sent, now)):
             self.put(message, now)
         return number
 
@@ -161,7 +158,6 @@ class Destination(Box):
         """
         number = self.next_number(sent)
         message = BrokeredMessage(number, number, now, with_message_id(sent))
-        self.pass_on(message)
         failure = self.context.forward(message, target, now, None)
         # A topic has no place for a message that could not be sent on.
         if failure is not None and isinstance(self, Queue):
@@ -206,11 +202,6 @@ class Destination(Box):
         """Return the partition that a message's key chooses; None if it has no key."""
         key = self._key(sent)
         return None if key is None else crc32(key.encode()) % PARTITIONS
-
-    def pass_on(self, message: BrokeredMessage) -> None:
-        """Record that a message got a number, though the message does not stay."""
-        self.context.changes.add(self.box, message)
-        self.context.changes.remove(self.box, message.sequence_number)
 
     def _activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
         """Return a scheduled message as it becomes active: with a new number. Its scheduled time stays.

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final, cast
 
-from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY, Box, Receivable, ReceivingEntity, earliest
+from sbnotebook.emulator.entities.box import Box, Receivable, ReceivingEntity, earliest
 from sbnotebook.emulator.entities.json_form import stored
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import Residency
@@ -24,7 +24,7 @@ from sbnotebook.emulator.entities.options import (
     forwarding_target,
     options_of,
 )
-from sbnotebook.emulator.entities.partitions import COUNTER, PARTITIONS
+from sbnotebook.emulator.entities.partitions import PARTITIONS
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -45,8 +45,7 @@ class Changes:
     """The changes of one turn that a store has to keep; locks are not kept.
 
     A message is in a box: each queue, subscription and sub-queue is one, and so is the schedule of a topic. A message
-    that goes from one box to another is removed from the one and added to the other, in one turn. Of a message that
-    came and went within the turn only its number is left.
+    that goes from one box to another is removed from the one and added to the other, in one turn.
     """
 
     def __init__(self) -> None:
@@ -54,9 +53,8 @@ class Changes:
         self.entities: list[tuple[int, tuple[str, str, dict[str, Any], int, int] | None]] = []
         self.added: dict[_Key, BrokeredMessage] = {}
         self.updated: dict[_Key, BrokeredMessage] = {}
-        self.rewritten: set[_Key] = set()  # those updated messages whose bytes were changed
         self.removed: set[_Key] = set()
-        self.last: dict[int, int] = {}  # by entity: the number of the last message that was added
+        self.last: dict[int, int] = {}  # by entity: the last sequence number that it gave out, without the partition
         self.sessions: dict[tuple[int, str], tuple[bytes | None, int]] = {}  # the state and its time, by box and id
         self.seen: list[tuple[int, str, int]] = []  # an entity, a message id, and until when it is a duplicate (ms)
         self.seen_at = 0  # when the last of them came in, ms
@@ -66,32 +64,23 @@ class Changes:
         return bool(messages or self.entities or self.sessions or self.seen)
 
     def clear(self) -> None:
-        for each in (self.added, self.updated, self.rewritten, self.removed, self.last, self.sessions):
+        for each in (self.added, self.updated, self.removed, self.last, self.sessions):
             each.clear()
         self.entities.clear()
         self.seen.clear()
 
     def add(self, box: int, message: BrokeredMessage) -> None:
-        number = message.sequence_number
-        self.added[box, number] = message
-        entity_id = box // BOXES_PER_ENTITY
-        if number & COUNTER > self.last.get(entity_id, 0) & COUNTER:
-            self.last[entity_id] = number
+        self.added[box, message.sequence_number] = message
 
-    def update(self, box: int, message: BrokeredMessage, *, has_new_payload: bool = False) -> None:
+    def update(self, box: int, message: BrokeredMessage) -> None:
+        """Keep a message whose payload is the same."""
         key = box, message.sequence_number
-        if key in self.added:
-            self.added[key] = message
-            return
-        self.updated[key] = message
-        if has_new_payload:
-            self.rewritten.add(key)
+        (self.added if key in self.added else self.updated)[key] = message
 
     def remove(self, box: int, number: int) -> None:
         key = box, number
         if self.added.pop(key, None) is None:
             self.updated.pop(key, None)
-            self.rewritten.discard(key)
             self.removed.add(key)
 
 

@@ -21,8 +21,8 @@ from sbnotebook.errors import EmulatorError
 from sbnotebook.model.address import EntityAddress
 
 StoredEntity = tuple[int, str, str, dict[str, Any], int, int, int]
-"""The number, the kind, the path, what ``stored`` returned, when it was created and updated (ms), and its newest
-sequence number, 0 if none; in an entity with partitions that whose low 48 bits are the highest."""
+"""The number, the kind, the path, what ``stored`` returned, when it was created and updated (ms), and the last sequence
+number that it gave out, 0 if none."""
 StoredBox = tuple[list[ShelfSummary], int, list[tuple[int, int]]]
 """The shelves that have messages, in order; how many are set aside; and of scheduled messages the time (ms) and the
 sequence number, in order."""

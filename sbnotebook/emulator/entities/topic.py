@@ -135,7 +135,6 @@ class Topic(Destination):
         if message.state is BrokeredState.SCHEDULED:
             super().put(message, now)
             return
-        self.pass_on(message)
         for subscription in self.subscriptions_by_name.values():
             subscription.take_in(message, now)
 
