@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
@@ -233,8 +234,8 @@ class _Reader:
 
         def test(subject: RuleSubject) -> bool | None:
             value = left(subject)
-            pattern = constant or _pattern(wanted(subject), sign and sign(subject), escaped=sign is not None)
-            return pattern.matches(value) if pattern is not None and isinstance(value, str) else None
+            is_like = constant or _pattern(wanted(subject), sign and sign(subject), escaped=sign is not None)
+            return is_like(value) if is_like is not None and isinstance(value, str) else None
 
         return test
 
@@ -452,12 +453,16 @@ def _combined(first: Calculation, steps: Sequence[tuple[str, Calculation]]) -> C
     return calculate
 
 
-def _pattern(pattern: Operand, escape: Operand, *, escaped: bool) -> LikePattern | None:
+def _pattern(pattern: Operand, escape: Operand, *, escaped: bool) -> Callable[[str], bool] | None:
     if pattern is None or (escaped and escape is None):
         return None
     if not isinstance(pattern, str) or not (escape is None or isinstance(escape, str)):
         raise FilterError("The pattern and the escape character of LIKE must be texts.")
-    return LikePattern(pattern, escape)
+    if len(pattern) > MOST_PATTERN_CHARACTERS:
+        raise FilterError(f"A pattern of LIKE has at most {MOST_PATTERN_CHARACTERS} characters, not {len(pattern)}.")
+    if escape is not None and len(escape) != 1:
+        raise FilterError("The escape character of LIKE must be one character.")
+    return like_test(pattern, escape)
 
 
 def _named(name: Calculation) -> Calculation:
@@ -475,8 +480,8 @@ def _named(name: Calculation) -> Calculation:
     return calculate
 
 
-class LikePattern:
-    r"""A pattern of LIKE, made ready for many texts.
+def like_test(pattern: str, escape: str | None = None) -> Callable[[str], bool]:
+    """Return the function that tells whether a whole text is like a pattern; upper and lower case differ.
 
     Each bit of an integer is one place in the pattern that may have been reached. A character of the
     text moves all of them at once, so the cost grows with the length of the text and not with what
@@ -484,42 +489,28 @@ class LikePattern:
 
     Source: Service Bus documentation, "Subscription rule SQL filter syntax", "pattern" and "escape_char".
     """
+    literals: defaultdict[str, int] = defaultdict(int)
+    loops, others, place = 0, 0, 1
+    characters = iter(pattern)
+    for character in characters:
+        if character == "%" and character != escape:
+            loops |= place
+            continue
+        if character == escape:
+            literals[next(characters, character)] |= place  # a last one is meant itself
+        elif character == "_":
+            others |= place
+        else:
+            literals[character] |= place
+        place <<= 1
+    moves = {character: others | bits for character, bits in literals.items()}
 
-    __slots__ = ("_by_character", "_end", "_loops", "_others", "_start")
-
-    def __init__(self, pattern: str, escape: str | None = None) -> None:
-        if len(pattern) > MOST_PATTERN_CHARACTERS:
-            raise FilterError(
-                f"A pattern of LIKE has at most {MOST_PATTERN_CHARACTERS} characters, not {len(pattern)}."
-            )
-        if escape is not None and len(escape) != 1:
-            raise FilterError("The escape character of LIKE must be one character.")
-        literals: list[tuple[str, int]] = []
-        self._loops = self._others = 0
-        place = 1
-        characters = iter(pattern)
-        for character in characters:
-            escaped = character == escape
-            if escaped:
-                character = next(characters, "")  # noqa: PLW2901 - nothing follows the escape character
-            if character == "%" and not escaped:
-                self._loops |= place
-                continue
-            if character == "_" and not escaped:
-                self._others |= place
-            else:
-                literals.append((character or (escape or ""), place))
-            place <<= 1
-        self._start, self._end = 1, place
-        self._by_character: dict[str, int] = {}
-        for character, bit in literals:
-            self._by_character[character] = self._by_character.get(character, self._others) | bit
-
-    def matches(self, text: str) -> bool:
-        """Tell whether the whole text is one that the pattern describes; upper and lower case differ."""
-        reached, loops, others, by_character = self._start, self._loops, self._others, self._by_character
+    def matches(text: str) -> bool:
+        reached = 1
         for character in text:
-            reached = ((reached & by_character.get(character, others)) << 1) | (reached & loops)
+            reached = ((reached & moves.get(character, others)) << 1) | (reached & loops)
             if not reached:
                 return False
-        return bool(reached & self._end)
+        return bool(reached & place)
+
+    return matches

@@ -5,7 +5,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities.rules.operands import FilterError
-from sbnotebook.emulator.entities.rules.sql import MOST_PATTERN_CHARACTERS, LikePattern
+from sbnotebook.emulator.entities.rules.sql import MOST_PATTERN_CHARACTERS, compile_filter, like_test
+from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from tests.chances import rounds
 from tests.costs import steps
 
@@ -36,33 +37,33 @@ def reference(pattern: str, text: str, escape: str | None) -> bool:
 @example("~b", "b", ESCAPE)
 @example("%a%b", "aa", None)
 def test_like_is_what_its_definition_says(pattern: str, text: str, escape: str | None) -> None:
-    assert LikePattern(pattern, escape).matches(text) is reference(pattern, text, escape)
+    assert like_test(pattern, escape)(text) is reference(pattern, text, escape)
 
 
 @pytest.mark.parametrize("pattern", ["%a" * 500 + "%b", "a_" * 500 + "%", "%" * 1_000 + "b"])
 def test_a_hostile_pattern_costs_as_much_as_the_text_is_long(pattern: str) -> None:
-    hostile, harmless = LikePattern(pattern), LikePattern("a%b")
+    hostile, harmless = like_test(pattern), like_test("a%b")
     text = "a" * 5_000
-    assert not harmless.matches(text)
+    assert not harmless(text)
     # Each character is one step of integers as wide as the pattern; backtracking would never end.
-    assert steps(lambda: hostile.matches(text)) < 10 * len(text)
+    assert steps(lambda: hostile(text)) < 10 * len(text)
 
 
 def test_upper_and_lower_case_differ() -> None:
-    assert not LikePattern("A%").matches("abc")
+    assert not like_test("A%")("abc")
 
 
 def test_any_character_counts_as_one() -> None:
-    assert LikePattern("_\n_").matches("é\n\U0001f600")
+    assert like_test("_\n_")("é\n\U0001f600")
 
 
-def test_an_escape_character_is_one_character() -> None:
-    for escape in ("", "ab"):
-        with pytest.raises(FilterError, match="one character"):
-            LikePattern("a", escape)
-
-
-def test_a_pattern_from_a_message_is_limited() -> None:
-    LikePattern("a" * MOST_PATTERN_CHARACTERS)
-    with pytest.raises(FilterError, match="1024"):
-        LikePattern("a" * (MOST_PATTERN_CHARACTERS + 1))
+@pytest.mark.parametrize(
+    ("pattern", "escape", "why"),
+    [("a", "", "one character"), ("a", "ab", "one character"), ("a" * (MOST_PATTERN_CHARACTERS + 1), "|", "1024")],
+)
+def test_a_pattern_from_a_message_is_checked(pattern: str, escape: str, why: str) -> None:
+    test = compile_filter("'a' LIKE @pattern ESCAPE @escape", {"pattern": pattern, "escape": escape})
+    with pytest.raises(FilterError, match=why):
+        test(RuleSubject(b""))
+    longest = compile_filter("'a' LIKE @pattern", {"pattern": "a" * MOST_PATTERN_CHARACTERS})
+    assert longest(RuleSubject(b"")) is False
