@@ -226,7 +226,7 @@ class Box:
         if not self.owner.is_partitioned:
             # Their order is that of their times, so the rest of a large entity need not be looked through.
             found = takewhile(lambda message: message.enqueued_time < before, found)
-        ready = (message for message in found if place_of(message) is Place.ACTIVE)
+        ready = (message for message in found if message.is_available)
         if session is not None:
             ready = (message for message in ready if message.session_id == session.session_id)
         messages = list(islice((message for message in ready if message.enqueued_time < before), count))
@@ -329,8 +329,7 @@ class Box:
             case Place.LOCKED | Place.DEFERRED_LOCKED:
                 self._lock(message, now, session)
             case Place.ACTIVE:
-                self._offer(message, now)
-                self._ready.put_back(message, self.context.order_after_release(self.path))
+                self._offer(message, now, self.context.order_after_release(self.path))
             case Place.DEAD_LETTERED:
                 self._dead_letter(message, why or DeadLetterReason(None, None), now)
             case Place.GONE:
@@ -338,12 +337,12 @@ class Box:
             case _:
                 pass
 
-    def _offer(self, message: BrokeredMessage, now: int) -> None:
+    def _offer(self, message: BrokeredMessage, now: int, order: str = "place") -> None:
         """Make a message available, unless it has expired meanwhile."""
         if message.expires_at is not None and message.expires_at <= now:
             self._apply(message, MessageEvent.EXPIRE, now)
             return
-        self._ready.make_ready(message)
+        self._ready.make_ready(message, order)
         if message.expires_at is not None:
             self.log.expect_expiry(message)
             self.context.wake(self, message.expires_at)
@@ -353,7 +352,7 @@ class Box:
         if self.sessions is None:
             taken = [*iter(self.log.take_ready, None)]
         else:
-            taken = [message for message in self.log.walk() if place_of(message) is Place.ACTIVE]
+            taken = [message for message in self.log.walk() if message.is_available]
             for message in taken:
                 self._ready.withdraw(message)
         for message in taken:
@@ -398,14 +397,14 @@ class Box:
 class SubQueueBox(Box):
     """A dead-letter queue, whose messages may be forwarded, or a transfer dead-letter queue."""
 
-    def _offer(self, message: BrokeredMessage, now: int) -> None:
+    def _offer(self, message: BrokeredMessage, now: int, order: str = "place") -> None:
         target = self.owner.options.forward_dead_letters_to
         if target is not None and self is self.owner.dead_letter:
             message.payload = self.log.payload(message)
             if self.context.forward(message, target, now, dead_letter_source=self.owner.path) is None:
                 self._remove(message)
                 return
-        super()._offer(message, now)
+        super()._offer(message, now, order)
 
 
 class ReceivingEntity(Box):
@@ -493,7 +492,7 @@ class ReceivingEntity(Box):
     def forward_waiting(self, sequence_number: int, now: int) -> None:
         """Forward a message that had to wait, if it is still there."""
         message = self.log.get(sequence_number)
-        if message is not None and place_of(message) is Place.ACTIVE and self.options.forward_to is not None:
+        if message is not None and message.is_available and self.options.forward_to is not None:
             self._ready.withdraw(message)
             self._forward(message, self.options.forward_to, now)
 
@@ -563,12 +562,12 @@ class ReceivingEntity(Box):
 
     # ----------------------------------------------------------------------------------- forwarding
 
-    def _offer(self, message: BrokeredMessage, now: int) -> None:
+    def _offer(self, message: BrokeredMessage, now: int, order: str = "place") -> None:
         target = self.options.forward_to
-        if target is not None and place_of(message) is Place.ACTIVE and self.context.may_forward(self, message):
+        if target is not None and message.is_available and self.context.may_forward(self, message):
             self._forward(message, target, now)
         else:
-            super()._offer(message, now)
+            super()._offer(message, now, order)
 
     def _forward(self, message: BrokeredMessage, target: str, now: int) -> None:
         message.payload = with_time_to_live(message, self.log.payload(message))

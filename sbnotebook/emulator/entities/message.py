@@ -82,6 +82,11 @@ class BrokeredMessage:
         if self.size < 0:
             self.size = len(self.payload or b"")
 
+    @property
+    def is_available(self) -> bool:
+        """Tell whether it is active and not locked."""
+        return self.state is BrokeredState.ACTIVE and self.lock_token is None
+
 
 @dataclass(slots=True, eq=False)
 class SentMessage:

@@ -166,27 +166,20 @@ class MessageLog:
             raise AssertionError(f"The payload of the message {message.sequence_number} is lost.")
         return self._residency.storage.load_payload(self.box, message.sequence_number)
 
-    def make_ready(self, message: BrokeredMessage) -> None:
-        """Let ``take_ready`` find a message that is in here."""
-        shelf = self._shelves[message.sequence_number // SHELF]
-        heappush(shelf.ready, message.sequence_number)
+    def make_ready(self, message: BrokeredMessage, order: str = "place") -> None:
+        """Let ``take_ready`` find a message that is in here: in the place of its number, at the front or the back."""
+        number = message.sequence_number
+        shelf = self._shelves[number // SHELF]
+        if order == "place":
+            heappush(shelf.ready, number)
+        else:
+            last, turn = self._opened(self._order[-1]), next(self._turns)
+            behind = number if last is None else max(last.messages or (number,))
+            insort(self._moved, ((-turn if order == "front" else behind, turn), number))
         shelf.ready_count += 1
         self.ready_count += 1
         if not shelf.is_listed:
             self._list(shelf)
-
-    def put_back(self, message: BrokeredMessage, order: str) -> None:
-        """Give a ready message another place than that of its number, until it is taken."""
-        number = message.sequence_number
-        shelf = self._shelves.get(number // SHELF)
-        if order == "place" or shelf is None or number not in shelf.ready:
-            return
-        shelf.ready.remove(number)
-        heapify(shelf.ready)
-        last = self._opened(self._order[-1])
-        behind = number if last is None else max(last.messages or (number,))
-        place = (-next(self._turns) if order == "front" else behind, next(self._turns))
-        insort(self._moved, (place, number))
 
     def take_ready(self) -> BrokeredMessage | None:
         """Return the ready message that is the next one, which is not ready any more; None without one.
@@ -244,9 +237,7 @@ class MessageLog:
             free = [
                 (expires, message)
                 for message in (shelf.messages or {}).values()
-                if (expires := message.expires_at) is not None
-                and message.state is BrokeredState.ACTIVE
-                and message.lock_token is None
+                if message.is_available and (expires := message.expires_at) is not None
             ]
             found += [message for expires, message in free if expires <= now]
             # Look at the shelf again when the next of them expires.

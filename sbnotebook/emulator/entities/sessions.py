@@ -34,18 +34,16 @@ class MessageSession:
     def has_ready(self) -> bool:
         return bool(self._ready)
 
-    def make_ready(self, message: BrokeredMessage, place: tuple[int, int] | None = None) -> None:
-        """Let ``take_ready`` find a message, in the place of its number or in another one."""
+    def make_ready(self, message: BrokeredMessage, order: str) -> None:
+        """Let ``take_ready`` find a message: in the place of its number, at the front or the back."""
         number = message.sequence_number
-        place = place or (number, 0)
+        place = number, 0
+        if order == "front":
+            place = -next(_TURNS), 0
+        elif order == "back":
+            place = max([number, *(place for (place, _), _ in self._ready.values())]), next(_TURNS)
         self._ready[number] = place, message
         heappush(self._order, (place, number))
-
-    def put_back(self, message: BrokeredMessage, order: str) -> None:
-        """Give a message that came back another place than that of its number, if it is ready."""
-        if order != "place" and message.sequence_number in self._ready:
-            last = max(place for (place, _), _ in self._ready.values())
-            self.make_ready(message, (-next(_TURNS), 0) if order == "front" else (last, next(_TURNS)))
 
     def withdraw(self, message: BrokeredMessage) -> None:
         self._ready.pop(message.sequence_number, None)
@@ -82,17 +80,11 @@ class Sessions:
             session = self._sessions[session_id] = MessageSession(session_id)
         return session
 
-    def make_ready(self, message: BrokeredMessage) -> None:
+    def make_ready(self, message: BrokeredMessage, order: str = "place") -> None:
         session = self.find_or_create(message.session_id or "")
-        session.make_ready(message)
+        session.make_ready(message, order)
         if session.holder is None:
             self.free.setdefault(session.session_id, session)
-
-    def put_back(self, message: BrokeredMessage, order: str) -> None:
-        """Give a message that came back, and is available again, its place."""
-        session = self._sessions.get(message.session_id or "")
-        if session is not None:
-            session.put_back(message, order)
 
     def withdraw(self, message: BrokeredMessage) -> None:
         session = self.find_or_create(message.session_id or "")

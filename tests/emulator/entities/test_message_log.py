@@ -129,8 +129,7 @@ def test_messages_are_taken_from_where_they_were_put_back(numbers: list[int], st
         elif step in ("front", "place", "back") and taken:
             back = taken.pop(0)
             back.lock_token = None
-            log.make_ready(back)
-            log.put_back(back, step)
+            log.make_ready(back, step)
             number = back.sequence_number
             places[number] = {"front": (-turn, 0), "place": (number, 0), "back": (max(shelves.messages), turn)}[step]
         assert log.ready_count == len(places)

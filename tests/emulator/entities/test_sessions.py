@@ -1,26 +1,17 @@
 from __future__ import annotations
 
-import pytest
-
-from sbnotebook.emulator.entities.message import BrokeredMessage
-from sbnotebook.emulator.entities.sessions import Sessions
-
-
-@pytest.fixture
-def sessions() -> Sessions:
-    return Sessions()
+from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.registry import Registry
+from tests.emulator.entities.conftest import sent
 
 
-def come(sessions: Sessions, number: int, session_id: str) -> BrokeredMessage:
-    message = BrokeredMessage(number, number, 0, b"", session_id=session_id)
-    sessions.added(message)
-    sessions.make_ready(message)
-    return message
-
-
-def test_a_put_back_message_does_not_recreate_its_session(sessions: Sessions) -> None:
-    message = come(sessions, 1, "a")
-    sessions.withdraw(message)
-    sessions.removed(message)
-    sessions.put_back(message, "place")
-    assert sessions.get("a") is None
+def test_a_message_that_expired_under_its_lock_does_not_recreate_its_session(registry: Registry) -> None:
+    queue = registry.create_queue("calls", QueueOptions(5_000, requires_session=True))
+    queue.send(sent("x", session_id="a", time_to_live=1_000), 0)
+    accepted = queue.accept_session("a", 0)
+    assert accepted is not None
+    assert queue.receive(0, accepted[0]) is not None
+    registry.expire(5_000)
+    assert queue.message_count == 0
+    assert queue.sessions is not None
+    assert queue.sessions.get("a") is None
