@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections import defaultdict
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Final, Self
 
 from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
-from sbnotebook.emulator.entities.message_log import SHELF, ShelfSummary
+from sbnotebook.emulator.entities.message_log import SHELF
 from sbnotebook.emulator.entities.registry import Changes
-from sbnotebook.emulator.entities.snapshot import Snapshot, StoredBox
+from sbnotebook.emulator.entities.snapshot import Snapshot
 from sbnotebook.errors import EmulatorError
 
 FILE_NAME: Final = "emulator.sqlite3"
@@ -92,7 +91,11 @@ SCHEMA: Final = f"BEGIN;{_TABLES}{_STAMP}COMMIT;"
 # Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte
 _MAX_SHELF_PAYLOAD: Final = 16_384
 
-_SUMMARIES: Final = f"""
+_ENTITIES: Final = """
+SELECT id, kind, path, description, created_time, updated_time, last_sequence_number FROM entity
+ORDER BY kind = 'subscription', id
+"""
+_SHELVES: Final = f"""
 SELECT box, sequence_number / {SHELF}, count(*), sum(size), sum(state = {BrokeredState.ACTIVE:d}),
     min(CASE WHEN state = {BrokeredState.ACTIVE:d} THEN expires_at END), sum(state = {BrokeredState.DEFERRED:d})
 FROM message GROUP BY 1, 2 ORDER BY 1, 2
@@ -101,6 +104,8 @@ _SCHEDULED: Final = f"""
 SELECT box, scheduled_time, sequence_number FROM message WHERE state = {BrokeredState.SCHEDULED:d}
 ORDER BY box, scheduled_time, sequence_number
 """  # noqa: S608 - nothing but numbers
+_SESSIONS: Final = "SELECT box, session_id, state, updated_time FROM session"
+_SEEN: Final = "SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY until"
 _SHELF_OF_MESSAGES: Final = f"""
 SELECT sequence_number, enqueued_sequence_number, enqueued_time,
     CASE WHEN size <= {_MAX_SHELF_PAYLOAD} THEN (SELECT bytes FROM payload WHERE id = payload_id) END,
@@ -175,10 +180,13 @@ class Store:
     def load(self, now: int) -> Snapshot:
         """Read the snapshot that a registry is restored from: summaries, and no messages."""
         try:
-            snapshot = _read_snapshot(self._database, now)
-            known = {entity_id for entity_id, *_ in snapshot[0]}
-            self._swept |= {box // BOXES_PER_ENTITY for box in snapshot[1]} - known
-            self._swept |= {entity_id for (entity_id,) in self._database.execute(_ORPHANS)}
+            read = self._database.execute
+            entities = [(*row[:3], json.loads(row[3]), *row[4:]) for row in read(_ENTITIES)]
+            shelves, scheduled, sessions = (read(query).fetchall() for query in (_SHELVES, _SCHEDULED, _SESSIONS))
+            snapshot = Snapshot(entities, shelves, scheduled, sessions, read(_SEEN, (now,)).fetchall())
+            known = {entity_id for entity_id, *_ in entities}
+            self._swept |= {box // BOXES_PER_ENTITY for box, *_ in snapshot.shelves} - known
+            self._swept |= {entity_id for (entity_id,) in read(_ORPHANS)}
         except (sqlite3.DatabaseError, ValueError) as error:
             self.close()
             raise opening_error(self.path, error) from error
@@ -398,37 +406,10 @@ def _connect(path: Path, timeout: float) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=timeout, isolation_level=None)
 
 
-def _read_snapshot(database: sqlite3.Connection, now: int) -> Snapshot:
-    entities = [
-        (entity_id, kind, path, json.loads(description), *rest)
-        for entity_id, kind, path, description, *rest in database.execute(
-            "SELECT id, kind, path, description, created_time, updated_time, last_sequence_number FROM entity"
-            " ORDER BY kind = 'subscription', id"
-        )
-    ]
-    sessions = database.execute("SELECT box, session_id, state, updated_time FROM session")
-    seen = database.execute(
-        "SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY entity_id, until", (now,)
-    )
-    return entities, _read_boxes(database), list(sessions), list(seen)
-
-
 def _checked(payload: bytes | None, size: int) -> bytes | None:
     if (payload is None) != (size > _MAX_SHELF_PAYLOAD) or (payload is not None and len(payload) != size):
         raise ValueError(_LOST)
     return payload
-
-
-def _read_boxes(database: sqlite3.Connection) -> dict[int, StoredBox]:
-    scheduled: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-    for box, time, number in database.execute(_SCHEDULED):
-        scheduled[box].append((time, number))
-    shelves: defaultdict[int, list[ShelfSummary]] = defaultdict(list)
-    deferred: defaultdict[int, int] = defaultdict(int)
-    for box, number, count, size, active, next_expiry, deferred_count in database.execute(_SUMMARIES):
-        shelves[box].append((number, count, size, active, next_expiry))
-        deferred[box] += deferred_count
-    return {box: (found, deferred[box], scheduled[box]) for box, found in shelves.items()}
 
 
 def _runs(keys: Iterable[_Key]) -> list[tuple[int, int, int]]:

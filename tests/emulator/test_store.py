@@ -21,7 +21,7 @@ from sbnotebook.emulator.store import FILE_NAME, Store
 BOX = 4
 """That of the entity 1."""
 DESCRIPTION = {"lock_duration": 30_000, "rules": [None, "ä"]}
-NOTHING: Snapshot = ([], {}, [], [])
+NOTHING = Snapshot([], [], [], [], [])
 
 Step = Callable[[Changes], object]
 """What a turn does."""
@@ -87,11 +87,10 @@ def loaded(directory: Path, now: int = 0) -> Snapshot:
 def standing(directory: Path) -> dict[int, list[tuple[object, ...]]]:
     """All messages by box."""
     with Store(directory) as store:
-        _, boxes, _, _ = store.load(0)
-        return {
-            box: [plain(each) for shelf in shelves for each in store.load_shelf(box, shelf[0])]
-            for box, (shelves, _, _) in boxes.items()
-        }
+        found: defaultdict[int, list[tuple[object, ...]]] = defaultdict(list)
+        for box, shelf, *_ in store.load(0).shelves:
+            found[box] += map(plain, store.load_shelf(box, shelf))
+        return found
 
 
 def plain(each: BrokeredMessage) -> tuple[object, ...]:
@@ -134,15 +133,15 @@ def test_sessions_and_ids_that_were_seen_come_back(tmp_path: Path) -> None:
         [saved(), *(session(name, b"s", 5) for name in "abc"), seen("old", 50), seen("new", 60), seen("new", 70)],
         [session("a", b"t", 6), session("b", None, 6)],
     )
-    _, _, sessions, ids = loaded(tmp_path, now=50)
-    assert sessions == [(BOX, "a", b"t", 6), (BOX, "c", b"s", 5)]
-    assert ids == [(1, "new", 70)]
+    found = loaded(tmp_path, now=50)
+    assert found.sessions == [(BOX, "a", b"t", 6), (BOX, "c", b"s", 5)]
+    assert found.seen == [(1, "new", 70)]
 
 
 def test_ids_are_forgotten_once_their_time_has_passed(tmp_path: Path) -> None:
     kept(tmp_path, [saved(), seen("old", 105), seen("new", 106)])
     kept(tmp_path, [seen("newest", 200, at=105)])
-    assert loaded(tmp_path, now=0)[3] == [(1, "new", 106), (1, "newest", 200)]
+    assert loaded(tmp_path, now=0).seen == [(1, "new", 106), (1, "newest", 200)]
 
 
 def test_ids_are_forgotten_as_fast_as_they_come_in(tmp_path: Path) -> None:
@@ -158,9 +157,9 @@ def everything_of_one() -> list[Step]:
 
 def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) -> None:
     kept(tmp_path, [*everything_of_one(), saved(2, "other"), counted(2, 1), *added(1, box=8)], [deleted(1)])
-    entities, boxes, _, _ = loaded(tmp_path)
-    assert entities == [(2, "queue", "other", DESCRIPTION, 7, 8, 1)]
-    assert boxes[8] == ([(0, 1, 6, 1, None)], 0, [])
+    found = loaded(tmp_path)
+    assert found.entities == [(2, "queue", "other", DESCRIPTION, 7, 8, 1)]
+    assert found.shelves[-1] == (8, 0, 1, 6, 1, None, 0)
     kept(tmp_path, *([session("a", b"", number, box=8)] for number in range(12)))
     assert [rows(tmp_path, table) for table in ("message", "payload", "seen", "session")] == [1, 1, 0, 1]
 
@@ -171,9 +170,9 @@ def test_the_number_of_a_deleted_entity_can_be_given_again(tmp_path: Path, is_re
     lives = [turns[:2], turns[2:]] if is_restarted else [turns]
     for life in lives:
         kept(tmp_path, *life)
-    assert loaded(tmp_path) == (
-        [(1, "queue", "orders", DESCRIPTION, 7, 8, 2)], {BOX: ([(0, 1, 6, 1, None)], 0, [])}, [], []
-    )  # fmt: skip
+    assert loaded(tmp_path) == NOTHING._replace(
+        entities=[(1, "queue", "orders", DESCRIPTION, 7, 8, 2)], shelves=[(BOX, 0, 1, 6, 1, None, 0)]
+    )
 
 
 def rows(directory: Path, table: str) -> int:

@@ -149,7 +149,7 @@ def damage_payloads(path: Path) -> None:
 def test_damage_that_is_found_later_ends_the_keeping(tmp_path: Path, asks_for_all: bool) -> None:
     damage_payloads(store_of_500_messages(tmp_path))
     with Store(tmp_path) as store:
-        assert store.load(0)[1][4][0][0][1] == 500  # the messages themselves are whole
+        assert store.load(0).shelves[0][2] == 500  # the messages themselves are whole
         with pytest.raises(EmulatorError, match="cannot be read"):
             store.load_shelf(4, 0) if asks_for_all else [store.load_payload(4, number) for number in range(1, 501)]
         for changes in (Changes(), queue()):

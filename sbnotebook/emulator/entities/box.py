@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
-from sbnotebook.emulator.entities.message_log import MessageLog, ShelfSummary
+from sbnotebook.emulator.entities.message_log import MessageLog
 from sbnotebook.emulator.entities.options import QueueOptions, ReceivingOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS, tour
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -267,11 +267,10 @@ class Box:
             self.scheduled_count += 1
             self.context.wake(self, time)
 
-    def restore(self, shelves: list[ShelfSummary], deferred: int, scheduled: list[tuple[int, int]]) -> None:
-        """Restore the messages from summaries; they stay in the store."""
-        self.log.restore(shelves)
-        self.deferred_count = deferred
-        self._scheduled, self.scheduled_count = [*scheduled], len(scheduled)  # In order, which makes a heap.
+    def restore_scheduled(self, time: int, number: int) -> None:
+        """Restore the time of a scheduled message, in the order of the times."""
+        self._scheduled.append((time, number))
+        self.scheduled_count += 1
 
     def close(self) -> None:
         self.is_deleted = True

@@ -24,10 +24,6 @@ _SPARE: Final = 64  # Outdated times of expiry that a log may hold however few s
 _OVERHEAD: Final = 512  # Bytes that a message takes besides its payload, about
 
 
-ShelfSummary = tuple[int, int, int, int, int | None]
-"""Of a shelf: its number, its messages, the bytes of their payloads, its active ones, and the first expiry (ms)."""
-
-
 class Storage(Protocol):
     """The store, from which messages are loaded that are not in memory."""
 
@@ -105,16 +101,16 @@ class MessageLog:
     def __len__(self) -> int:
         return self._count
 
-    def restore(self, summaries: list[ShelfSummary]) -> None:
-        for number, messages, size, active, next_expiry in summaries:
-            shelf = self._new_shelf(number)
-            shelf.messages = None
-            shelf.count, shelf.size, shelf.ready_count = messages, size, active
-            self._count += messages
-            self.size_bytes += size
-            self.ready_count += active
-            self._list(shelf)
-            self._expect_expiry(shelf, next_expiry)
+    def restore(self, number: int, messages: int, size: int, active: int, next_expiry: int | None) -> None:
+        """Restore a shelf, whose messages stay in the store."""
+        shelf = self._new_shelf(number)
+        shelf.messages = None
+        shelf.count, shelf.size, shelf.ready_count = messages, size, active
+        self._count += messages
+        self.size_bytes += size
+        self.ready_count += active
+        self._list(shelf)
+        self._expect_expiry(shelf, next_expiry)
 
     def add(self, message: BrokeredMessage) -> None:
         number = message.sequence_number

@@ -67,9 +67,9 @@ class Destination(Box):
         self._seen: OrderedDict[str, int] = OrderedDict()
         self._rounds = count()
 
-    def restore_seen(self, seen: Iterable[tuple[str, int]]) -> None:
-        """Restore message ids, each with the time (ms) until which it is a duplicate."""
-        self._seen.update(sorted(seen, key=lambda entry: entry[1]))
+    def restore_seen(self, message_id: str, until: int) -> None:
+        """Restore a message id, with the time (ms) until which it is a duplicate, in the order of these."""
+        self._seen[message_id] = until
 
     def check(self, messages: Sequence[SentMessage]) -> None:
         """Check that all of these messages can be taken in."""

@@ -326,7 +326,6 @@ class Registry:
         else:
             self._entities[entity.path.casefold()] = entity
         self._next_id = max(self._next_id, entity.entity_id + 1)
-        self._watch(entity)
 
     def _delete(self, entity: AnyEntity) -> None:
         if isinstance(entity, Subscription):
@@ -381,9 +380,10 @@ class Registry:
         description = stored(entity.options, entity.rules if isinstance(entity, Subscription) else ())
         row = entity.kind, entity.path, description, entity.created_time, entity.updated_time
         self.changes.entities.append((entity.entity_id, row))
-        self._watch(entity)
+        self.watch(entity)
 
-    def _watch(self, entity: AnyEntity) -> None:
+    def watch(self, entity: AnyEntity) -> None:
+        """Wake an entity when it has work to do."""
         idle = _idle_time(entity)
         deadline = earliest(entity.next_deadline, None if idle is None else entity.idle_since + idle)
         if deadline is not None:

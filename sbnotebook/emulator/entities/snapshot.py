@@ -5,62 +5,73 @@ A snapshot holds summaries only; messages are read when they are asked for.
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY, ReceivingEntity
+from sbnotebook.emulator.entities.box import ReceivingEntity
 from sbnotebook.emulator.entities.json_form import stored_options, stored_rules
 from sbnotebook.emulator.entities.message import BrokeredState
-from sbnotebook.emulator.entities.message_log import ShelfSummary, Storage
+from sbnotebook.emulator.entities.message_log import Storage
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import without_partition
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.sessions import Sessions
 from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import EmulatorError
 from sbnotebook.model.address import EntityAddress
 
-StoredEntity = tuple[int, str, str, dict[str, Any], int, int, int]
-"""The number, the kind, the path, what ``stored`` returned, when it was created and updated (ms), and the last sequence
-number that it gave out, 0 if none."""
-StoredBox = tuple[list[ShelfSummary], int, list[tuple[int, int]]]
-"""The shelves that have messages, in order; how many are set aside; and of scheduled messages the time (ms) and the
-sequence number, in order."""
-Snapshot = tuple[
-    list[StoredEntity], dict[int, StoredBox], list[tuple[int, str, bytes, int]], list[tuple[int, str, int]]
-]
-"""Entities, topics before their subscriptions; boxes by number; box, id, state and its time of sessions; and entity, id
-and end (ms) of the message ids whose time has not passed."""
-_NOTHING: Final[StoredBox] = ([], 0, [])
+_Rows = list[tuple[Any, ...]]
+
+
+class Snapshot(NamedTuple):
+    """The rows of a store; times are in ms."""
+
+    entities: _Rows  # number, kind, path, what ``stored`` returned, creation, update, last sequence number given out
+    shelves: _Rows  # box, shelf, messages, bytes of their payloads, active ones, their first expiry, deferred ones
+    scheduled: _Rows  # box, time and sequence number, by time
+    sessions: _Rows  # box, id, state and its time
+    seen: _Rows  # entity, message id and its end, by end
 
 
 def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: int) -> None:
     """Restore an empty registry from a snapshot; locks are not kept."""
     registry.residency.storage = storage
-    entities, boxes, sessions, seen = snapshot
-    # The entities and their boxes.
-    by_id: dict[int, AnyEntity] = {}
-    for entity_id, kind, path, description, created_time, updated_time, last_number in entities:
-        entity = by_id[entity_id] = _entity(registry, entity_id, kind, path, description, created_time)
+    entities: dict[int, AnyEntity] = {}
+    for entity_id, kind, path, description, created_time, updated_time, last_number in snapshot.entities:
+        entity = entities[entity_id] = _entity(registry, entity_id, kind, path, description, created_time)
         # The store does not keep when an entity was used: an idle one gets its time again.
         entity.updated_time, entity.accessed_time = updated_time, now
         entity.last_sequence_number = without_partition(last_number)
-        _restore_boxes(entity, boxes)
         registry.restore(entity)
-    # The states of sessions, and the ids for duplicate detection.
-    for box, session_id, state, updated_time in sessions:
-        entity = by_id.get(box // BOXES_PER_ENTITY)
-        if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
-            session = entity.sessions.find_or_create(session_id)
-            entity.restore_session_state(session, state, updated_time)
-    for entity_id, ids in groupby(seen, key=lambda entry: entry[0]):
-        entity = by_id.get(entity_id)
-        if isinstance(entity, Queue | Topic):
-            entity.restore_seen((message_id, until) for _, message_id, until in ids)
+    _fill(entities, snapshot)
+    for entity in entities.values():
+        registry.watch(entity)
+        if entity.sessions is not None:
+            _make_ready(entity, entity.sessions)
     # Messages that still had to be forwarded.
-    for entity in by_id.values():
+    for entity in entities.values():
         if isinstance(entity, ReceivingEntity) and entity.sessions is None:
             entity.start_forwarding(now)
+
+
+def _fill(entities: Mapping[int, AnyEntity], snapshot: Snapshot) -> None:
+    """Restore what is in the boxes of entities; the store may still have the remains of deleted ones."""
+    boxes = {box.box: box for entity in entities.values() for box in entity.boxes}
+    known = [[row for row in rows if row[0] in boxes] for rows in snapshot[1:4]]
+    for box, number, *shelf, deferred in known[0]:
+        boxes[box].log.restore(number, *shelf)
+        boxes[box].deferred_count += deferred
+    for box, time, number in known[1]:
+        boxes[box].restore_scheduled(time, number)
+    for box, session_id, state, updated_time in known[2]:
+        entity = boxes[box]
+        if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
+            entity.restore_session_state(entity.sessions.find_or_create(session_id), state, updated_time)
+    for entity_id, message_id, until in snapshot.seen:
+        entity = entities.get(entity_id)
+        if isinstance(entity, Queue | Topic):
+            entity.restore_seen(message_id, until)
 
 
 def _entity(
@@ -80,13 +91,10 @@ def _entity(
     return Subscription(entity_id, topic, address.subscription, options, stored_rules(description), created_time)
 
 
-def _restore_boxes(entity: AnyEntity, boxes: dict[int, StoredBox]) -> None:
-    for box in entity.boxes:
-        box.restore(*boxes.get(box.box, _NOTHING))
-    if entity.sessions is not None:
-        # The waiting receivers of each session are needed at once.
-        for message in entity.peek(0, entity.message_count):
-            if message.state is not BrokeredState.SCHEDULED:
-                entity.sessions.added(message)
-            if message.state is BrokeredState.ACTIVE:
-                entity.sessions.make_ready(message)
+def _make_ready(entity: AnyEntity, sessions: Sessions) -> None:
+    # The waiting receivers of each session are needed at once.
+    for message in entity.peek(0, entity.message_count):
+        if message.state is not BrokeredState.SCHEDULED:
+            sessions.added(message)
+        if message.state is BrokeredState.ACTIVE:
+            sessions.make_ready(message)

@@ -74,6 +74,19 @@ def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: On
     assert topic.subscriptions[0].message_count == 2
 
 
+def test_messages_that_are_forwarded_at_the_start_are_counted_once(registry: Registry, kept: OnDisk) -> None:
+    registry.create_queue("a").send(sent("x", session_id="s"), 0)
+    registry.create_queue("calls", QueueOptions(requires_session=True))
+    kept.keep(registry)
+    snapshot = kept.snapshot(0)
+    snapshot.entities[0][3]["Properties"]["ForwardTo"] = "calls"  # as if the process had ended before it forwarded
+    restored = Registry()
+    restore(restored, snapshot, kept, now=0)
+    first, calls = restored.queues
+    assert calls.sessions is not None
+    assert (first.message_count, [each.message_count for each in calls.sessions.listed(None)]) == (0, [1])
+
+
 def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: OnDisk) -> None:
     options = QueueOptions(requires_duplicate_detection=True, enable_partitioning=True)
     queue, topic = registry.create_queue("q", options), registry.create_topic("t")
@@ -91,11 +104,11 @@ def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: OnDisk) 
 def test_restore_refuses_a_snapshot_that_does_not_fit_together(registry: Registry, kept: OnDisk) -> None:
     registry.create_subscription(registry.create_topic("t"), "s")
     kept.keep(registry)
-    entities, boxes, sessions, seen = kept.snapshot(0)
-    number, _, path, description, _, _, last = entities[0]
+    snapshot = kept.snapshot(0)
+    number, _, path, description, _, _, last = snapshot.entities[0]
     for wrong, why in (
-        (entities[1:], "kept without its topic"),
+        (snapshot.entities[1:], "kept without its topic"),
         ([(number, "relay", path, description, 0, 0, last)], "another version"),
     ):
         with pytest.raises(EmulatorError, match=why):
-            restore(Registry(), (wrong, boxes, sessions, seen), kept, now=0)
+            restore(Registry(), snapshot._replace(entities=wrong), kept, now=0)
