@@ -6,7 +6,6 @@ gives each value the AMQP type that the value at its place had; a new value gets
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 from uuid import UUID
@@ -24,7 +23,7 @@ from sbnotebook.amqp import (
     type_name,
 )
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.model.json_text import JsonNumber, read_json, write_json
+from sbnotebook.model.json_text import JsonNumber, places_before, read_json, write_json
 from sbnotebook.model.property_text import decimal_and_type, from_text, property_type, text_and_type
 
 _DECIMALS: Final = (Decimal32, Decimal64, Decimal128)
@@ -103,14 +102,9 @@ def _map(before: dict[Any, Any], after: dict[str, Any]) -> dict[Any, Any]:
 
 
 def _list(before: list[Any], after: list[Any]) -> list[Any]:
-    known: defaultdict[str, list[Any]] = defaultdict(list)
-    for item in before:
-        known[write_json(_ready(item))].append(item)
-    items: list[Any] = []
-    for place, value in enumerate(after):
-        same = known.get(write_json(value))
-        at = before[min(place, len(before) - 1)] if before else None
-        items.append(same[0] if same else _retyped(at, value))
+    places = places_before(_ready(before), after)
+    # A new element has the type of the last one.
+    items = [_retyped(before[place] if before else None, value) for place, value in zip(places, after, strict=True)]
     if not isinstance(before, Array):
         return items
     kind = before.element_type

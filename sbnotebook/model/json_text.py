@@ -193,7 +193,7 @@ class _Writer:
     def _list(self, start: int, before: list[Any], after: Sequence[Any]) -> str:
         items = list(_walk(self._text, start))
         parts: list[tuple[int, str]] = []
-        for place, value in zip(_places(before, after), after, strict=True):
+        for place, value in zip(places_before(before, after), after, strict=True):
             if place < 0:
                 parts.append((place, _written(value, self._ascii_only)))
             else:
@@ -234,7 +234,7 @@ def _same(before: Any, after: Any) -> bool:
     return _written(before) == _written(after)
 
 
-def _places(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
+def places_before(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
     """Return for each element after an edit which element before it was; -1 for a new one."""
     shorter = min(len(before), len(after))
     head = next((at for at in range(shorter) if not _same(before[at], after[at])), shorter)
