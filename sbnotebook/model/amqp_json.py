@@ -24,7 +24,7 @@ from sbnotebook.amqp import (
 )
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model.json_text import JsonNumber, places_before, read_json, write_json
-from sbnotebook.model.property_text import decimal_and_type, from_text, property_type, text_and_type
+from sbnotebook.model.property_text import from_text, json_ready, property_type
 
 _DECIMALS: Final = (Decimal32, Decimal64, Decimal128)
 _SHOWN: Final = 60
@@ -35,27 +35,7 @@ def json_of(value: AmqpValue) -> str:
 
 
 def _ready(value: Any) -> Any:
-    if type(value) is bytes:
-        return _text_of(value) or value.hex()
-    if isinstance(value, Described):
-        text, kind = text_and_type(value)
-        return text if kind.startswith("com.microsoft:") and " " not in kind else _ready(value.value)
-    if isinstance(value, list):
-        return [_ready(item) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {str(key): _ready(item) for key, item in cast("dict[Any, Any]", value).items()}
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> Any:
-    if isinstance(value, _DECIMALS):
-        text, _ = decimal_and_type(value)
-        return JsonNumber(text) if text[-1].isdigit() else text  # not base64, Infinity or NaN
-    if isinstance(value, float):
-        return float(value) if value - value == 0 else float.__repr__(value)
-    if value is None or isinstance(value, bool) or (isinstance(value, int) and not isinstance(value, Timestamp)):
-        return value
-    return str(value) if isinstance(value, str) else text_and_type(value)[0]
+    return json_ready(value, lambda data: _text_of(data) or data.hex())
 
 
 def _text_of(data: bytes) -> str | None:

@@ -35,8 +35,9 @@ from sbnotebook.amqp import (
     type_name,
 )
 from sbnotebook.amqp.types import type_names
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model.decimals import decimal_bytes, decimal_text
+from sbnotebook.model.json_text import JsonNumber, write_json
 
 _CLASSES: Final = {name: kind for kind, name in type_names.items()}
 _NESTED: Final = frozenset({"list", "map", "array", "described"})
@@ -44,6 +45,7 @@ _DECIMALS: Final[dict[type, str]] = {Decimal32: "decimal32", Decimal64: "decimal
 # A decimal128 with the exponent where .NET writes it: see :mod:`sbnotebook.model.decimals`
 _OF_NET: Final = "decimal128 (.NET)"
 _MOMENT, _DURATION, _ADDRESS = (Symbol(f"com.microsoft:{name}") for name in ("datetime-offset", "timespan", "uri"))
+_DESCRIBED_BY_NET: Final = frozenset((_MOMENT, _DURATION, _ADDRESS))
 _YEAR_1: Final = datetime(1, 1, 1, tzinfo=UTC)
 _TICKS: Final = 10_000_000  # In a second
 _TICKS_OF_DAY: Final = 24 * 60 * 60 * _TICKS
@@ -84,7 +86,7 @@ def text_and_type(value: AmqpValue, *, readable: bool = True) -> tuple[str | Non
     if kind == "null":
         return None, kind
     if kind in _NESTED:
-        return (_nested(value) if readable else None) or (base64.b64encode(encode(value)).decode(), kind)
+        return (_nested(value) if readable else None) or (_base64(encode(value)), kind)
     if type(value) in _DECIMALS:
         return decimal_and_type(value)
     return _simple(value, kind), kind
@@ -92,7 +94,7 @@ def text_and_type(value: AmqpValue, *, readable: bool = True) -> tuple[str | Non
 
 def _simple(value: Any, kind: str) -> str:
     if kind == "binary":
-        return base64.b64encode(bytes(value)).decode()
+        return _base64(value)
     if kind == "boolean":
         return "true" if value else "false"
     if kind == "timestamp":
@@ -102,13 +104,17 @@ def _simple(value: Any, kind: str) -> str:
     return int.__repr__(value) if isinstance(value, int) else str(value)
 
 
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
 def decimal_and_type(value: Any) -> tuple[str, str]:
     kind = _DECIMALS[type(value)]
     for is_of_net in (True, False) if kind == "decimal128" else (False,):
         text = decimal_text(value, is_of_net=is_of_net)
         if text is not None:
             return text, _OF_NET if is_of_net else kind
-    return base64.b64encode(bytes(value)).decode(), kind
+    return _base64(value), kind
 
 
 def _timestamp_text(value: Any) -> str:
@@ -131,9 +137,9 @@ def _nested(value: AmqpValue) -> tuple[str, str] | None:
         return _described(value.descriptor, value.value)
     try:
         kind = _signature(value)
-        text = json.dumps(_json_of(value), ensure_ascii=False)
-        is_whole = encode(_of_json(json.loads(text), kind)) == encode(value)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        text = write_json(json_ready(value, _base64))
+        is_whole = encode(_of_json(_literals(text), kind)) == encode(value)
+    except (DecisionError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
     return (text, kind) if is_whole else None
 
@@ -176,12 +182,24 @@ def _signature(value: Any) -> str:
     return kind
 
 
-def _json_of(value: Any) -> Any:
+def json_ready(value: Any, of_bytes: Callable[[bytes], str]) -> Any:
+    """Return a value for :func:`write_json`; ``of_bytes`` makes texts of binary values."""
+    if type(value) is bytes:
+        return of_bytes(value)
+    if isinstance(value, Described):
+        text, kind = text_and_type(value)
+        return text if kind in _DESCRIBED_BY_NET else json_ready(value.value, of_bytes)
     if isinstance(value, list):
-        return [_json_of(each) for each in cast("list[Any]", value)]
+        return [json_ready(item, of_bytes) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
-        members = cast("dict[Any, Any]", value).items()
-        return {str(key): _json_of(each) for key, each in members}
+        return {str(key): json_ready(item, of_bytes) for key, item in cast("dict[Any, Any]", value).items()}
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> Any:
+    if type(value) in _DECIMALS:
+        text, _ = decimal_and_type(value)
+        return JsonNumber(text) if text[-1].isdigit() else text  # not base64, Infinity or NaN
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int) and not isinstance(value, Timestamp):
@@ -207,6 +225,11 @@ def _of_json(value: Any, kind: str) -> Any:
     if value is None and kind != "null":
         raise ValueError(kind)
     return _parse(value if isinstance(value, str) else json.dumps(value), kind)
+
+
+def _literals(text: str) -> Any:
+    """Read JSON, with numbers as they were written."""
+    return json.loads(text, parse_int=str, parse_float=str)
 
 
 def _parts(kind: str) -> tuple[str, list[str]]:
@@ -284,7 +307,7 @@ def _parse(text: str, kind: str) -> AmqpValue:
     if kind in _NESTED:
         return decode_exactly(base64.b64decode(text, validate=True))
     if _parts(kind)[0]:
-        return _of_json(json.loads(text), kind)
+        return _of_json(_literals(text), kind)
     if " " in kind and kind != _OF_NET:
         name, _, inner = kind.partition(" ")
         return Described(ULong(int(name, 16)) if name[:2] == "0x" else Symbol(name), _parse(text, inner))

@@ -46,6 +46,7 @@ def test_every_value_comes_back_as_it_was(value: AmqpValue) -> None:
         (float("inf"), "inf"),
         (Timestamp(1_704_067_200_123), "2024-01-01T00:00:00.123+00:00"),
         (b"\x00\xff", "AP8="),
+        ([Decimal32(bytes.fromhex("3180006e")), b"\x00\xff", Described(Symbol("acme:money"), 5)], '[1.10, "AP8=", 5]'),
     ],
     ids=repr,
 )
