@@ -125,11 +125,6 @@ _LOST: Final = "a message has lost its payload"
 _Key = tuple[int, int]  # Box and sequence number
 _SWEPT: Final = 500  # Rows of deleted entities that a turn removes: what takes a few ms
 
-_KEEP_ENTITY: Final = """
-INSERT INTO entity (id, kind, path, description, created_time, updated_time) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET path = excluded.path, description = excluded.description,
-    created_time = excluded.created_time, updated_time = excluded.updated_time
-"""
 # To bind None takes longer than all the rest of a row: sqlite3 looks for an adapter each time.
 _NONE: Final = -0.5  # In place of None; no column has such a value
 _OR_NULL: Final = f"nullif(?, {_NONE})"
@@ -261,8 +256,9 @@ class Store:
                 continue
             while entity_id in self._swept:  # Its number is given out again.
                 self._sweep(entity_id)
-            kind, path, description, *times = row
-            self._database.execute(_KEEP_ENTITY, (entity_id, kind, path, json.dumps(description), *times))
+            kind, path, description, *rest = row
+            values = entity_id, kind, path, json.dumps(description), *rest
+            self._database.execute("INSERT OR REPLACE INTO entity VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def _write_messages(self, changes: Changes) -> None:
         # Removals first, because a number may come back to its box, with another payload.

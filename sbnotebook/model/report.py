@@ -71,14 +71,6 @@ def _unpacked(content: bytes) -> tuple[Outcome, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Chunked:
-    chunks: tuple[_Chunk, ...]
-
-    def __iter__(self) -> Iterator[Outcome]:
-        return (outcome for chunk in self.chunks for outcome in chunk.outcomes())
-
-
-@dataclass(frozen=True, slots=True)
 class RunSpeed:
     """The speed of the run that a report is of.
 
@@ -123,9 +115,13 @@ class Report(Sequence[Outcome]):
         self.speed: RunSpeed | None = None
         """The speed of the run; None for fewer than 100 messages, and where no action was carried out."""
         self._looks: tuple[Report.Look, ...] = ()
-        self._chunks = outcomes.chunks if isinstance(outcomes, _Chunked) else tuple(_chunks_of(outcomes))
-        self._ends = tuple(accumulate(chunk.size for chunk in self._chunks))
         self._last_read: tuple[int, tuple[Outcome, ...]] = (-1, ())
+        self._set_chunks(_chunks_of(outcomes))
+
+    def _set_chunks(self, chunks: Iterable[_Chunk]) -> Self:
+        self._chunks = tuple(chunks)
+        self._ends = tuple(accumulate(chunk.size for chunk in self._chunks))
+        return self
 
     def timed(self, seconds: float, in_flight: int) -> Self:
         """Return this report with the speed of its run.
@@ -192,7 +188,7 @@ class Report(Sequence[Outcome]):
             raise SettlementFailedError(f"{self}.", failures)
 
     def __add__(self, other: Report) -> Report:
-        both = Report(_Chunked((*self._chunks, *other._chunks)))
+        both = Report()._set_chunks((*self._chunks, *other._chunks))
         both._looks = tuple(look for look in (*self._looks, *other._looks) if not look.is_done)
         return both
 
@@ -200,7 +196,7 @@ class Report(Sequence[Outcome]):
         return self._ends[-1] if self._ends else 0
 
     def __iter__(self) -> Iterator[Outcome]:
-        return iter(_Chunked(self._look()))
+        return (outcome for chunk in self._look() for outcome in chunk.outcomes())
 
     @overload
     def __getitem__(self, index: int) -> Outcome: ...
@@ -323,4 +319,4 @@ class Tally:
             for number, part in self._open.items()
         }
         chunks = self._full | opened
-        return Report(_Chunked(tuple(chunks[number] for number in sorted(chunks))))
+        return Report()._set_chunks(chunks[number] for number in sorted(chunks))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

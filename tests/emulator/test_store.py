@@ -32,12 +32,8 @@ def message(number: int, **fields: object) -> BrokeredMessage:
     return BrokeredMessage(number, number, 100 + number, **whole)  # pyright: ignore[reportArgumentType]
 
 
-def saved(number: int = 1, path: str = "orders") -> Step:
-    return lambda changes: changes.entities.append((number, ("queue", path, DESCRIPTION, 7, 8)))
-
-
-def counted(number: int, last: int) -> Step:
-    return lambda changes: changes.last.update({number: last})
+def saved(number: int = 1, path: str = "orders", last: int = 0) -> Step:
+    return lambda changes: changes.entities.append((number, ("queue", path, DESCRIPTION, 7, 8, last)))
 
 
 def deleted(number: int) -> Step:
@@ -156,7 +152,7 @@ def everything_of_one() -> list[Step]:
 
 
 def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) -> None:
-    kept(tmp_path, [*everything_of_one(), saved(2, "other"), counted(2, 1), *added(1, box=8)], [deleted(1)])
+    kept(tmp_path, [*everything_of_one(), saved(2, "other", last=1), *added(1, box=8)], [deleted(1)])
     found = loaded(tmp_path)
     assert found.entities == [(2, "queue", "other", DESCRIPTION, 7, 8, 1)]
     assert found.shelves[-1] == (8, 0, 1, 6, 1, None, 0)
@@ -166,7 +162,7 @@ def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) ->
 
 @pytest.mark.parametrize("is_restarted", [True, False])
 def test_the_number_of_a_deleted_entity_can_be_given_again(tmp_path: Path, is_restarted: bool) -> None:
-    turns: list[list[Step]] = [everything_of_one(), [deleted(1)], [saved(), counted(1, 2), *added(2)]]
+    turns: list[list[Step]] = [everything_of_one(), [deleted(1)], [saved(last=2), *added(2)]]
     lives = [turns[:2], turns[2:]] if is_restarted else [turns]
     for life in lives:
         kept(tmp_path, *life)

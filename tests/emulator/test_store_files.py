@@ -22,7 +22,7 @@ BUSY_TIMEOUT = "sbnotebook.emulator.store.BUSY_TIMEOUT"
 
 def queue(*messages: BrokeredMessage) -> Changes:
     changes = Changes()
-    changes.entities.append((1, ("queue", "orders", {}, 7, 8)))
+    changes.entities.append((1, ("queue", "orders", {}, 7, 8, 0)))
     for message in messages:
         changes.add(4, message)
     return changes

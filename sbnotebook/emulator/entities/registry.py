@@ -49,8 +49,8 @@ class Changes:
     """
 
     def __init__(self) -> None:
-        # In order: the number of an entity with its kind, path, description and times; None for one that was deleted.
-        self.entities: list[tuple[int, tuple[str, str, dict[str, Any], int, int] | None]] = []
+        # In order: the number of an entity, and the rest of its row; None for one that was deleted.
+        self.entities: list[tuple[int, tuple[str, str, dict[str, Any], int, int, int] | None]] = []
         self.added: dict[_Key, BrokeredMessage] = {}
         self.updated: dict[_Key, BrokeredMessage] = {}
         self.removed: set[_Key] = set()
@@ -167,8 +167,8 @@ class Registry:
             made: Queue | Topic = Topic(self, self._next_id, name, options, now)
         else:
             made = Queue(self, self._next_id, name, options, now)
-        self._entities[name.casefold()] = made
-        self._add(made)
+        self.add(made)
+        self._save(made)
         return made
 
     def create_subscription(
@@ -194,8 +194,8 @@ class Registry:
         if rules is None:
             rules = [Rule(DEFAULT_RULE, TRUE_FILTER, created_time=now)]
         subscription = Subscription(self._next_id, topic, name, options, rules, now)
-        topic.subscriptions_by_name[name.casefold()] = subscription
-        self._add(subscription)
+        self.add(subscription)
+        self._save(subscription)
         return subscription
 
     def update(self, entity: AnyEntity, options: Options, *, now: int = 0) -> None:
@@ -319,8 +319,8 @@ class Registry:
         self._copies += len(destination.subscriptions) if isinstance(destination, Topic) else 1
         return destination.take_forwarded(message, now, dead_letter_source)
 
-    def restore(self, entity: AnyEntity) -> None:
-        """Restore an entity from a snapshot."""
+    def add(self, entity: AnyEntity) -> None:
+        """Let an entity be found by its name."""
         if isinstance(entity, Subscription):
             entity.topic.subscriptions_by_name[entity.name.casefold()] = entity
         else:
@@ -357,10 +357,6 @@ class Registry:
             )
         return address.name
 
-    def _add(self, entity: AnyEntity) -> None:
-        self._next_id += 1
-        self._save(entity)
-
     def _check_tier(self, options: Options) -> None:
         """Check what Service Bus does not have in this tier.
 
@@ -378,7 +374,8 @@ class Registry:
 
     def _save(self, entity: AnyEntity) -> None:
         description = stored(entity.options, entity.rules if isinstance(entity, Subscription) else ())
-        row = entity.kind, entity.path, description, entity.created_time, entity.updated_time
+        times = entity.created_time, entity.updated_time
+        row = entity.kind, entity.path, description, *times, entity.last_sequence_number
         self.changes.entities.append((entity.entity_id, row))
         self.watch(entity)
 

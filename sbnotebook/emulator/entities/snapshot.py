@@ -43,7 +43,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
         # The store does not keep when an entity was used: an idle one gets its time again.
         entity.updated_time, entity.accessed_time = updated_time, now
         entity.last_sequence_number = without_partition(last_number)
-        registry.restore(entity)
+        registry.add(entity)
     _fill(entities, snapshot)
     for entity in entities.values():
         registry.watch(entity)
