@@ -71,7 +71,6 @@ class _Shelf:
     size: int = 0
     ready: list[int] = field(default_factory=list[int])  # a heap of sequence numbers, with some that are gone
     ready_count: int = 0
-    is_sorted: bool = True
     is_listed: bool = False
     next_expiry: int | None = None
     last_used: int = 0
@@ -114,15 +113,8 @@ class MessageLog:
 
     def add(self, message: BrokeredMessage) -> None:
         number = message.sequence_number
-        shelf = self._shelves.get(number // SHELF)
-        if shelf is None or shelf.messages is None:
-            shelf = self._opened(number // SHELF) or self._new_shelf(number // SHELF)
-        shelf.last_used = self._residency.turn
-        messages = shelf.messages
-        assert messages is not None  # noqa: S101 - an open shelf has its messages
-        if shelf.is_sorted and messages and number < next(reversed(messages)):
-            shelf.is_sorted = False
-        messages[number] = message
+        shelf = self._shelves.get(number // SHELF) or self._new_shelf(number // SHELF)
+        self._messages(shelf.number)[number] = message
         size = message.size
         shelf.count += 1
         shelf.size += size
@@ -131,8 +123,7 @@ class MessageLog:
         self._residency.size += size + _OVERHEAD
 
     def get(self, sequence_number: int) -> BrokeredMessage | None:
-        shelf = self._opened(sequence_number // SHELF)
-        return None if shelf is None or shelf.messages is None else shelf.messages.get(sequence_number)
+        return self._messages(sequence_number // SHELF).get(sequence_number)
 
     def remove(self, message: BrokeredMessage) -> None:
         shelf = self._shelves[message.sequence_number // SHELF]
@@ -169,9 +160,9 @@ class MessageLog:
         if order == "place":
             heappush(shelf.ready, number)
         else:
-            last, turn = self._opened(self._order[-1]), next(self._turns)
-            behind = number if last is None else max(last.messages or (number,))
-            insort(self._moved, ((-turn if order == "front" else behind, turn), number))
+            turn = next(self._turns)
+            place = -turn if order == "front" else max(self._messages(self._order[-1]))
+            insort(self._moved, ((place, turn), number))
         shelf.ready_count += 1
         self.ready_count += 1
         if not shelf.is_listed:
@@ -185,23 +176,22 @@ class MessageLog:
         shelf = self._next_shelf()
         if self._moved and (shelf is None or self._moved[0][0][0] < shelf.ready[0]):
             _, number = self._moved.pop(0)
-            shelf = self._opened(number // SHELF)
+            shelf = self._shelves[number // SHELF]
         elif shelf is not None:
             number = heappop(shelf.ready)
         else:
             return None
-        assert shelf is not None  # noqa: S101 - it has a ready message
-        assert shelf.messages is not None  # noqa: S101 - it is open
         shelf.ready_count -= 1
         self.ready_count -= 1
-        return shelf.messages[number]
+        return self._messages(shelf.number)[number]
 
     def _next_shelf(self) -> _Shelf | None:
         """Return the first shelf that has a ready message in the place of its number; it is the first one there."""
         while self._ready_shelves:
-            shelf = self._opened(self._ready_shelves[0])
+            messages = self._messages(self._ready_shelves[0])
+            shelf = self._shelves.get(self._ready_shelves[0])
             # A number in the heap may be of a message that is gone.
-            while shelf is not None and shelf.ready and shelf.ready[0] not in (shelf.messages or ()):
+            while shelf is not None and shelf.ready and shelf.ready[0] not in messages:
                 heappop(shelf.ready)
             if shelf is not None and shelf.ready_count and shelf.ready:
                 return shelf
@@ -229,10 +219,9 @@ class MessageLog:
             if shelf is None or shelf.next_expiry != when:
                 continue
             # Only active messages without a lock expire by themselves.
-            self._opened(number)
             free = [
                 (expires, message)
-                for message in (shelf.messages or {}).values()
+                for message in self._messages(number).values()
                 if message.is_available and (expires := message.expires_at) is not None
             ]
             found += [message for expires, message in free if expires <= now]
@@ -250,15 +239,10 @@ class MessageLog:
     def walk(self, sequence_number: int = 0) -> Iterator[BrokeredMessage]:
         """Yield the messages from this number on, in order; the log must not change meanwhile."""
         for position in range(bisect_left(self._order, sequence_number // SHELF), len(self._order)):
-            shelf = self._opened(self._order[position])
-            if shelf is None or shelf.messages is None:
-                continue
-            if not shelf.is_sorted:
-                shelf.messages = dict(sorted(shelf.messages.items()))
-                shelf.is_sorted = True
-            for message in shelf.messages.values():
-                if message.sequence_number >= sequence_number:
-                    yield message
+            messages = self._messages(self._order[position])
+            numbers = sorted(messages)
+            for number in numbers[bisect_left(numbers, sequence_number) :]:
+                yield messages[number]
 
     def resident_shelves(self) -> list[_Shelf]:
         return [shelf for shelf in self._shelves.values() if shelf.messages is not None]
@@ -287,28 +271,27 @@ class MessageLog:
         insort(self._order, number)
         return shelf
 
-    def _opened(self, number: int) -> _Shelf | None:
+    def _messages(self, number: int) -> dict[int, BrokeredMessage]:
+        """Return the messages of a shelf, by number; none without one."""
         shelf = self._shelves.get(number)
         if shelf is None:
-            return None
+            return {}
         shelf.last_used = self._residency.turn
-        if shelf.messages is None:
-            self._load(shelf)
-        return shelf
+        return self._load(shelf) if shelf.messages is None else shelf.messages
 
-    def _load(self, shelf: _Shelf) -> None:
+    def _load(self, shelf: _Shelf) -> dict[int, BrokeredMessage]:
         if self._residency.storage is None:
             raise AssertionError("A shelf was shed that is nowhere else.")
         messages = self._residency.storage.load_shelf(self.box, shelf.number)
         if len(messages) != shelf.count:
             raise AssertionError(f"A shelf of {shelf.count} messages came back with {len(messages)}.")
         shelf.messages = {message.sequence_number: message for message in messages}
-        shelf.is_sorted = True
         ready = [message.sequence_number for message in messages if message.state is BrokeredState.ACTIVE]
         moved = {number for _, number in self._moved}
         shelf.ready = [number for number in ready if number not in moved]
         heapify(shelf.ready)
         self._residency.size += shelf.size + shelf.count * _OVERHEAD
+        return shelf.messages
 
     def _drop(self, shelf: _Shelf) -> None:
         del self._shelves[shelf.number]
