@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
-from sbnotebook.emulator.entities.message_log import MessageLog
+from sbnotebook.emulator.entities.message_log import MessageLog, earliest
 from sbnotebook.emulator.entities.options import QueueOptions, ReceivingOptions
 from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS, tour
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -166,7 +166,7 @@ class Box:
         found = [message for number in numbers if self._is_deferred(message := self.log.get(number), session)]
         messages = [message for message in found if message is not None]
         # An expired deferred message stays until a receiver asks for it: now it goes.
-        expired = [message for message in messages if message.expires_at is not None and message.expires_at <= now]
+        expired = [message for message in messages if message.has_expired(now)]
         for message in expired:
             self._apply(message, MessageEvent.EXPIRE, now)
         if expired or len(messages) < len(numbers):
@@ -338,7 +338,7 @@ class Box:
 
     def _offer(self, message: BrokeredMessage, now: int, order: str = "place") -> None:
         """Make a message available, unless it has expired meanwhile."""
-        if message.expires_at is not None and message.expires_at <= now:
+        if message.has_expired(now):
             self._apply(message, MessageEvent.EXPIRE, now)
             return
         self._ready.make_ready(message, order)
@@ -589,8 +589,3 @@ class ReceivingEntity(Box):
 
 Receivable = ReceivingEntity | SubQueueBox
 """A queue, a subscription or a sub-queue: clients can receive from it."""
-
-
-def earliest(*moments: int | None) -> int | None:
-    """Return the first of these moments (ms); None if there is none."""
-    return min((moment for moment in moments if moment is not None), default=None)

@@ -87,6 +87,9 @@ class BrokeredMessage:
         """Tell whether it is active and not locked."""
         return self.state is BrokeredState.ACTIVE and self.lock_token is None
 
+    def has_expired(self, now: int) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
 
 @dataclass(slots=True, eq=False)
 class SentMessage:

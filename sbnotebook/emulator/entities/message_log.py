@@ -20,7 +20,6 @@ SHELF: Final = 1024
 _BUDGET: Final = 67_108_864  # Bytes of messages that stay in memory, if a store has them, too
 # Turns after which it is tried again to give up messages, though the last time there were too few to spare
 _PATIENCE: Final = 1024
-_SPARE: Final = 64  # Outdated times of expiry that a log may hold however few shelves it has
 _OVERHEAD: Final = 512  # Bytes that a message takes besides its payload, about
 
 
@@ -94,7 +93,6 @@ class MessageLog:
         # Ready messages that are not ordered by their numbers: places and numbers, in order.
         self._moved: list[tuple[tuple[int, int], int]] = []
         self._turns = count(1)
-        self._expiries: list[tuple[int, int]] = []  # a heap of (time, shelf), with some that are outdated
         self._count = 0
 
     def __len__(self) -> int:
@@ -108,8 +106,8 @@ class MessageLog:
         self._count += messages
         self.size_bytes += size
         self.ready_count += active
+        shelf.next_expiry = next_expiry
         self._list(shelf)
-        self._expect_expiry(shelf, next_expiry)
 
     def add(self, message: BrokeredMessage) -> None:
         number = message.sequence_number
@@ -208,33 +206,27 @@ class MessageLog:
 
     def expect_expiry(self, message: BrokeredMessage) -> None:
         """Let ``due`` find this message once it expires, if it does."""
-        self._expect_expiry(self._shelves[message.sequence_number // SHELF], message.expires_at)
+        shelf = self._shelves[message.sequence_number // SHELF]
+        when = message.expires_at
+        if when is not None and (shelf.next_expiry is None or when < shelf.next_expiry):
+            shelf.next_expiry = when
 
     def due(self, now: int) -> list[BrokeredMessage]:
         """Return the active messages without a lock that have expired; the caller has to remove them."""
         found: list[BrokeredMessage] = []
-        while self._expiries and self._expiries[0][0] <= now:
-            when, number = heappop(self._expiries)
-            shelf = self._shelves.get(number)
-            if shelf is None or shelf.next_expiry != when:
-                continue
-            # Only active messages without a lock expire by themselves.
-            free = [
-                (expires, message)
-                for message in self._messages(number).values()
-                if message.is_available and (expires := message.expires_at) is not None
-            ]
-            found += [message for expires, message in free if expires <= now]
-            # Look at the shelf again when the next of them expires.
-            shelf.next_expiry = None
-            later = (expires for expires, _ in free if expires > now)
-            self._expect_expiry(shelf, min(later, default=None))
+        for shelf in [*self._shelves.values()]:
+            if shelf.next_expiry is not None and shelf.next_expiry <= now:
+                # Only active messages without a lock expire by themselves.
+                free = [message for message in self._messages(shelf.number).values() if message.is_available]
+                found += [message for message in free if message.has_expired(now)]
+                # Look at the shelf again when the next of them expires.
+                shelf.next_expiry = earliest(*(each.expires_at for each in free if not each.has_expired(now)))
         return sorted(found, key=lambda message: message.sequence_number)
 
     @property
     def next_expiry(self) -> int | None:
         """Return when ``due`` has a message to find, or may have, in ms; None if never."""
-        return self._expiries[0][0] if self._expiries else None
+        return earliest(*(shelf.next_expiry for shelf in self._shelves.values()))
 
     def walk(self, sequence_number: int = 0) -> Iterator[BrokeredMessage]:
         """Yield the messages from this number on, in order; the log must not change meanwhile."""
@@ -302,12 +294,7 @@ class MessageLog:
             shelf.is_listed = True
             heappush(self._ready_shelves, shelf.number)
 
-    def _expect_expiry(self, shelf: _Shelf, when: int | None) -> None:
-        if when is not None and (shelf.next_expiry is None or when < shelf.next_expiry):
-            shelf.next_expiry = when
-            heappush(self._expiries, (when, shelf.number))
-            # Seldom enough that it costs the same for many shelves as for few.
-            if len(self._expiries) > 2 * len(self._shelves) + _SPARE:
-                known = ((shelf.next_expiry, shelf.number) for shelf in self._shelves.values())
-                self._expiries = [(time, number) for time, number in known if time is not None]
-                heapify(self._expiries)
+
+def earliest(*moments: int | None) -> int | None:
+    """Return the first of these moments (ms); None if there is none."""
+    return min((moment for moment in moments if moment is not None), default=None)
