@@ -56,7 +56,6 @@ CREATE TABLE message (
     payload_id INTEGER NOT NULL,
     PRIMARY KEY (box, sequence_number)
 ) WITHOUT ROWID;
-CREATE INDEX scheduled_message ON message (box, scheduled_time) WHERE state = 2;
 CREATE TABLE payload (
     id INTEGER PRIMARY KEY,
     bytes BLOB NOT NULL
@@ -97,12 +96,10 @@ ORDER BY kind = 'subscription', id
 """
 _SHELVES: Final = f"""
 SELECT box, sequence_number / {SHELF}, count(*), sum(size), sum(state = {BrokeredState.ACTIVE:d}),
-    min(CASE WHEN state = {BrokeredState.ACTIVE:d} THEN expires_at END), sum(state = {BrokeredState.DEFERRED:d})
+    min(CASE state WHEN {BrokeredState.SCHEDULED:d} THEN scheduled_time
+        WHEN {BrokeredState.ACTIVE:d} THEN expires_at END),
+    sum(state = {BrokeredState.DEFERRED:d}), sum(state = {BrokeredState.SCHEDULED:d})
 FROM message GROUP BY 1, 2 ORDER BY 1, 2
-"""  # noqa: S608 - nothing but numbers
-_SCHEDULED: Final = f"""
-SELECT box, scheduled_time, sequence_number FROM message WHERE state = {BrokeredState.SCHEDULED:d}
-ORDER BY box, scheduled_time, sequence_number
 """  # noqa: S608 - nothing but numbers
 _SESSIONS: Final = "SELECT box, session_id, state, updated_time FROM session"
 _SEEN: Final = "SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY until"
@@ -177,8 +174,8 @@ class Store:
         try:
             read = self._database.execute
             entities = [(*row[:3], json.loads(row[3]), *row[4:]) for row in read(_ENTITIES)]
-            shelves, scheduled, sessions = (read(query).fetchall() for query in (_SHELVES, _SCHEDULED, _SESSIONS))
-            snapshot = Snapshot(entities, shelves, scheduled, sessions, read(_SEEN, (now,)).fetchall())
+            shelves, sessions, seen = read(_SHELVES), read(_SESSIONS), read(_SEEN, (now,))
+            snapshot = Snapshot(entities, shelves.fetchall(), sessions.fetchall(), seen.fetchall())
             known = {entity_id for entity_id, *_ in entities}
             self._swept |= {box // BOXES_PER_ENTITY for box, *_ in snapshot.shelves} - known
             self._swept |= {entity_id for (entity_id,) in read(_ORPHANS)}

@@ -21,7 +21,7 @@ from sbnotebook.emulator.store import FILE_NAME, Store
 BOX = 4
 """That of the entity 1."""
 DESCRIPTION = {"lock_duration": 30_000, "rules": [None, "ä"]}
-NOTHING = Snapshot([], [], [], [], [])
+NOTHING = Snapshot([], [], [], [])
 
 Step = Callable[[Changes], object]
 """What a turn does."""
@@ -155,7 +155,7 @@ def test_remains_of_a_deleted_entity_are_removed_step_by_step(tmp_path: Path) ->
     kept(tmp_path, [*everything_of_one(), saved(2, "other", last=1), *added(1, box=8)], [deleted(1)])
     found = loaded(tmp_path)
     assert found.entities == [(2, "queue", "other", DESCRIPTION, 7, 8, 1)]
-    assert found.shelves[-1] == (8, 0, 1, 6, 1, None, 0)
+    assert found.shelves[-1] == (8, 0, 1, 6, 1, None, 0, 0)
     kept(tmp_path, *([session("a", b"", number, box=8)] for number in range(12)))
     assert [rows(tmp_path, table) for table in ("message", "payload", "seen", "session")] == [1, 1, 0, 1]
 
@@ -167,7 +167,7 @@ def test_the_number_of_a_deleted_entity_can_be_given_again(tmp_path: Path, is_re
     for life in lives:
         kept(tmp_path, *life)
     assert loaded(tmp_path) == NOTHING._replace(
-        entities=[(1, "queue", "orders", DESCRIPTION, 7, 8, 2)], shelves=[(BOX, 0, 1, 6, 1, None, 0)]
+        entities=[(1, "queue", "orders", DESCRIPTION, 7, 8, 2)], shelves=[(BOX, 0, 1, 6, 1, None, 0, 0)]
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappush
 from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
@@ -83,9 +82,7 @@ class Box:
         self.sessions: Sessions | None = None
         self.log = MessageLog(box, context.residency)
         self._ready: MessageLog | Sessions = self.log  # knows which messages can be received, and in which order
-        # Of scheduled messages the times and numbers: a heap, with some that are cancelled.
-        self._scheduled: list[tuple[int, int]] = []
-        self.scheduled_count: int = 0
+        self.scheduled_count = 0
         # By lock token, in the order in which the locks end: all of them last equally long. Those of a session end with
         # its own lock. Not a dict: its first item is slow to find when many before it were removed.
         self._locked: OrderedDict[UUID, BrokeredMessage] = OrderedDict()
@@ -243,8 +240,11 @@ class Box:
         for message in [*takewhile(lambda message: message.locked_until <= now, self._locked.values())]:
             self._apply(message, MessageEvent.LOCK_EXPIRED, now)
         for message in self.log.due(now):
-            self._ready.withdraw(message)
-            self._apply(message, MessageEvent.EXPIRE, now)
+            if message.state is BrokeredState.SCHEDULED:
+                self.activate(message, now)
+            else:
+                self._ready.withdraw(message)
+                self._apply(message, MessageEvent.EXPIRE, now)
 
     def drop_locks(self, now: int) -> None:
         for message in [*self._locked.values()]:
@@ -253,7 +253,7 @@ class Box:
     @property
     def next_deadline(self) -> int | None:
         first_locked = next(iter(self._locked.values()), None)
-        return earliest(None if first_locked is None else first_locked.locked_until, self.log.next_expiry)
+        return earliest(None if first_locked is None else first_locked.locked_until, self.log.next_due)
 
     def put(self, message: BrokeredMessage, now: int) -> None:
         """Put in a new message that is not locked; its number decides its place."""
@@ -262,15 +262,13 @@ class Box:
         if message.state is BrokeredState.ACTIVE:
             self._offer(message, now)
         elif message.state is BrokeredState.SCHEDULED:
-            time = message.scheduled_time or 0
-            heappush(self._scheduled, (time, message.sequence_number))
             self.scheduled_count += 1
-            self.context.wake(self, time)
+            self.log.expect(message)
+            self.context.wake(self, message.scheduled_time or 0)
 
-    def restore_scheduled(self, time: int, number: int) -> None:
-        """Restore the time of a scheduled message, in the order of the times."""
-        self._scheduled.append((time, number))
-        self.scheduled_count += 1
+    def activate(self, message: BrokeredMessage, now: int) -> None:
+        """Make a scheduled message active."""
+        raise NotImplementedError
 
     def close(self) -> None:
         self.is_deleted = True
@@ -343,7 +341,7 @@ class Box:
             return
         self._ready.make_ready(message, order)
         if message.expires_at is not None:
-            self.log.expect_expiry(message)
+            self.log.expect(message)
             self.context.wake(self, message.expires_at)
 
     def start_forwarding(self, now: int) -> None:
@@ -382,8 +380,8 @@ class Box:
     def _remove(self, message: BrokeredMessage) -> None:
         self.log.remove(message)
         self.context.changes.remove(self.box, message.sequence_number)
-        if message.state is BrokeredState.DEFERRED:
-            self.deferred_count -= 1
+        self.deferred_count -= message.state is BrokeredState.DEFERRED
+        self.scheduled_count -= message.state is BrokeredState.SCHEDULED
         if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
             self.sessions.removed(message)
 

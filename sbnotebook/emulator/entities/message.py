@@ -87,6 +87,13 @@ class BrokeredMessage:
         """Tell whether it is active and not locked."""
         return self.state is BrokeredState.ACTIVE and self.lock_token is None
 
+    @property
+    def due_time(self) -> int | None:
+        """Return when it becomes active, or expires, by itself (ms): scheduled, or active without a lock."""
+        if self.state is BrokeredState.SCHEDULED:
+            return self.scheduled_time
+        return self.expires_at if self.is_available else None
+
     def has_expired(self, now: int) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 

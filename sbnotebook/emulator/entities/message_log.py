@@ -71,7 +71,8 @@ class _Shelf:
     ready: list[int] = field(default_factory=list[int])  # a heap of sequence numbers, with some that are gone
     ready_count: int = 0
     is_listed: bool = False
-    next_expiry: int | None = None
+    next_due: int | None = None
+    due: list[tuple[int, int]] | None = None  # times and numbers, the first one last; None before they are needed
     last_used: int = 0
 
 
@@ -98,7 +99,7 @@ class MessageLog:
     def __len__(self) -> int:
         return self._count
 
-    def restore(self, number: int, messages: int, size: int, active: int, next_expiry: int | None) -> None:
+    def restore(self, number: int, messages: int, size: int, active: int, next_due: int | None) -> None:
         """Restore a shelf, whose messages stay in the store."""
         shelf = self._new_shelf(number)
         shelf.messages = None
@@ -106,7 +107,7 @@ class MessageLog:
         self._count += messages
         self.size_bytes += size
         self.ready_count += active
-        shelf.next_expiry = next_expiry
+        shelf.next_due = next_due
         self._list(shelf)
 
     def add(self, message: BrokeredMessage) -> None:
@@ -204,29 +205,33 @@ class MessageLog:
         self.ready_count -= 1
         self._moved = [each for each in self._moved if each[1] != message.sequence_number]
 
-    def expect_expiry(self, message: BrokeredMessage) -> None:
-        """Let ``due`` find this message once it expires, if it does."""
-        shelf = self._shelves[message.sequence_number // SHELF]
-        when = message.expires_at
-        if when is not None and (shelf.next_expiry is None or when < shelf.next_expiry):
-            shelf.next_expiry = when
+    def expect(self, message: BrokeredMessage) -> None:
+        """Let ``due`` find this message once it is due, if it ever is."""
+        shelf, when = self._shelves[message.sequence_number // SHELF], message.due_time
+        if when is not None:
+            shelf.next_due, shelf.due = when if shelf.next_due is None else min(when, shelf.next_due), None
 
     def due(self, now: int) -> list[BrokeredMessage]:
-        """Return the active messages without a lock that have expired; the caller has to remove them."""
-        found: list[BrokeredMessage] = []
+        """Return the messages that are due, by their times; the caller has to remove them."""
+        found: list[tuple[int, int, BrokeredMessage]] = []
         for shelf in [*self._shelves.values()]:
-            if shelf.next_expiry is not None and shelf.next_expiry <= now:
-                # Only active messages without a lock expire by themselves.
-                free = [message for message in self._messages(shelf.number).values() if message.is_available]
-                found += [message for message in free if message.has_expired(now)]
-                # Look at the shelf again when the next of them expires.
-                shelf.next_expiry = earliest(*(each.expires_at for each in free if not each.has_expired(now)))
-        return sorted(found, key=lambda message: message.sequence_number)
+            if shelf.next_due is not None and shelf.next_due <= now:
+                messages = self._messages(shelf.number)
+                if shelf.due is None:
+                    times = ((message.due_time, number) for number, message in messages.items())
+                    shelf.due = sorted(((time, number) for time, number in times if time is not None), reverse=True)
+                while shelf.due and shelf.due[-1][0] <= now:
+                    time, number = shelf.due.pop()
+                    # It may be gone, or locked.
+                    if number in messages and messages[number].due_time == time:
+                        found.append((time, number, messages[number]))
+                shelf.next_due = shelf.due[-1][0] if shelf.due else None
+        return [message for *_, message in sorted(found)]
 
     @property
-    def next_expiry(self) -> int | None:
+    def next_due(self) -> int | None:
         """Return when ``due`` has a message to find, or may have, in ms; None if never."""
-        return earliest(*(shelf.next_expiry for shelf in self._shelves.values()))
+        return earliest(*(shelf.next_due for shelf in self._shelves.values()))
 
     def walk(self, sequence_number: int = 0) -> Iterator[BrokeredMessage]:
         """Yield the messages from this number on, in order; the log must not change meanwhile."""
@@ -249,7 +254,7 @@ class MessageLog:
         shelf = self._shelves[number]
         if shelf.messages is None or any(message.lock_token is not None for message in shelf.messages.values()):
             return
-        shelf.messages = None
+        shelf.messages, shelf.due = None, None
         shelf.ready = []
         self._residency.size -= shelf.size + shelf.count * _OVERHEAD
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from heapq import heapify, heappop
 from itertools import count
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
-from sbnotebook.emulator.entities.box import Box, ReceivingEntity, earliest
+from sbnotebook.emulator.entities.box import Box, ReceivingEntity
 from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
     BrokeredState,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
 _MEGABYTE: Final = 1_048_576
-_SPARE: Final = 64  # Cancelled messages that the schedule may hold however few there are besides
 _DISTINCT_KEYS: Final = (
     "Batching brokered messages with distinct SessionId or PartitionKey is not supported for an entity with "
     "partitioning enabled."
@@ -173,30 +171,14 @@ class Destination(Box):
         if None in messages:
             return False
         for message in filter(None, messages):
-            self._remove_scheduled(message)
+            self._remove(message)
         return True
 
-    def _remove_scheduled(self, message: BrokeredMessage) -> None:
+    def activate(self, message: BrokeredMessage, now: int) -> None:
+        self.accessed_time = now
+        message.payload = self.log.payload(message)
         self._remove(message)
-        self.scheduled_count -= 1
-        # Seldom enough that cancelling a message costs no more for many scheduled ones than for few.
-        if len(self._scheduled) > 2 * self.scheduled_count + _SPARE:
-            self._scheduled = [entry for entry in self._scheduled if self.find_scheduled(entry[1]) is not None]
-            heapify(self._scheduled)
-
-    def expire(self, now: int) -> None:
-        while self._scheduled and self._scheduled[0][0] <= now:
-            message = self.find_scheduled(heappop(self._scheduled)[1])
-            if message is not None:
-                self.accessed_time = now
-                message.payload = self.log.payload(message)
-                self._remove_scheduled(message)
-                self.put(self._activated(message, now), now)
-        super().expire(now)
-
-    @property
-    def next_deadline(self) -> int | None:
-        return earliest(super().next_deadline, self._scheduled[0][0] if self._scheduled else None)
+        self.put(self._activated(message, now), now)
 
     def keyed_partition(self, sent: SentMessage) -> int | None:
         """Return the partition that a message's key chooses; None if it has no key."""

@@ -28,8 +28,8 @@ class Snapshot(NamedTuple):
     """The rows of a store; times are in ms."""
 
     entities: _Rows  # number, kind, path, what ``stored`` returned, creation, update, last sequence number given out
-    shelves: _Rows  # box, shelf, messages, bytes of their payloads, active ones, their first expiry, deferred ones
-    scheduled: _Rows  # box, time and sequence number, by time
+    # Box, shelf, messages, bytes of their payloads, active ones, when the first is due, deferred and scheduled ones
+    shelves: _Rows
     sessions: _Rows  # box, id, state and its time
     seen: _Rows  # entity, message id and its end, by end
 
@@ -58,14 +58,14 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
 def _fill(entities: Mapping[int, AnyEntity], snapshot: Snapshot) -> None:
     """Restore what is in the boxes of entities; the store may still have the remains of deleted ones."""
     boxes = {box.box: box for entity in entities.values() for box in entity.boxes}
-    known = [[row for row in rows if row[0] in boxes] for rows in snapshot[1:4]]
-    for box, number, *shelf, deferred in known[0]:
-        boxes[box].log.restore(number, *shelf)
-        boxes[box].deferred_count += deferred
-    for box, time, number in known[1]:
-        boxes[box].restore_scheduled(time, number)
-    for box, session_id, state, updated_time in known[2]:
-        entity = boxes[box]
+    for number, *shelf, deferred, scheduled in snapshot.shelves:
+        box = boxes.get(number)
+        if box is not None:
+            box.log.restore(*shelf)
+            box.deferred_count += deferred
+            box.scheduled_count += scheduled
+    for number, session_id, state, updated_time in snapshot.sessions:
+        entity = boxes.get(number)
         if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
             entity.restore_session_state(entity.sessions.find_or_create(session_id), state, updated_time)
     for entity_id, message_id, until in snapshot.seen:

@@ -174,18 +174,18 @@ def test_a_shelf_with_a_locked_message_is_not_shed() -> None:
 def test_messages_expire_in_order_whatever_was_taken() -> None:
     log = MessageLog(0)
     log.add(last := message(9 * SHELF, 1, expires_at=10**10))
-    log.expect_expiry(last)
+    log.expect(last)
     for number in range(3):  # A consumer takes all others at once.
         log.add(kept := message(number, 1, expires_at=10**9 + number))
         log.make_ready(kept)
-        log.expect_expiry(kept)
+        log.expect(kept)
         assert log.take_ready() is kept
         log.remove(kept)
     log.add(kept := message(5000, 1, expires_at=7))
     log.make_ready(kept)
-    log.expect_expiry(kept)
-    assert log.next_expiry == 7
+    log.expect(kept)
+    assert log.next_due == 7
     assert log.due(7) == [kept]
     log.remove(kept)
-    assert log.next_expiry == 10**10
+    assert log.next_due == 10**10
     assert log.due(10**10) == [last]
