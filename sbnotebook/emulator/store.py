@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, closing, contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Final, Self
 
@@ -408,16 +409,11 @@ def _checked(payload: bytes | None, size: int) -> bytes | None:
 def _runs(keys: Iterable[_Key]) -> list[tuple[int, int, int]]:
     """Return box, first and last of numbers that follow each other, so that one statement removes them."""
     runs: list[tuple[int, int, int]] = []
-    box, first, last = -1, 0, 0
-    for key in sorted(keys):
-        if key == (box, last + 1):
-            last += 1
-            continue
-        if box >= 0:
-            runs.append((box, first, last))
-        box, first = key
-        last = first
-    return [*runs, (box, first, last)]
+    # Within a run, a number and its position differ by the same.
+    for _, entries in groupby(enumerate(sorted(keys)), key=lambda entry: (entry[1][0], entry[1][1] - entry[0])):
+        run = [key for _, key in entries]
+        runs.append((*run[0], run[-1][1]))
+    return runs
 
 
 def _fields(message: BrokeredMessage) -> tuple[object, ...]:

@@ -271,8 +271,9 @@ class Box:
         raise NotImplementedError
 
     def close(self) -> None:
-        self.is_deleted = True
-        self.log.close()
+        for box in self.boxes:
+            box.is_deleted = True
+            box.log.close()
 
     # ------------------------------------------------------------------------------- how messages go
 
@@ -493,11 +494,6 @@ class ReceivingEntity(Box):
             self._ready.withdraw(message)
             self._forward(message, self.options.forward_to, now)
 
-    def close(self) -> None:
-        super().close()
-        self.dead_letter.close()
-        self.transfer_dead_letter.close()
-
     # ------------------------------------------------------------------------------------- sessions
 
     def accept_session(self, session_id: str | None, now: int) -> tuple[MessageSession, UUID] | None:
@@ -571,18 +567,16 @@ class ReceivingEntity(Box):
         failure = self.context.forward(message, target, now, message.dead_letter_source)
         self._remove(message)
         if failure is not None:
-            self.put_transfer_dead(message, failure, now)
+            self.put_dead(message, failure, now, self.transfer_dead_letter)
 
-    def put_transfer_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        payload = with_dead_letter_reason(message.payload or b"", *why)
-        message.payload, message.size, message.expires_at = payload, len(payload), None
-        self.transfer_dead_letter.put(message, now)
-
-    def put_dead(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
+    def put_dead(
+        self, message: BrokeredMessage, why: DeadLetterReason, now: int, to: SubQueueBox | None = None
+    ) -> None:
+        """Put a message into the dead-letter queue, or into another sub-queue."""
         payload = with_dead_letter_reason(with_time_to_live(message, message.payload or b""), *why)
         message.payload, message.size = payload, len(payload)
         message.state, message.expires_at, message.session_id = BrokeredState.ACTIVE, None, None
-        self.dead_letter.put(message, now)
+        (to or self.dead_letter).put(message, now)
 
 
 Receivable = ReceivingEntity | SubQueueBox

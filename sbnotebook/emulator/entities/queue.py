@@ -159,7 +159,7 @@ class Destination(Box):
         failure = self.context.forward(message, target, now, None)
         # A topic has no place for a message that could not be sent on.
         if failure is not None and isinstance(self, Queue):
-            self.put_transfer_dead(message, failure, now)
+            self.put_dead(message, failure, now, self.transfer_dead_letter)
 
     def find_scheduled(self, sequence_number: int) -> BrokeredMessage | None:
         message = self.log.get(sequence_number)
