@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, cast
@@ -100,11 +101,9 @@ class Box:
         """Return when the entity was last used or changed, in ms."""
         return max(self.updated_time, self.accessed_time or self.created_time)
 
-    def _next_number(self, partition: int | None) -> int:
+    def _next_number(self, partition: int = 0) -> int:
         self.last_sequence_number += 1
         self.context.changes.last[self.entity_id] = self.last_sequence_number
-        if partition is None:
-            return self.last_sequence_number
         return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
 
     @property
@@ -241,7 +240,7 @@ class Box:
             self._apply(message, MessageEvent.LOCK_EXPIRED, now)
         for message in self.log.due(now):
             if message.state is BrokeredState.SCHEDULED:
-                self.activate(message, now)
+                self._activate(message, now)
             else:
                 self._ready.withdraw(message)
                 self._apply(message, MessageEvent.EXPIRE, now)
@@ -266,9 +265,21 @@ class Box:
             self.log.expect(message)
             self.context.wake(self, message.scheduled_time or 0)
 
-    def activate(self, message: BrokeredMessage, now: int) -> None:
-        """Make a scheduled message active."""
-        raise NotImplementedError
+    def _activate(self, message: BrokeredMessage, now: int) -> None:
+        """Make a scheduled message active: it gets a new number, and its scheduled time stays."""
+        self.accessed_time = now
+        message.payload = self.log.payload(message)
+        self._remove(message)
+        life = None if message.expires_at is None else message.expires_at - (message.scheduled_time or 0)
+        # A new object: the records of earlier changes still hold the old one.
+        active = replace(
+            message,
+            sequence_number=self._next_number(message.sequence_number >> PARTITION_SHIFT),
+            state=BrokeredState.ACTIVE,
+            enqueued_time=now,
+            expires_at=None if life is None else now + life,
+        )
+        self.put(active, now)
 
     def close(self) -> None:
         for box in self.boxes:

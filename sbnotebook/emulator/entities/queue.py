@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -19,7 +18,7 @@ from sbnotebook.emulator.entities.message import (
     with_message_id,
 )
 from sbnotebook.emulator.entities.options import DestinationOptions, EntityStatus, QueueOptions, TopicOptions
-from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT, PARTITIONS
+from sbnotebook.emulator.entities.partitions import PARTITIONS
 from sbnotebook.emulator.entities.quotas import MAX_HEADER_SIZE, MAX_HOPS, MAX_ID_LENGTH, MAX_PROPERTY_SIZE
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import AmqpDecodeError
@@ -97,7 +96,7 @@ class Destination(Box):
 
     def next_number(self, sent: SentMessage) -> int:
         if not self.options.enable_partitioning:
-            return self._next_number(None)
+            return self._next_number()
         key = self._key(sent)
         return self._next_number(next(self._rounds) if key is None else crc32(key.encode()))
 
@@ -174,31 +173,10 @@ class Destination(Box):
             self._remove(message)
         return True
 
-    def activate(self, message: BrokeredMessage, now: int) -> None:
-        self.accessed_time = now
-        message.payload = self.log.payload(message)
-        self._remove(message)
-        self.put(self._activated(message, now), now)
-
     def keyed_partition(self, sent: SentMessage) -> int | None:
         """Return the partition that a message's key chooses; None if it has no key."""
         key = self._key(sent)
         return None if key is None else crc32(key.encode()) % PARTITIONS
-
-    def _activated(self, message: BrokeredMessage, now: int) -> BrokeredMessage:
-        """Return a scheduled message as it becomes active: with a new number. Its scheduled time stays.
-
-        A new object: the records of earlier changes still hold the old one.
-        """
-        partition = message.sequence_number >> PARTITION_SHIFT if self.options.enable_partitioning else None
-        life = None if message.expires_at is None else message.expires_at - (message.scheduled_time or 0)
-        return replace(
-            message,
-            sequence_number=self._next_number(partition),
-            state=BrokeredState.ACTIVE,
-            enqueued_time=now,
-            expires_at=None if life is None else now + life,
-        )
 
     def _check(self, message: SentMessage, options: DestinationOptions) -> None:
         quotas, wanted = self.context.tier.quotas, options.max_message_size_kb

@@ -95,10 +95,9 @@ class Subscription(ReceivingEntity):
         life, expires_at = self.options.default_time_to_live, message.expires_at
         if life is not None:
             expires_at = now + life if expires_at is None else min(expires_at, now + life)
-        partition = message.sequence_number >> PARTITION_SHIFT if self.is_partitioned else None
         return replace(
             message,
-            sequence_number=self._next_number(partition),
+            sequence_number=self._next_number(message.sequence_number >> PARTITION_SHIFT),
             payload=payload,
             size=len(payload),
             expires_at=expires_at,
