@@ -174,38 +174,26 @@ class Option(Generic[_Given, _Kept]):
         return repr(self.default)  # as a dataclass's signature shows it
 
 
-def _duration(name: str, default: int, least: int, most: int, refusal: str = "") -> Option[Duration, int]:
-    def check(given: Duration) -> int:
-        value = _milliseconds(given)
-        if refusal and value > most:
-            raise ConfigurationError(f"{refusal} Parameter name: {name}. Actual value was {_words(value)}.")
-        if not least <= value <= most:
-            raise ConfigurationError(_out_of_range(least, most, given, value))
-        return value
-
-    values = f"{_words(least)} to {_words(most)}"
-    return Option(name, default, check, parse_duration, format_duration, values=values)
-
-
-def _life(name: str, least: int) -> Option[Duration | None, int | None]:
-    def check(given: Duration | None) -> int | None:
-        value = None if given is None else _milliseconds(given)
-        if value is None or value >= _FOREVER_MS:
-            return None
-        if value < least:
-            raise ConfigurationError(_out_of_range(least, None, given, value))
-        return value
-
-    values = f"at least {_words(least)}; without a value, for ever"
-    return Option(name, None, check, parse_duration, format_duration, values=values)
-
-
-def _out_of_range(least: int, most: int | None, given: object, value: int) -> str:
+def _duration(
+    name: str, default: int | None, least: int, most: int | None = None, refusal: str = ""
+) -> Option[Any, Any]:
+    """Return an option of a duration; without a maximum, it may be None, which is for ever."""
     limits = f"at least {_words(least)}" if most is None else f"from {_words(least)} to {_words(most)}"
-    hint = ""
-    if isinstance(given, int) and value < least:
-        hint = ', and a number counts milliseconds: write timedelta(seconds=30) or "30s"'
-    return f"must be {limits}, not {_words(value)}{hint}."
+
+    def check(given: Duration | None) -> int | None:
+        value = _FOREVER_MS if given is None and most is None else _milliseconds(given)
+        if most is None and value >= _FOREVER_MS:
+            return None
+        if refusal and most is not None and value > most:
+            raise ConfigurationError(f"{refusal} Parameter name: {name}. Actual value was {_words(value)}.")
+        if value < least or (most is not None and value > most):
+            is_number = isinstance(given, int) and value < least
+            hint = ', and a number counts milliseconds: write timedelta(seconds=30) or "30s"' if is_number else ""
+            raise ConfigurationError(f"must be {limits}, not {_words(value)}{hint}.")
+        return value
+
+    values = f"{limits}; without a value, for ever" if most is None else limits.removeprefix("from ")
+    return Option(name, default, check, parse_duration, format_duration, values=values)
 
 
 def _words(milliseconds: int) -> str:
@@ -298,8 +286,8 @@ def _status(given: object) -> EntityStatus:
 _LONG_LOCK: Final = "SubCode=40000. The supplied lock time exceeds the allowed maximum of '5' minutes."
 
 # What all entities have
-_TIME_TO_LIVE: Final = _life("DefaultMessageTimeToLive", _SECOND)
-_IDLE: Final = _life("AutoDeleteOnIdle", 5 * _MINUTE)
+_TIME_TO_LIVE: Final[Option[Duration | None, int | None]] = _duration("DefaultMessageTimeToLive", None, _SECOND)
+_IDLE: Final[Option[Duration | None, int | None]] = _duration("AutoDeleteOnIdle", None, 5 * _MINUTE)
 _STATUS: Final[Option[EntityStatus | str, EntityStatus]] = Option(
     "Status", EntityStatus.ACTIVE, _status, values=", ".join(f"`{each}`" for each in EntityStatus)
 )

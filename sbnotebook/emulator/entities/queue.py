@@ -97,8 +97,8 @@ class Destination(Box):
     def next_number(self, sent: SentMessage) -> int:
         if not self.options.enable_partitioning:
             return self._next_number()
-        key = self._key(sent)
-        return self._next_number(next(self._rounds) if key is None else crc32(key.encode()))
+        partition = self.keyed_partition(sent)
+        return self._next_number(next(self._rounds) if partition is None else partition)
 
     def send(self, sent: SentMessage, now: int, number: int | None = None, forwarded: Forwarded | None = None) -> int:
         """Take a checked message in, unless it is a duplicate, and return its sequence number."""
@@ -180,7 +180,7 @@ class Destination(Box):
 
     def _check(self, message: SentMessage, options: DestinationOptions) -> None:
         quotas, wanted = self.context.tier.quotas, options.max_message_size_kb
-        limit = quotas.max_message_size if wanted is None else quotas.message_size(wanted)
+        limit = quotas.message_size(wanted)
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self.path}' is {limit}."
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
