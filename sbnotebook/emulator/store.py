@@ -130,11 +130,7 @@ _ADD: Final = f"""
 INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, {_OR_NULL}, ?, {_OR_NULL}, {_OR_NULL}, {_OR_NULL}, ?, ?)
 """  # noqa: S608 - nothing of a client
 _REMOVE: Final = "DELETE FROM message WHERE box = ? AND sequence_number BETWEEN ? AND ?"
-_UPDATE: Final = f"""
-UPDATE message SET enqueued_sequence_number = ?, enqueued_time = ?, size = ?, state = ?, scheduled_time = {_OR_NULL},
-    delivery_count = ?, expires_at = {_OR_NULL}, session_id = {_OR_NULL}, dead_letter_source = {_OR_NULL}, hops = ?
-WHERE box = ? AND sequence_number = ?
-"""  # noqa: S608 - nothing of a client
+_UPDATE: Final = "UPDATE message SET state = ?, delivery_count = ? WHERE box = ? AND sequence_number = ?"
 _SWEEP_MESSAGES: Final = f"""
 DELETE FROM message WHERE (box, sequence_number) IN
     (SELECT box, sequence_number FROM message WHERE box >= ? AND box < ? LIMIT {_SWEPT})
@@ -269,7 +265,8 @@ class Store:
         if changes.added:
             self._write_added(changes.added)
         if changes.updated:
-            execute(_UPDATE, [(*_fields(message), *key) for key, message in changes.updated.items()])
+            updated = changes.updated.items()
+            execute(_UPDATE, [(int(message.state), message.delivery_count, *key) for key, message in updated])
 
     def _write_added(self, added: Mapping[_Key, BrokeredMessage]) -> None:
         ids = range(self._payload_id + 1, self._payload_id + len(added) + 1)

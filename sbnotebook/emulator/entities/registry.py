@@ -73,7 +73,7 @@ class Changes:
         self.added[box, message.sequence_number] = message
 
     def update(self, box: int, message: BrokeredMessage) -> None:
-        """Keep a message whose payload is the same."""
+        """Keep the state and the delivery count of a message, of which nothing else changes here."""
         key = box, message.sequence_number
         (self.added if key in self.added else self.updated)[key] = message
 
