@@ -14,6 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 from uuid import uuid4
 
@@ -96,7 +97,8 @@ class _Word(NamedTuple):
     column: int
 
 
-class _Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Part:
     """A part of an expression: a condition or a value."""
 
     test: Predicate | None = None
@@ -104,14 +106,6 @@ class _Part(NamedTuple):
     name: tuple[bool, str] | None = None
     """Of a property: whether it is a system property, and its name."""
     is_text: bool = False
-
-
-def _tests(test: Predicate) -> _Part:
-    return _Part(test=test)
-
-
-def _gives(calculate: Calculation) -> _Part:
-    return _Part(calculate=calculate)
 
 
 def _condition(part: _Part) -> Predicate:
@@ -174,26 +168,26 @@ class _Reader:
         parts = [read()]
         while self._take(keyword):
             parts.append(read())
-        return parts[0] if len(parts) == 1 else _tests(_joined([*map(_condition, parts)], decides=decides))
+        return parts[0] if len(parts) == 1 else _Part(test=_joined([*map(_condition, parts)], decides=decides))
 
     def _read_not(self) -> _Part:
         if not self._take("NOT"):
             return self._read_test()
         with self._deeper():
-            return _tests(_inverted(_condition(self._read_not())))
+            return _Part(test=_inverted(_condition(self._read_not())))
 
     def _read_test(self) -> _Part:
         left = self._read_sum()
         word = self._words[self._at]
         if word.kind == "sign" and word.text in _TESTS:
             self._at += 1
-            return _tests(_compared(_TESTS[word.text], _value(left), _value(self._read_sum())))
+            return _Part(test=_compared(_TESTS[word.text], _value(left), _value(self._read_sum())))
         if self._take("IS"):
             inverted = self._take("NOT")
             self._require("NULL")
             system, name = _name(left)
             read = RuleSubject.system if system else RuleSubject.user
-            return _tests(lambda subject: (read(subject, name) is None) is not inverted)
+            return _Part(test=lambda subject: (read(subject, name) is None) is not inverted)
         inverted = self._take("NOT")
         if self._take("IN"):
             test = self._read_in(_value(left))
@@ -203,7 +197,7 @@ class _Reader:
             self._refuse()
         else:
             return left
-        return _tests(_inverted(test) if inverted else test)
+        return _Part(test=_inverted(test) if inverted else test)
 
     def _read_in(self, left: Calculation) -> Predicate:
         choices = [_value(part) for part in self._read_list()]
@@ -251,7 +245,7 @@ class _Reader:
         while (sign := self._words[self._at]).kind == "sign" and sign.text in signs:
             self._at += 1
             steps.append((sign.text, _value(read())))
-        return _gives(_combined(_value(first), steps)) if steps else first
+        return _Part(calculate=_combined(_value(first), steps)) if steps else first
 
     def _read_signed(self) -> _Part:
         is_negative = self._take("-")
@@ -263,7 +257,7 @@ class _Reader:
             return _constant(Long(-_LARGEST - 1))
         with self._deeper():
             value = _value(self._read_signed())
-        return _gives(lambda subject: negate(value(subject))) if is_negative else _gives(value)
+        return _Part(calculate=lambda subject: negate(value(subject))) if is_negative else _Part(calculate=value)
 
     def _read_operand(self) -> _Part:
         word = self._words[self._at]
@@ -276,10 +270,10 @@ class _Reader:
             with self._deeper():
                 inner = self.read_any()
             self._require(")")
-            return inner._replace(name=None, is_text=False)
+            return replace(inner, name=None, is_text=False)
         self._at += 1
         if word.kind == "text":
-            return _constant(word.text)._replace(is_text=True)
+            return replace(_constant(word.text), is_text=True)
         if word.kind == "number":
             return _constant(_number(word.text))
         if word.kind == "parameter":
@@ -297,7 +291,7 @@ class _Reader:
             raise ConfigurationError(f"The scope of a property is sys or user, not {scope[:_SHOWN]!r}.")
         system = scope.lower() == "sys"
         read = RuleSubject.system if system else RuleSubject.user
-        return _gives(lambda subject: read(subject, name))._replace(name=(system, name))
+        return _Part(calculate=lambda subject: read(subject, name), name=(system, name))
 
     def _read_name(self) -> str:
         word = self._words[self._at]
@@ -315,11 +309,11 @@ class _Reader:
         match name.lower(), len(arguments):
             case "exists", 1:
                 system, wanted = _name(arguments[0])
-                return _tests(lambda subject: subject.exists(wanted, system=system))
+                return _Part(test=lambda subject: subject.exists(wanted, system=system))
             case "newid", 0:
-                return _gives(lambda _subject: uuid4())
+                return _Part(calculate=lambda _subject: uuid4())
             case (("p" | "property"), 1):
-                return _gives(_named(_value(arguments[0])))
+                return _Part(calculate=_named(_value(arguments[0])))
             case _:
                 raise ConfigurationError(
                     f"There is no function {name[:_SHOWN]!r} with {len(arguments)} arguments: "
@@ -412,7 +406,7 @@ def _number(digits: str) -> Operand:
 
 
 def _constant(value: Operand) -> _Part:
-    return _gives(lambda _subject: value)
+    return _Part(calculate=lambda _subject: value)
 
 
 def _joined(parts: Sequence[Predicate], *, decides: bool) -> Predicate:
