@@ -18,13 +18,11 @@ PARTITION_SHIFT: Final = 48
 Source: Service Bus documentation, "Message sequencing and timestamps".
 """
 
-COUNTER: Final = (1 << PARTITION_SHIFT) - 1
-"""The bits that count messages."""
 _ORDER: Final = (0, 1, *chain.from_iterable((PARTITIONS + 1 - each, each) for each in range(2, PARTITIONS // 2 + 1)))
 
 
 def without_partition(sequence_number: int) -> int:
-    return sequence_number & COUNTER
+    return sequence_number & ((1 << PARTITION_SHIFT) - 1)
 
 
 def tour(log: MessageLog, sequence_number: int) -> Iterator[BrokeredMessage]:

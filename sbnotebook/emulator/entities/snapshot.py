@@ -42,7 +42,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
         entity = entities[entity_id] = _entity(registry, entity_id, kind, path, description, created_time)
         # The store does not keep when an entity was used: an idle one gets its time again.
         entity.updated_time, entity.accessed_time = updated_time, now
-        entity.last_sequence_number = without_partition(last_number)
+        entity.last_sequence_number = without_partition(last_number)  # earlier files have the partition, too
         registry.add(entity)
     _fill(entities, snapshot)
     for entity in entities.values():
