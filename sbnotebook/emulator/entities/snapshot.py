@@ -56,7 +56,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
 
 
 def _fill(entities: Mapping[int, AnyEntity], snapshot: Snapshot) -> None:
-    """Restore what is in the boxes of entities; the store may still have the remains of deleted ones."""
+    """Restore the contents of the boxes; the store may still have those of deleted entities."""
     boxes = {box.box: box for entity in entities.values() for box in entity.boxes}
     for number, *shelf, deferred, scheduled in snapshot.shelves:
         box = boxes.get(number)

@@ -5,7 +5,7 @@ from sbnotebook.emulator.entities.registry import Registry
 from tests.emulator.entities.conftest import sent
 
 
-def test_a_message_that_expired_under_its_lock_does_not_recreate_its_session(registry: Registry) -> None:
+def test_a_message_that_expires_under_a_lock_leaves_no_session(registry: Registry) -> None:
     queue = registry.create_queue("calls", QueueOptions(5_000, requires_session=True))
     queue.send(sent("x", session_id="a", time_to_live=1_000), 0)
     accepted = queue.accept_session("a", 0)
