@@ -6,7 +6,7 @@ shelves it takes 2 MB for them, and 1 to 2 s.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 
 SHELF: Final = 1024
-"""Sequence numbers on one shelf: what a walk that starts in the middle steps over at most."""
+"""Sequence numbers on one shelf, which is loaded and given up as a whole."""
 _BUDGET: Final = 67_108_864  # Bytes of messages that stay in memory, if a store has them, too
 # Turns after which it is tried again to give up messages, though the last time there were too few to spare
 _PATIENCE: Final = 1024
@@ -70,7 +70,6 @@ class _Shelf:
     size: int = 0
     ready: list[int] = field(default_factory=list[int])  # a heap of sequence numbers, with some that are gone
     ready_count: int = 0
-    is_listed: bool = False
     next_due: int | None = None
     due: list[tuple[int, int]] | None = None  # times and numbers, the first one last; None before they are needed
     last_used: int = 0
@@ -90,7 +89,7 @@ class MessageLog:
         self._residency.logs.add(self)
         self._shelves: dict[int, _Shelf] = {}
         self._order: list[int] = []  # the shelves' numbers, ascending
-        self._ready_shelves: list[int] = []  # a heap of the shelves that have something ready
+        self._first_ready = 0  # no shelf before this one has something ready in the place of its number
         # Ready messages that are not ordered by their numbers: places and numbers, in order.
         self._moved: list[tuple[tuple[int, int], int]] = []
         self._turns = count(1)
@@ -108,7 +107,6 @@ class MessageLog:
         self.size_bytes += size
         self.ready_count += active
         shelf.next_due = next_due
-        self._list(shelf)
 
     def add(self, message: BrokeredMessage) -> None:
         number = message.sequence_number
@@ -158,14 +156,13 @@ class MessageLog:
         shelf = self._shelves[number // SHELF]
         if order == "place":
             heappush(shelf.ready, number)
+            self._first_ready = min(self._first_ready, shelf.number)
         else:
             turn = next(self._turns)
             place = -turn if order == "front" else max(self._messages(self._order[-1]))
             insort(self._moved, ((place, turn), number))
         shelf.ready_count += 1
         self.ready_count += 1
-        if not shelf.is_listed:
-            self._list(shelf)
 
     def take_ready(self) -> BrokeredMessage | None:
         """Return the ready message that is the next one, which is not ready any more; None without one.
@@ -186,19 +183,19 @@ class MessageLog:
 
     def _next_shelf(self) -> _Shelf | None:
         """Return the first shelf that has a ready message in the place of its number; it is the first one there."""
-        while self._ready_shelves:
-            messages = self._messages(self._ready_shelves[0])
-            shelf = self._shelves.get(self._ready_shelves[0])
-            # A number in the heap may be of a message that is gone.
-            while shelf is not None and shelf.ready and shelf.ready[0] not in messages:
-                heappop(shelf.ready)
-            if shelf is not None and shelf.ready_count and shelf.ready:
-                return shelf
-            # The shelf has nothing ready any more.
-            heappop(self._ready_shelves)
-            if shelf is not None:
-                shelf.is_listed = False
-        return None
+        while True:
+            shelf = self._shelves.get(self._first_ready)
+            if shelf is not None and shelf.ready_count:
+                # A number in the heap may be of a message that is gone.
+                messages = self._messages(shelf.number)
+                while shelf.ready and shelf.ready[0] not in messages:
+                    heappop(shelf.ready)
+                if shelf.ready:
+                    return shelf
+            position = bisect_right(self._order, self._first_ready)
+            if position == len(self._order):
+                return None
+            self._first_ready = self._order[position]
 
     def withdraw(self, message: BrokeredMessage) -> None:
         self._shelves[message.sequence_number // SHELF].ready_count -= 1
@@ -293,11 +290,6 @@ class MessageLog:
     def _drop(self, shelf: _Shelf) -> None:
         del self._shelves[shelf.number]
         del self._order[bisect_left(self._order, shelf.number)]
-
-    def _list(self, shelf: _Shelf) -> None:
-        if shelf.ready_count:
-            shelf.is_listed = True
-            heappush(self._ready_shelves, shelf.number)
 
 
 def earliest(*moments: int | None) -> int | None:
