@@ -100,13 +100,10 @@ def _converted(before: Any, after: Any) -> Any:
         return after.encode() if _text_of(before) is not None else bytes.fromhex(after)
     is_text = isinstance(before, (UUID, Timestamp, Described, *_DECIMALS))
     is_number = isinstance(before, (int, float, *_DECIMALS)) and not isinstance(before, (bool, Timestamp))
-    if (isinstance(after, str) and is_text) or (is_number and _is_number(after)):
+    has_number = isinstance(after, (int, float)) and not isinstance(after, bool)
+    if (isinstance(after, str) and is_text) or (is_number and has_number):
         return from_text(after if isinstance(after, str) else write_json(after), property_type(before))
     return _natural(after)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _natural(value: Any) -> Any:

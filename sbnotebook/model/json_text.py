@@ -89,11 +89,7 @@ def read_json(text: str | None) -> Any:
     try:
         return json_document(text)
     except ValueError as error:
-        raise DecisionError(f"The body cannot be read as JSON: {_fault(error)}") from None
-
-
-def _fault(error: ValueError) -> str:
-    return f"{str(error).rstrip('.')}."
+        raise DecisionError(f"The body cannot be read as JSON: {str(error).rstrip('.')}.") from None
 
 
 def write_json(value: Any) -> str:

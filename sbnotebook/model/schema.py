@@ -70,10 +70,6 @@ def _property_types(message: Message) -> dict[str, str]:
     return {name: kind for name, _, kind in texts_and_types(message.application_properties) if kind != "string"}
 
 
-def _extras(message: Message) -> bytes | None:
-    return extras_to_bytes(message.extras)
-
-
 _BODY_TEXT: Final = "body_text"
 COLUMNS: Final = (
     Column("entity", ColumnType.STRING, _text("entity")),
@@ -105,7 +101,7 @@ COLUMNS: Final = (
     Column(_BODY_TEXT, ColumnType.STRING, _attribute("body_text")),
     Column("application_properties", ColumnType.STRING_MAP, _properties),
     Column("application_property_types", ColumnType.STRING_MAP, _property_types),
-    Column("extras", ColumnType.BINARY, _extras),
+    Column("extras", ColumnType.BINARY, lambda message: extras_to_bytes(message.extras)),
 )
 
 _SENT_TEXTS: Final = (

@@ -181,7 +181,8 @@ class _Reader:
         word = self._words[self._at]
         if word.kind == "sign" and word.text in _TESTS:
             self._at += 1
-            return _Part(test=_compared(_TESTS[word.text], _value(left), _value(self._read_sum())))
+            sign, first, second = _TESTS[word.text], _value(left), _value(self._read_sum())
+            return _Part(test=lambda subject: compare(sign, first(subject), second(subject)))
         if self._take("IS"):
             inverted = self._take("NOT")
             self._require("NULL")
@@ -431,10 +432,6 @@ def _inverted(part: Predicate) -> Predicate:
         return None if found is None else not found
 
     return test
-
-
-def _compared(test: Callable[[Any, Any], bool], left: Calculation, right: Calculation) -> Predicate:
-    return lambda subject: compare(test, left(subject), right(subject))
 
 
 def _combined(first: Calculation, steps: Sequence[tuple[str, Calculation]]) -> Calculation:
