@@ -54,7 +54,8 @@ _VERBS_OF_STEPS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.ve
 """What actions of other names do with their messages."""
 
 M = TypeVar("M", bound=ReceivedMessage)
-_Steps: TypeAlias = Callable[[Sequence[M]], Awaitable[Sequence[Outcome | None]]]
+_Steps: TypeAlias = Callable[[Sequence[M]], Awaitable[None]]
+"""Takes a group through its steps, and lets the run expect the outcome of each message that it attempts."""
 
 
 class RunReport(Report):
@@ -230,14 +231,19 @@ class Run:
         self.note(ended, [outcome_for(message, self.decision_of(message), status, why) for message in ended])
 
     def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
+        known = self._place(messages, outcomes)
+        self._outcomes |= known
+        self._tell_of(known)
+
+    def _tell_of(self, positions: Iterable[int]) -> None:
         new: list[Outcome] = []
         fresh = 0
-        for position, outcome in self._place(messages, outcomes).items():
-            told = self._told.get(position)
-            if told != outcome:
+        for position in positions:
+            told, outcome = self._told.get(position), self._outcomes.get(position)
+            if outcome is not None and told != outcome:
                 new.append(outcome)
                 fresh += told is None
-            self._outcomes[position] = self._told[position] = outcome
+                self._told[position] = outcome
         self.tell(new, fresh)
 
     def tell(self, outcomes: Sequence[Outcome], count: int) -> None:
@@ -324,11 +330,11 @@ class Run:
     async def _settle(self, group: Sequence[M], steps: _Steps[M], finish_within: float) -> None:
         # A group is not left half done: an interrupt takes effect between two groups.
         with self.grace.period(finish_within):
-            self._begun |= {self._position(message) for message in group}
-            ends = await steps(group)
-            known = [(message, end) for message, end in zip(group, ends, strict=True) if end is not None]
-            self._begun -= {self._position(message) for message, end in zip(group, ends, strict=True) if end is None}
-            self.note([message for message, _ in known], [end for _, end in known])
+            positions = dict.fromkeys(map(self._position, group))
+            self._begun |= positions.keys()
+            await steps(group)
+            self._begun -= positions.keys()
+            self._tell_of(positions)
         await anyio.lowlevel.checkpoint_if_cancelled()
 
     def _place(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> dict[int, Outcome]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from uuid import UUID
 
 import anyio
@@ -15,7 +16,6 @@ from sbnotebook.model import (
     Complete,
     EntityAddress,
     LockedMessage,
-    Outcome,
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
@@ -25,7 +25,6 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncNamespace, Limits
 from sbnotebook.settlement.engine import BESIDE, Run, RunReport
 from sbnotebook.settlement.pace import Pause
-from sbnotebook.settlement.terms import outcome_for
 from sbnotebook.settlement.watch import Watch
 from tests.filled_queues import filled_queue
 
@@ -43,15 +42,15 @@ def locked(number: int, token: int) -> LockedMessage:
     return LockedMessage(entity=QUEUE, sequence_number=number, enqueued_time=NOW, lock_token=UUID(int=token))
 
 
-async def settle(messages: Sequence[ReceivedMessage]) -> list[Outcome]:
-    return [outcome_for(message, Complete(), OutcomeStatus.SETTLED) for message in messages]
+async def settle(run: Run, messages: Sequence[ReceivedMessage]) -> None:
+    run.expect_end(messages, OutcomeStatus.SETTLED)
 
 
 async def statuses(messages: Sequence[ReceivedMessage], taken: Sequence[ReceivedMessage]) -> list[OutcomeStatus]:
     """Return the outcomes of a plan of some messages whose steps settle others."""
 
     async def look(run: Run) -> None:
-        await run.take(taken, settle)
+        await run.take(taken, partial(settle, run))
 
     return [outcome.status for outcome in await Run(messages, Complete(), Limits()).carry_out(look)]
 
@@ -60,17 +59,18 @@ async def test_a_message_that_comes_again_has_its_later_outcome() -> None:
     first_lock, second_lock = peeked(1, 2), peeked(1)
     came_again = anyio.Event()
 
-    async def steps(group: Sequence[ReceivedMessage]) -> list[Outcome]:
+    async def steps(run: Run, group: Sequence[ReceivedMessage]) -> None:
         if group[0] is not first_lock[0]:
             came_again.set()
-            return await settle(group)
+            run.expect_end(group, OutcomeStatus.SETTLED)
+            return
         with anyio.move_on_after(0.05):  # as for the answer to its other message
             await came_again.wait()
-        return [outcome_for(message, Complete(), OutcomeStatus.LOCK_LOST) for message in group]
+        run.expect_end(group, OutcomeStatus.LOCK_LOST)
 
     async def look(run: Run) -> None:
-        await run.take(first_lock, steps, beside=BESIDE)
-        await run.take(second_lock, steps, beside=BESIDE)
+        await run.take(first_lock, partial(steps, run), beside=BESIDE)
+        await run.take(second_lock, partial(steps, run), beside=BESIDE)
 
     report = await Run(peeked(1, 2), Complete(), Limits()).carry_out(look)
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST]
@@ -88,7 +88,7 @@ async def test_a_message_that_comes_twice_has_one_outcome() -> None:
 
 async def test_an_error_that_is_no_failure_of_a_run_is_raised() -> None:
     async def look(run: Run) -> None:
-        await run.take(run.messages, settle)
+        await run.take(run.messages, partial(settle, run))
         raise RuntimeError("A defect.")
 
     with Watch() as watch, pytest.raises(RuntimeError, match="A defect"):
@@ -100,28 +100,25 @@ async def test_an_error_that_is_no_failure_of_a_run_is_raised() -> None:
 async def test_a_group_that_waits_for_its_pace_may_not_begin(end: str) -> None:
     scope, pause = anyio.CancelScope(), Pause()
 
-    async def steps(group: Sequence[ReceivedMessage]) -> list[Outcome]:
+    async def steps(run: Run, group: Sequence[ReceivedMessage]) -> None:
         if group[0].sequence_number == 2:
             while not pause.holds:  # until the third waits
                 await anyio.lowlevel.checkpoint()
             pause.end()
             match end:
                 case "stop":
-                    run_of[0].stop("Not attempted: the connection was lost before.")
+                    run.stop("Not attempted: the connection was lost before.")
                 case "interrupt":
                     scope.cancel()
                 case _:
                     raise DecisionError("The disk is full.")
-        return await settle(group)
-
-    run_of: list[Run] = []
+        await settle(run, group)
 
     async def look(run: Run) -> None:
-        run_of.append(run)
-        await run.take(run.messages[:1], steps)
-        await run.take(run.messages[1:2], steps, beside=BESIDE)
+        await run.take(run.messages[:1], partial(steps, run))
+        await run.take(run.messages[1:2], partial(steps, run), beside=BESIDE)
         pause.begin()
-        await run.take(run.messages[2:], steps, beside=BESIDE)
+        await run.take(run.messages[2:], partial(steps, run), beside=BESIDE)
 
     with Watch() as watch, scope, anyio.fail_after(10):
         await Run(peeked(1, 2, 3), Complete(), Limits(pause=pause)).carry_out(look)

@@ -269,11 +269,10 @@ class Reach:
                 came = await batch.receive_deferred(some)
                 await self._take(batch, self._those_meant(came, some))
 
-    async def _lock_and_take(self, batch: LockedBatch, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
+    async def _lock_and_take(self, batch: LockedBatch, messages: Sequence[ReceivedMessage]) -> None:
         some = {message.sequence_number: message for message in messages}
         if came := self._those_meant(await batch.receive_deferred(some), some):
             await self.steps(batch, came)
-        return self._ends(messages)
 
     def _needs_no_lock(self, message: ReceivedMessage) -> bool:
         """Tell whether a deferred message is removed for good, and only its number is known.
@@ -295,9 +294,7 @@ class Reach:
         finally:
             await deleter.close()
 
-    async def _remove_group(
-        self, deleter: DeferredDeleter, messages: Sequence[ReceivedMessage]
-    ) -> list[Outcome | None]:
+    async def _remove_group(self, deleter: DeferredDeleter, messages: Sequence[ReceivedMessage]) -> None:
         ends, why = Removal(set(), set()), _NOT_ANSWERED
         try:
             await deleter.remove((message.sequence_number for message in messages), ends)
@@ -310,7 +307,6 @@ class Reach:
             removed = [message for message in messages if message.sequence_number in ends.removed]
             self.run.expect_end(removed, OutcomeStatus.SETTLED)
             await self._forget(removed)
-        return self._ends(messages)
 
     async def _forget(self, removed: Sequence[ReceivedMessage]) -> None:
         if self.journalled and removed:
@@ -338,14 +334,7 @@ class Reach:
                 days = _RENEW_FOR.days
                 raise DecisionError(f"Locks are renewed for {days} days at most: resubmit with a delay instead.")
             await self.place.namespace.clock.sleep(delay.total_seconds())
-        await self.run.take(messages, partial(self._carry_out, holder), size=self.group, beside=self.beside)
-
-    async def _carry_out(self, holder: Holder, messages: Sequence[LockedMessage]) -> list[Outcome | None]:
-        await self.steps(holder, messages)
-        return self._ends(messages)
-
-    def _ends(self, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
-        return [self.run.outcome_of(message) for message in messages]
+        await self.run.take(messages, partial(self.steps, holder), size=self.group, beside=self.beside)
 
     def _delay_of(self, messages: Sequence[ReceivedMessage]) -> timedelta | None:
         """Return for how long messages are held before they are abandoned; None where none is to be."""

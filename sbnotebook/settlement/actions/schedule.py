@@ -138,8 +138,8 @@ class _Cancelling:
         self._rows: dict[int, int] = {}
         """The rows of the archive that hold messages of the group, by number."""
 
-    async def steps(self, messages: Sequence[ReceivedMessage]) -> list[Outcome | None]:
-        """Keep a group of messages in the archive, and cancel them; the outcome of each in their order."""
+    async def steps(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Keep a group of messages in the archive, and cancel them."""
         try:
             payloads = await self._payloads(messages)
         except anyio.get_cancelled_exc_class():
@@ -163,7 +163,6 @@ class _Cancelling:
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_ends(meant)
-        return [self._run.outcome_of(message) for message in messages]
 
     async def _ask(self, messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:
         """Cancel messages by one request; return parts to ask for if it is refused, as because one is active."""

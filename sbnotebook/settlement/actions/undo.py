@@ -282,9 +282,9 @@ async def _send_back(
     for message in run.messages:
         by_destination[places[row_of[id(message)].row]].append(message)
 
-    async def send(pool: SenderPool, messages: Sequence[ReceivedMessage]) -> list[Outcome]:
+    async def send(pool: SenderPool, messages: Sequence[ReceivedMessage]) -> None:
         sent = {row_of[id(message)]: message for message in messages}
-        return await _send_group(archive, pool, sent, run.limits)
+        run.expect(messages, await _send_group(archive, pool, sent, run.limits))
 
     for to, messages in by_destination.items():
         largest = max(len(message.body) for message in messages)

@@ -383,8 +383,9 @@ class LockedBatch:
         """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
         ours = [*{message.lock_token: message for message in self.table.check_ours(messages)}.values()]
 
-        def steps(group: Sequence[LockedMessage]) -> Awaitable[Report]:
-            return self.settle_group(run, [(each, decision) for each in group], as_they_come=self._keeps_bodies)
+        async def steps(group: Sequence[LockedMessage]) -> None:
+            pairs = [(each, decision) for each in group]
+            run.expect(group, await self.settle_group(run, pairs, as_they_come=self._keeps_bodies))
 
         if not self._keeps_bodies:  # a request completes messages of one partition
             ours.sort(key=lambda message: partition_of(message.sequence_number))
