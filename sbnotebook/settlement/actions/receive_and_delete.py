@@ -20,7 +20,7 @@ from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.records import archived_from
-from sbnotebook.settlement.memory.archive import Archive
+from sbnotebook.settlement.memory.archive import Archive, ArchiveState
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.sdk.receivers import LockReceiver
 from sbnotebook.settlement.terms import Progress, check_wait
@@ -64,7 +64,7 @@ class _Taken:
         except Exception:
             self.unkept[:0] = fresh  # written with the next ones, or at the end
             raise
-        archive.note_ends(removed=rows)
+        archive.note(dict.fromkeys(rows, ArchiveState.REMOVED))
 
 
 async def receive_and_delete(

@@ -7,7 +7,6 @@ it becomes active it gets another one.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +17,7 @@ import anyio.lowlevel
 import anyio.to_thread
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusServerBusyError
 
-from sbnotebook.errors import ArchiveError, DecisionError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     CancelScheduled,
     EntityAddress,
@@ -34,7 +33,7 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.engine import GROUP, Run
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
-from sbnotebook.settlement.locking.records import archived_from
+from sbnotebook.settlement.locking.records import archived_from, note_ends
 from sbnotebook.settlement.parallel import by_halves, halves, in_parallel
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
 from sbnotebook.settlement.plan import Plan
@@ -240,13 +239,7 @@ class _Cancelling:
         return {message.sequence_number: row for message, row in zip(found, rows, strict=True)}
 
     async def _write_ends(self, messages: Sequence[ReceivedMessage]) -> None:
-        archive, rows = self._archive, self._rows
-        if archive is None or not rows:
-            return
-        known = [(rows.get(message.sequence_number), self._run.outcome_of(message)) for message in messages]
-        ends = [(row, end.status) for row, end in known if row is not None and end is not None]
-        removed = [row for row, status in ends if status is OutcomeStatus.SETTLED]
-        kept = [row for row, status in ends if status not in (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)]
-        # Without this record they count as unconfirmed. That must not hide the outcome.
-        with contextlib.suppress(ArchiveError):
-            await anyio.to_thread.run_sync(lambda: archive.note_ends(removed=removed, kept=kept))
+        if self._archive is not None:
+            rows = ((self._rows.get(message.sequence_number), message) for message in messages)
+            ends = {row: self._run.outcome_of(message) for row, message in rows if row is not None}
+            await note_ends(self._archive, ends)

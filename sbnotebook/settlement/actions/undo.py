@@ -305,13 +305,13 @@ async def _send_group(
     try:
         sent = await send_many(pool, ours.values(), max_in_flight=limits.max_in_flight)
     except ServiceBusError:  # nothing was sent
-        await anyio.to_thread.run_sync(archive.note_returns, {row: expected[row] for row in ours})
+        await anyio.to_thread.run_sync(archive.note, {row: expected[row] for row in ours})
         raise
     ends = dict(zip(ours, sent, strict=True))
     states = {row: _state_after(end, expected[row]) for row, end in ends.items()}
     # Without this record they count as unknown. That must not hide the outcome.
     with contextlib.suppress(ArchiveError):
-        await anyio.to_thread.run_sync(archive.note_returns, states)
+        await anyio.to_thread.run_sync(archive.note, states)
     return [
         ends.get(row.row) or outcome_for(message, Undo(), OutcomeStatus.SKIPPED, _TAKEN)
         for row, message in messages.items()

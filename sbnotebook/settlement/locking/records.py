@@ -27,7 +27,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.locking.lock_table import Hold
-from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, room_for
+from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState, room_for
 from sbnotebook.settlement.memory.namespace_tables import NamespaceTables
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.wire.conversion import peeked_from_payload
@@ -99,24 +99,24 @@ async def recording_removals(
     with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
         rows = await anyio.to_thread.run_sync(keep)
     yield
-    await anyio.to_thread.run_sync(_note_ends, archive, dict(zip(rows, holds, strict=True)), outcomes)
+    ends = [(row, outcomes.get(hold.message.lock_token)) for row, hold in zip(rows, holds, strict=True)]
+    doubtful = {row for row, hold in zip(rows, holds, strict=True) if hold.in_doubt}
+    await note_ends(archive, {row: end for row, end in ends if end is not None or row not in doubtful})
 
 
-def _note_ends(archive: Archive, rows: Mapping[int, Hold], outcomes: Mapping[UUID, Outcome]) -> None:
-    removed: list[int] = []
-    kept: list[int] = []
-    untouched: list[int] = []
-    for row, hold in rows.items():
-        outcome = outcomes.get(hold.message.lock_token)
-        if outcome is None or outcome.status is OutcomeStatus.UNCONFIRMED:
-            if outcome is None and not hold.in_doubt:
-                untouched.append(row)
-        else:
-            ends = untouched if outcome.status in _UNTOUCHED else kept
-            (removed if outcome.ok else ends).append(row)
+async def note_ends(archive: Archive, ends: Mapping[int, Outcome | None]) -> None:
+    """Record how removals ended, by the rows of their messages; None for one that was not attempted."""
+    known = {row: end for row, end in ends.items() if end is None or end.status is not OutcomeStatus.UNCONFIRMED}
+    states = {row: _state_after(end) for row, end in known.items()}
     # Without this record they count as unconfirmed. That must not hide the outcome.
     with contextlib.suppress(ArchiveError):
-        archive.note_ends(removed=removed, kept=kept, untouched=untouched)
+        await anyio.to_thread.run_sync(archive.note, states)
+
+
+def _state_after(end: Outcome | None) -> ArchiveState | None:
+    if end is None or end.status in _UNTOUCHED:
+        return None
+    return ArchiveState.REMOVED if end.ok else ArchiveState.KEPT
 
 
 async def _payloads(holds: Sequence[Hold], peeker: Callable[[EntityAddress], Peeker]) -> dict[int, bytes]:

@@ -6,7 +6,8 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -196,14 +197,15 @@ class Archive(LocalDatabase):
             until = now + self.retention.total_seconds()
             return insert_rows(database, _INSERT, [(*_values(each), now, until) for each in messages])
 
-    def note_ends(
-        self, *, removed: Sequence[int] = (), kept: Sequence[int] = (), untouched: Sequence[int] = ()
-    ) -> None:
-        """Write how removals ended; rows that are in none of these stay without an answer."""
+    def note(self, states: Mapping[int, ArchiveState | None]) -> None:
+        """Write the states of rows; None takes out the row of a message that was not touched."""
+        rows: defaultdict[ArchiveState | None, list[int]] = defaultdict(list)
+        for row, state in states.items():
+            rows[state].append(row)
         with self.transaction() as database:
-            _mark(database, ArchiveState.REMOVED, removed)
-            _mark(database, ArchiveState.KEPT, kept)
-            database.execute(_TAKE_OUT, (json.dumps([*untouched]),))
+            database.execute(_TAKE_OUT, (json.dumps(rows.pop(None, [])),))
+            for state, those in rows.items():
+                database.execute(_MARK, (state, json.dumps(those)))
 
     def require_room(self, size: int = 0) -> None:
         """Refuse messages that cannot be archived before any other step."""
@@ -261,14 +263,8 @@ class Archive(LocalDatabase):
         with self.transaction() as database:
             found = database.execute(_STATES, (json.dumps(list(expected)),)).fetchall()
             claimed = {row for row, state in found if state == expected[row]}
-            _mark(database, ArchiveState.RETURNING, claimed)
+            database.execute(_MARK, (ArchiveState.RETURNING, json.dumps([*claimed])))
         return claimed
-
-    def note_returns(self, states: Mapping[int, ArchiveState]) -> None:
-        """Write how it ended to send messages back, by row."""
-        with self.transaction() as database:
-            for state in sorted({*states.values()}):
-                _mark(database, state, [row for row, its_state in states.items() if its_state is state])
 
     # ---------------------------------------------------------------- size
 
@@ -320,10 +316,6 @@ def room_for(payload: int, entity_path: str, given_id: str | None) -> int:
 def _used(database: sqlite3.Connection) -> int:
     ((used,),) = database.execute(_USED).fetchall()
     return used
-
-
-def _mark(database: sqlite3.Connection, state: ArchiveState, rows: Iterable[int]) -> None:
-    database.execute(_MARK, (state, json.dumps([*rows])))
 
 
 def _values(m: ArchivedMessage) -> tuple[object, ...]:

@@ -109,8 +109,8 @@ def die(emulator: RunningEmulator, folder: Path, work: str, death: tuple[str, st
 
 AT_RANDOM: Final = [("", "", number) for number in range(CRASHES)]
 """They have fixed names, because processes that share the tests must collect the same ones."""
-DEATHS_OF_UNDO: Final = [("claim", "after", 2), ("note_returns", "after", 2), *AT_RANDOM]
-DEATHS_OF_REMOVAL: Final = [("keep", "after", 2), ("note_ends", "before", 2), *AT_RANDOM]
+DEATHS_OF_UNDO: Final = [("claim", "after", 2), ("note", "after", 2), *AT_RANDOM]
+DEATHS_OF_REMOVAL: Final = [("keep", "after", 2), ("note", "before", 2), *AT_RANDOM]
 
 
 async def counted(namespace: AsyncNamespace, ledger: Ledger) -> None:

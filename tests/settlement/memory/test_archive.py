@@ -74,7 +74,7 @@ def test_only_what_was_archived_since_is_found(archive: Archive, path: Path) -> 
 
 def test_ends_are_written_down(archive: Archive) -> None:
     rows = archive.keep([message(number) for number in range(4)])
-    archive.note_ends(removed=rows[:1], kept=rows[1:2], untouched=rows[2:3])
+    archive.note({rows[0]: ArchiveState.REMOVED, rows[1]: ArchiveState.KEPT, rows[2]: None})
     assert [(each.sequence_number, each.state) for each in archive.find(HOST)] == [
         (0, ArchiveState.REMOVED),
         (1, ArchiveState.KEPT),
@@ -86,14 +86,14 @@ def test_ends_are_written_down(archive: Archive) -> None:
 
 def test_only_one_can_claim_a_message(archive: Archive, path: Path) -> None:
     rows = archive.keep([message(1), message(2), message(3)])
-    archive.note_ends(removed=rows[:1], kept=rows[2:])
+    archive.note({rows[0]: ArchiveState.REMOVED, rows[2]: ArchiveState.KEPT})
     with closing(Archive(path)) as other:
         expected = dict.fromkeys(rows, ArchiveState.REMOVED)
         assert archive.claim(expected) == {rows[0]}
         assert other.claim(expected) == set()
     states = [ArchiveState.RETURNING, ArchiveState.REMOVING, ArchiveState.KEPT]
     assert [each.state for each in archive.find(HOST)] == states
-    archive.note_returns({rows[0]: ArchiveState.RETURNED})
+    archive.note({rows[0]: ArchiveState.RETURNED})
     assert archive.find(HOST)[0].state is ArchiveState.RETURNED
 
 
