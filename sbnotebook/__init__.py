@@ -57,16 +57,8 @@ if TYPE_CHECKING:
         Resubmit,
         SubQueue,
     )
-    from sbnotebook.settlement import (
-        Archive,
-        Policy,
-        PolicyRow,
-        RejectMessage,
-        SkipMessage,
-        StopProcessing,
-        Then,
-        edit_json,
-    )
+    from sbnotebook.model.edits import edit_json
+    from sbnotebook.settlement import Archive, Policy, PolicyRow, RejectMessage, SkipMessage, StopProcessing, Then
     from sbnotebook.widgets.entity_browser import Browser
     from sbnotebook.widgets.lock_board import LockBoard
     from sbnotebook.widgets.monitor import Monitor

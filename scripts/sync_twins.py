@@ -106,7 +106,7 @@ def _imports(tree: ast.Module, module: str) -> str:
     return "\n".join(
         [
             "from collections.abc import Iterator",
-            "from sbnotebook.settlement import hidden",
+            "from sbnotebook.model.secret_texts import hidden",
             *own,
             *twins,
             *others,

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
 from sbnotebook.model import EntityAddress, Message, MessageState, Outcome, OutcomeStatus, Report, Resubmit
 from sbnotebook.model.body import json_letters
-from sbnotebook.settlement import EditChange, Preview
+from sbnotebook.model.edits import EditChange
+from sbnotebook.settlement import Preview
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.errors import DecisionError
-from sbnotebook.settlement import query_logs, scrub
+from sbnotebook.model.secret_texts import scrub
+from sbnotebook.settlement import query_logs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -47,10 +47,10 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.decision import AUTO, MaxResubmits
+from sbnotebook.model.edits import Edit, refuse_coroutine_function
 from sbnotebook.settlement import (
     DEFAULT_MAX_HELD,
     DEFAULT_RENEW_FOR,
-    Edit,
     InFlight,
     LockReference,
     MessageFunction,
@@ -58,7 +58,6 @@ from sbnotebook.settlement import (
     Policy,
     Resources,
     SequenceNumbers,
-    refuse_coroutine_function,
 )
 from sbnotebook.settlement import AsyncEntity as Place
 from sbnotebook.settlement import Plan as InnerPlan

@@ -32,16 +32,15 @@ from sbnotebook.client.verbs import SdkNames, documented
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.model.decision import AUTO
+from sbnotebook.model.secret_texts import Hidden, hidden
 from sbnotebook.settlement import (
     Archive,
     AssistantCalls,
     EntityCounts,
-    Hidden,
     InFlight,
     Journal,
     ResubmitEntry,
     Resubmitted,
-    hidden,
     sign_in,
 )
 from sbnotebook.settlement import AsyncNamespace as Resources

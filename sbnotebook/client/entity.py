@@ -31,10 +31,10 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.decision import AUTO, MaxResubmits
+from sbnotebook.model.edits import Edit
 from sbnotebook.settlement import (
     DEFAULT_MAX_HELD,
     DEFAULT_RENEW_FOR,
-    Edit,
     InFlight,
     LockReference,
     MessageFunction,

@@ -27,16 +27,15 @@ from sbnotebook.client.targets import About, Target
 from sbnotebook.client.verbs import Twin, twin_of
 from sbnotebook.model import EntityAddress, Outcome
 from sbnotebook.model.decision import AUTO
+from sbnotebook.model.secret_texts import Hidden, hidden
 from sbnotebook.settlement import (
     Archive,
     AssistantCalls,
     EntityCounts,
-    Hidden,
     InFlight,
     Journal,
     ResubmitEntry,
     Resubmitted,
-    hidden,
 )
 
 if TYPE_CHECKING:

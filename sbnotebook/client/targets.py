@@ -18,7 +18,8 @@ import anyio.to_thread
 
 from sbnotebook.analysis import tables
 from sbnotebook.errors import ConfigurationError, near_match
-from sbnotebook.settlement import Connection, Hidden, explained, hidden, sign_in
+from sbnotebook.model.secret_texts import Hidden, hidden
+from sbnotebook.settlement import Connection, explained, sign_in
 
 EMULATOR: Final = "emulator"
 _SECRET_PARTS: Final = frozenset({"sharedaccesskey", "sharedaccesssignature"})

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sbnotebook.amqp import Int
 from sbnotebook.errors import MissingExtraError
 from sbnotebook.model import Message, ReceivedMessage
-from sbnotebook.settlement import Edit, RejectMessage
+from sbnotebook.model.edits import Edit
+from sbnotebook.settlement import RejectMessage
 
 if TYPE_CHECKING:
     import pandas as pd

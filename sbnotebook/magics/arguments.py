@@ -18,7 +18,9 @@ from sbnotebook.analysis.tables import again
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import MessageState, OutcomeStatus, Report
-from sbnotebook.settlement import Hidden, explained, hidden, read_connection_string, scrub
+from sbnotebook.model.connection_strings import read_connection_string
+from sbnotebook.model.secret_texts import Hidden, hidden, scrub
+from sbnotebook.settlement import explained
 
 WORD: Final = re.compile(
     r"""(--[\w-]+=)?(?:"(?P<double>.*?)"(?=\s|$)|'(?P<single>.*?)'(?=\s|$)|["'](?P<open>.*))|\S+""", re.DOTALL

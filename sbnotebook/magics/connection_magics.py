@@ -23,7 +23,8 @@ from sbnotebook.magics.current import Current, say
 from sbnotebook.magics.plan_magics import command
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement import EntityCounts, Hidden
+from sbnotebook.model.secret_texts import Hidden
+from sbnotebook.settlement import EntityCounts
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
 _LOCK, _DELIVERIES = (options_of(QueueOptions)[name] for name in ("LockDuration", "MaxDeliveryCount"))

@@ -15,7 +15,8 @@ from sbnotebook.client.assistant_socket import Sharing
 from sbnotebook.client.targets import About, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Report
-from sbnotebook.settlement import Connection, Hidden, hidden
+from sbnotebook.model.secret_texts import Hidden, hidden
+from sbnotebook.settlement import Connection
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -33,7 +33,7 @@ from sbnotebook.magics.current import say
 from sbnotebook.magics.parsing import parsed
 from sbnotebook.model import EntityAddress, ReceivedMessage, Release, Report, Resubmit
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import Edit, edit_json
+from sbnotebook.model.edits import Edit, edit_json
 
 if TYPE_CHECKING:
     from sbnotebook.magics.current import Current

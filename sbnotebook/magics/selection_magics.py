@@ -42,7 +42,7 @@ from sbnotebook.magics.plan_magics import (
 )
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer
 from sbnotebook.model.decision import AUTO, MaxResubmits
-from sbnotebook.settlement import edited_by
+from sbnotebook.model.edits import edited_by
 
 if TYPE_CHECKING:
     from sbnotebook.client.rehearsal import Rehearsal

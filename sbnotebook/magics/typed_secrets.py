@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from sbnotebook.settlement import scrub
+from sbnotebook.model.secret_texts import scrub
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

@@ -16,7 +16,9 @@ from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.settlement import Connection, canonical_host, scrub
+from sbnotebook.model.connection_strings import canonical_host
+from sbnotebook.model.secret_texts import scrub
+from sbnotebook.settlement import Connection
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.receivers import ReceivedLock

@@ -11,6 +11,7 @@ import anyio
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.secret_texts import scrub
 from sbnotebook.probe import deferring, locking, looking, sending
 from sbnotebook.probe.probe import (
     Finding,
@@ -24,7 +25,7 @@ from sbnotebook.probe.probe import (
     without_names,
     words_of,
 )
-from sbnotebook.settlement import Connection, scrub
+from sbnotebook.settlement import Connection
 
 # The last of locking may make Service Bus busy for others, and so comes last.
 _MODULES: Final = (looking, deferring, sending, locking)

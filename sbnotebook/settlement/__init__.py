@@ -26,13 +26,7 @@ if TYPE_CHECKING:
         administration_client,
         async_administration_client,
     )
-    from sbnotebook.settlement.connecting.connection import Connection, scrub
-    from sbnotebook.settlement.connecting.connection_strings import (
-        Hidden,
-        canonical_host,
-        hidden,
-        read_connection_string,
-    )
+    from sbnotebook.settlement.connecting.connection import Connection
     from sbnotebook.settlement.connecting.failures import Failure, explained
     from sbnotebook.settlement.connecting.sign_in import sign_in
     from sbnotebook.settlement.engine import RunReport
@@ -52,17 +46,11 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.peek import Page, PeekCursor
     from sbnotebook.settlement.plan import (
         ApplyOnce,
-        Edit,
-        EditChange,
         Limits,
         Plan,
         Preview,
         Ramp,
         RampStep,
-        edit_changes,
-        edit_json,
-        edited_by,
-        refuse_coroutine_function,
     )
     from sbnotebook.settlement.processing.calls import MessageFunction
     from sbnotebook.settlement.processing.policy import (

@@ -20,7 +20,8 @@ from azure.core.exceptions import (
 from azure.servicebus.management import TrueRuleFilter
 
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement.connecting.connection import Connection, scrub
+from sbnotebook.model.secret_texts import scrub
+from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.refusals import unreachable
 from sbnotebook.settlement.parallel import in_parallel
 

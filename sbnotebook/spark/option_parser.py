@@ -16,7 +16,8 @@ from sbnotebook.analysis.decoding import decoder_for
 from sbnotebook.client.targets import NamespaceTarget, secrets_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import EntityAddress
-from sbnotebook.settlement import Connection, Hidden, scrub
+from sbnotebook.model.secret_texts import Hidden, scrub
+from sbnotebook.settlement import Connection
 
 MAX_NUMBER: Final = 2**63 - 1
 """The greatest sequence number."""

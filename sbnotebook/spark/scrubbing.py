@@ -7,7 +7,8 @@ from contextlib import ContextDecorator
 from typing import Final, Self
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.settlement import explained, scrub
+from sbnotebook.model.secret_texts import scrub
+from sbnotebook.settlement import explained
 
 _MAX_TEXT: Final = 1000
 

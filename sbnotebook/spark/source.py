@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sbnotebook.analysis.decoders import Decoder
     from sbnotebook.client.targets import NamespaceTarget
-    from sbnotebook.settlement import Hidden
+    from sbnotebook.model.secret_texts import Hidden
     from sbnotebook.spark.peek_reader import PeekReader
     from sbnotebook.spark.send_writer import SendWriter
     from sbnotebook.spark.settle_writer import SettleWriter
@@ -77,7 +77,7 @@ class ServiceBusDataSource(Shipped, DataSource):
 
     def given(self) -> dict[str, Hidden | NamespaceTarget]:
         """Return the options by lower-case names, with the connection string that was registered for the namespace."""
-        from sbnotebook.settlement import Hidden
+        from sbnotebook.model.secret_texts import Hidden
         from sbnotebook.spark.option_parser import hidden_options
 
         if self.decoders:

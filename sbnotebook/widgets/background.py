@@ -24,7 +24,8 @@ from weakref import WeakSet
 import ipywidgets as widgets
 
 from sbnotebook.errors import SbNotebookError
-from sbnotebook.settlement import explained, scrub
+from sbnotebook.model.secret_texts import scrub
+from sbnotebook.settlement import explained
 from sbnotebook.widgets.front_end import thread_class
 
 if TYPE_CHECKING:

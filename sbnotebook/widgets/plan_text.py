@@ -14,10 +14,11 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
+from sbnotebook.model.edits import EditChange
 from sbnotebook.model.outcome import counted
 from sbnotebook.model.property_text import text_and_type
 from sbnotebook.model.report import PAST
-from sbnotebook.settlement import EditChange, Preview
+from sbnotebook.settlement import Preview
 from sbnotebook.widgets.blocks import Block, Table, Text, Title
 from sbnotebook.widgets.pretty import cell, json_layout, weight
 from sbnotebook.widgets.table.row_packing import title_of

@@ -22,7 +22,8 @@ from sbnotebook.analysis.tables import (
     text_table,
 )
 from sbnotebook.model import EntityAddress, Message, MessageState, Outcome, OutcomeStatus, PeekedMessage, Report
-from sbnotebook.settlement import EditChange, Preview
+from sbnotebook.model.edits import EditChange
+from sbnotebook.settlement import Preview
 from sbnotebook.testing.strategies import peeked_messages
 
 ORDERS = EntityAddress("orders")

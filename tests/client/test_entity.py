@@ -32,7 +32,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, Complete, Message, OutcomeStatus
 from sbnotebook.model.decimals import decimal_bytes
-from sbnotebook.settlement import edit_json
+from sbnotebook.model.edits import edit_json
 from tests.comparison import same_value
 from tests.filled_queues import filled_client_queue
 

@@ -9,7 +9,8 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.targets import Target
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report
-from sbnotebook.settlement import Connection, EditChange
+from sbnotebook.model.edits import EditChange
+from sbnotebook.settlement import Connection
 from sbnotebook.widgets.blocks import Block, Table
 from sbnotebook.widgets.plan_text import (
     can_undo,

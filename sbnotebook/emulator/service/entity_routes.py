@@ -9,7 +9,7 @@ azure-sdk-for-java, session-records).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -43,7 +43,6 @@ from sbnotebook.emulator.service.descriptions import (
     read_entity,
     read_rule,
 )
-from sbnotebook.emulator.service.middleware import ASKS_FOR_ENTITY
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
 
@@ -78,14 +77,11 @@ _FORWARDING: Final = {
 _O = TypeVar("_O", bound=Options)
 
 
-def add_entity_routes(router: web.UrlDispatcher, broker: Broker, pages: Mapping[str, Handler]) -> None:
-    """Add the routes of the administration. Add them last: an entity can have almost any name."""
+def add_entity_routes(router: web.UrlDispatcher, broker: Broker) -> None:
     routes = _EntityRoutes(broker)
-    for path, page in pages.items():
-        router.add_get(path, routes.page_or_entity(page))
     router.add_get("/$namespaceinfo", routes.namespace)
     router.add_get("/$Resources/{kind}", routes.list_entities)
-    router.add_put("/", _refuse_list)
+    router.add_route("*", "/", _refuse_list)
     # Lists are read only.
     for path, get_list in ((_RULES, routes.list_rules), (_SUBSCRIPTIONS, routes.list_subscriptions)):
         router.add_put(path + _SLASH, _refuse_list)
@@ -106,18 +102,6 @@ class _EntityRoutes:
         self._broker = broker
         self._registry = broker.registry
         self._started = broker.clock.now()
-
-    def page_or_entity(self, page: Handler) -> Handler:
-        """Return the handler of an address that is a page of the emulator, and can be that of an entity, too."""
-        get_entity = self.answering(partial(self.get, self.find_entity))
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            if ASKS_FOR_ENTITY not in request.query:
-                return await page(request)
-            request.match_info["entity"] = request.path.strip("/")
-            return await get_entity(request)
-
-        return answer
 
     def answering(self, handler: Handler) -> Handler:
         """Return the handler of a request for an entity, with what all of them have in common."""
@@ -231,7 +215,7 @@ class _EntityRoutes:
             return entity
         if self._registry.find(_owner_path(request)) is not None:
             # It is a sub-queue that is asked for.
-            raise web.HTTPBadRequest(text=f"The specified HTTP verb ({request.method}) is not valid. {KNOW_MORE}")
+            raise _wrong_verb(request)
         raise self._without_entity(request)
 
     def _topic(self, request: web.Request) -> Topic:
@@ -350,8 +334,12 @@ def _address(request: web.Request, listed: str | None) -> str:
     return f"{request.url.origin()}{place}/{listed}" + (f"?api-version={version}" if version else "")
 
 
-async def _refuse_list(_request: web.Request) -> web.Response:
-    raise web.HTTPBadRequest(text=f"The specified HTTP verb (PUT) is not valid. {KNOW_MORE}")
+async def _refuse_list(request: web.Request) -> web.Response:
+    raise _wrong_verb(request)
+
+
+def _wrong_verb(request: web.Request) -> web.HTTPException:
+    return web.HTTPBadRequest(text=f"The specified HTTP verb ({request.method}) is not valid. {KNOW_MORE}")
 
 
 async def _body(request: web.Request, *kinds: str) -> ET.Element | None:

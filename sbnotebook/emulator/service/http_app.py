@@ -33,9 +33,8 @@ from sbnotebook.emulator.service.broker import Broker
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
 from sbnotebook.emulator.service.fault_injection import change_faults
 from sbnotebook.emulator.service.middleware import (
-    ASKS_FOR_ENTITY,
     answer_errors,
-    authorize,
+    answer_pages,
     expect_body,
     refuse_other_names,
 )
@@ -49,15 +48,20 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 def application(broker: Broker, *, secret: str, host_names: Iterable[str]) -> web.Application:
     admin = _Admin(broker, secret)
-    middlewares = [answer_errors, refuse_other_names(host_names), authorize(broker.access), expect_body]
+    pages = {
+        ("GET", "/"): admin.page,
+        ("GET", "/health"): admin.health,
+        ("GET", "/entities"): admin.entities,
+        ("GET", "/messages"): admin.messages,
+        ("GET", "/faults"): admin.faults,
+        ("POST", "/faults"): admin.set_faults,
+        ("GET", "/lease"): admin.lease,
+        ("GET", "/$identity"): admin.identity,
+        ("GET", WEBSOCKET_PATH): websocket_handler(broker),
+    }
+    middlewares = [answer_errors, refuse_other_names(host_names), expect_body, answer_pages(pages, broker.access)]
     app = web.Application(middlewares=middlewares, client_max_size=_MAX_BODY)
-    app.router.add_get("/", admin.page)
-    app.router.add_post("/faults", admin.set_faults)
-    app.router.add_get("/$identity", admin.identity)
-    app.router.add_get(WEBSOCKET_PATH, websocket_handler(broker))
-    pages = {"/health": admin.health, "/entities": admin.entities, "/faults": admin.faults, "/lease": admin.lease}
-    pages["/messages"] = admin.messages
-    add_entity_routes(app.router, broker, pages)
+    add_entity_routes(app.router, broker)
     return app
 
 
@@ -66,9 +70,7 @@ class _Admin:
         self._broker = broker
         self._secret = secret
 
-    async def page(self, request: web.Request) -> web.Response:
-        if ASKS_FOR_ENTITY in request.query:
-            raise web.HTTPBadRequest(text="The name of an entity is missing.")
+    async def page(self, _request: web.Request) -> web.Response:
         return page()
 
     async def health(self, request: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The middlewares of the HTTP side: refusals, host names, and keys.
+"""The middlewares of the HTTP side: refusals, host names, bodies, pages and keys.
 
 If the name of a web page resolves to 127.0.0.1, the page has the same origin as the emulator. The browser then lets the
 page send requests and read the answers (DNS rebinding). The owner of a name on the public internet can do that. For a
@@ -22,19 +22,12 @@ from sbnotebook.emulator.service.conditions import with_tracking_id
 from sbnotebook.errors import SbNotebookError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from aiohttp.typedefs import Handler, Middleware
 
-ASKS_FOR_ENTITY: Final = "api-version"
-"""A parameter in every address of an administration client, so that an entity can have the name of a page."""
-OPEN_PAGES: Final = frozenset(
-    ("/", "/health", "/entities", "/messages", "/faults", "/lease", "/$identity", "/$servicebus/websocket")
-)
-"""Paths that need no key, unless the request is about an entity of this name. A WebSocket sends its tokens to ``$cbs``,
-as any other connection."""
-
-_READING: Final = frozenset(("GET", "HEAD", "POST"))  # Methods of the pages, of which none makes or removes an entity
+# A parameter in every address of an administration client, so that an entity can have the name of a page
+_ASKS_FOR_ENTITY: Final = "api-version"
 _MAX_PATH: Final = 260
 _BODY_TIMEOUT: Final = 30.0  # Seconds for the whole body
 _LOGGER: Final = clean_logger(__name__)
@@ -83,19 +76,6 @@ def refuse_other_names(names: Iterable[str]) -> Middleware:
     return check
 
 
-def authorize(access: NamespaceAccess) -> Middleware:
-    """Return the middleware that requires a key with the claim Manage, except for the emulator's own pages."""
-
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        is_page = request.path in OPEN_PAGES and request.method in _READING
-        if not is_page or ASKS_FOR_ENTITY in request.query:
-            access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
-        return await handler(request)
-
-    return check
-
-
 @web.middleware
 async def expect_body(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Take in the body of a request, for which the client has only some time."""
@@ -107,6 +87,24 @@ async def expect_body(request: web.Request, handler: Handler) -> web.StreamRespo
         response.force_close()
         return response
     return await handler(request)
+
+
+def answer_pages(pages: Mapping[tuple[str, str], Handler], access: NamespaceAccess) -> Middleware:
+    """Return the middleware that answers the emulator's own pages, which need no key; all else needs the claim Manage.
+
+    A WebSocket sends its tokens to ``$cbs``, as any other connection.
+    """
+
+    @web.middleware
+    async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        method = "GET" if request.method == "HEAD" else request.method
+        page = None if _ASKS_FOR_ENTITY in request.query else pages.get((method, request.path))
+        if page is not None:
+            return await page(request)
+        access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
+        return await handler(request)
+
+    return answer
 
 
 def _status(error: Exception) -> int:

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Final
 
 from sbnotebook.model import Message, ReceivedMessage, Resubmit
+from sbnotebook.model.edits import Edit, edited_by
 from sbnotebook.model.message import (
     DEAD_LETTER_ERROR_DESCRIPTION,
     DEAD_LETTER_REASON,
@@ -15,7 +16,6 @@ from sbnotebook.model.message import (
     RESUBMIT_COUNT,
     time_text,
 )
-from sbnotebook.settlement.plan import Edit, edited_by
 
 _FIELDS: Final = (*Message.__dataclass_fields__,)
 _values: Final = attrgetter(*_FIELDS)

@@ -22,13 +22,14 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.model.durations import duration_text
+from sbnotebook.model.edits import Edit
 from sbnotebook.settlement.actions.reach import Reach, settling
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.selection import Chosen, Selection, select
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD, Search
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Edit, Plan
+from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, check_decision
 

@@ -28,6 +28,7 @@ from sbnotebook.model import (
     ReceivedMessage,
     Resubmit,
 )
+from sbnotebook.model.edits import Edit, refuse_coroutine_function
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.atomic import Atomic, check_atomic
 from sbnotebook.settlement.actions.clone import clone_of
@@ -39,7 +40,7 @@ from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState, original_key
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Edit, Plan, refuse_coroutine_function
+from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.sending.delivery import SEND, send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool

@@ -13,6 +13,7 @@ import anyio.to_thread
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Resubmit
+from sbnotebook.model.edits import EditChange
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.reach import is_locked_elsewhere
 from sbnotebook.settlement.actions.recall import Destination, Recall, Recalled
@@ -21,7 +22,7 @@ from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import EditChange, Plan, Preview
+from sbnotebook.settlement.plan import Plan, Preview
 from sbnotebook.settlement.resources import Resources
 
 _FINISHED: Final = "nothing to send or complete: the clone was sent, and the original is gone already"

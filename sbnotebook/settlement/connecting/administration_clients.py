@@ -22,13 +22,8 @@ from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus import ServiceBusClient  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbnotebook.settlement.connecting.connection_strings import (
-    ConnectionString,
-    Hidden,
-    hidden,
-    read_connection_string,
-    refuse_remote_emulator,
-)
+from sbnotebook.model.connection_strings import ConnectionString, read_connection_string, refuse_remote_emulator
+from sbnotebook.model.secret_texts import Hidden, hidden
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient

@@ -11,9 +11,7 @@ import asyncio
 import inspect
 import logging
 import os
-import re
 import ssl
-import string
 import threading
 from concurrent.futures import Future
 from functools import cache, partial
@@ -24,10 +22,11 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
 
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
-from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.settlement.connecting import connection_strings, refusals
+from sbnotebook.model import EntityAddress, SubQueue, connection_strings
+from sbnotebook.model.connection_strings import TRANSPORTS
+from sbnotebook.model.secret_texts import Hidden, hidden, scrub
+from sbnotebook.settlement.connecting import refusals
 from sbnotebook.settlement.connecting.administration_clients import async_administration_client, async_client_class
-from sbnotebook.settlement.connecting.connection_strings import TRANSPORTS, Hidden
 from sbnotebook.settlement.sdk import check_version, errors, management
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.private import certificates
@@ -38,17 +37,6 @@ if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
     from azure.servicebus.exceptions import ServiceBusError
 
-# A secret's name, the separator (as text, JSON, HTML or in a URL), and the secret. All in
-# lower case: to ignore case takes the engine three times as long.
-_QUOTES: Final = r"(?:\\*[\"']|&quot;|&#x27;|&#39;|%(?:25)*2[27])*"
-_SECRET: Final = re.compile(
-    r"(?:s(?:hared[-_ ]?access[-_ ]?(?:key|signature)|(?<![a-z]s)ig)|account[-_ ]?key|client[-_ ]?secret|password)"
-    rf"{_QUOTES}\s*(?:=|:|%(?:25)*3[ad])\s*{_QUOTES}([^;&\s'\"\\]+)"
-)
-_BEARER: Final = re.compile(r"bearer\s+([\w.~+/=-]{16,})")
-# Skip any text that begins like a web token, so that each part of a text is examined once.
-_TOKEN: Final = re.compile(r"[eE](?<!\w[eE])[yY][jJ][\w-]++(\.[\w-]++\.[\w-]*+)?")
-_IN_TOKENS: Final = f"{string.ascii_letters}{string.digits}-_.~+/="
 _SUB_QUEUES: Final = {
     SubQueue.DEAD_LETTER: ServiceBusSubQueue.DEAD_LETTER,
     SubQueue.TRANSFER_DEAD_LETTER: ServiceBusSubQueue.TRANSFER_DEAD_LETTER,
@@ -56,45 +44,6 @@ _SUB_QUEUES: Final = {
 _AZURE: Final = ".servicebus.windows.net"
 TRANSPORT_VARIABLE: Final = "SBNOTEBOOK_TRANSPORT"
 """The environment variable for all connections of a process, except those to an emulator."""
-
-
-def scrub(text: str, most: int | None = None) -> str:
-    """Return a text without the secrets of connection strings and tokens.
-
-    Args:
-        text: that may hold a secret.
-        most: characters to return; None for all.
-
-    Example:
-        >>> scrub("Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=abc=")
-        'Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=***'
-        >>> scrub("It said: Bearer c2VjcmV0c2VjcmV0", most=22)
-        'It said: Bearer '
-    """
-    if most is not None and len(text) > most:
-        text = _without_half_a_token(text[:most])
-    shown = _hide(_BEARER, _hide(_SECRET, text))
-    return _TOKEN.sub(lambda match: "***" if match[1] else match[0], shown)[:most]
-
-
-def _without_half_a_token(text: str) -> str:
-    """Cut a text where its end may be the beginning of a token, too short for the patterns to tell."""
-    begun = text.rstrip(_IN_TOKENS)
-    if begun.rstrip().lower().endswith("bearer"):
-        return begun
-    place = text[len(begun) :].lower().find("eyj")
-    return text if place < 0 else text[: len(begun) + place]
-
-
-def _hide(pattern: re.Pattern[str], text: str) -> str:
-    """Hide the first group of each match, with which it ends."""
-    # The one letter whose lower case is longer, or places would differ.
-    lowered = text.replace("\u0130", "i").lower()
-    shown, end = list[str](), 0
-    for match in pattern.finditer(lowered):
-        shown += text[end : match.start(1)], "***"
-        end = match.end()
-    return "".join([*shown, text[end:]])
 
 
 class Connection:
@@ -133,8 +82,8 @@ class Connection:
         write: bool | None = None,
         allow_remote: bool = False,
     ) -> None:
-        connection_string = connection_strings.hidden(connection_string)
-        host = connection_strings.hidden(host)  # a key may be here by mistake
+        connection_string = hidden(connection_string)
+        host = hidden(host)  # a key may be here by mistake
         check_version()
         if (connection_string is None) == (host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
@@ -167,7 +116,7 @@ class Connection:
         Raises:
             ConfigurationError: the host cannot be read, or the credential gives no tokens.
         """
-        host = connection_strings.hidden(host)
+        host = hidden(host)
         if credential is not None and not hasattr(credential, "get_token"):
             raise ConfigurationError(
                 "The credential is none of azure.identity's, which give tokens: put a key into a connection string."

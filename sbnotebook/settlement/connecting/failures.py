@@ -27,7 +27,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, ReceivedMessage
-from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.model.secret_texts import scrub
 from sbnotebook.settlement.sdk import errors
 
 _ANSWER: Final = re.compile(r"\AService request failed\. b([\"'])(.*)\1\. Error condition: \S++ Status Code: \d++\.?\Z")

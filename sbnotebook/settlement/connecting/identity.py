@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbnotebook.settlement.connecting.connection_strings import ConnectionString, canonical_host
+from sbnotebook.model.connection_strings import ConnectionString, canonical_host
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.connecting.connection import Connection

@@ -21,7 +21,7 @@ from sbnotebook.model import (
     OutcomeStatus,
 )
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.model.secret_texts import scrub
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.sessions import SessionBatch

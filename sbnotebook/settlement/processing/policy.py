@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Release, Resubmit
-from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.model.secret_texts import scrub
 from sbnotebook.settlement.terms import check_decision
 
 _MAX_NAME: Final = 200

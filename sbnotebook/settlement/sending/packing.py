@@ -13,7 +13,7 @@ from sbnotebook.amqp import AmqpValue, Symbol
 from sbnotebook.amqp.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, encode_section, section_head
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus
 from sbnotebook.model.amqp_layout import as_text
-from sbnotebook.settlement.connecting.connection import scrub
+from sbnotebook.model.secret_texts import scrub
 from sbnotebook.settlement.parallel import halves
 from sbnotebook.settlement.wire.encoded_rows import EncodedRows
 from sbnotebook.settlement.wire.encoding import payload_of

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.settlement import Edit, edit_changes, edit_json
+from sbnotebook.model.edits import Edit, edit_changes, edit_json
 from sbnotebook.widgets.blocks import Block, Button, Column, Row, Text
 from sbnotebook.widgets.fields import Entry, check_entry, choice_entry, watch
 from sbnotebook.widgets.forms.edits import (

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, ReceivedMessage
+from sbnotebook.model.edits import Edit, edit_json, refuse_coroutine_function
 from sbnotebook.model.json_text import json_text, parse_path, set_at
 from sbnotebook.model.property_text import from_text, property_type
-from sbnotebook.settlement import Edit, edit_json, explained, refuse_coroutine_function
+from sbnotebook.settlement import explained
 
 TEMPLATE: Final = """\
 def edit(message):

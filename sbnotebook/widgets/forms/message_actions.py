@@ -26,7 +26,8 @@ from sbnotebook.model import (
     SubQueue,
 )
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import DEFAULT_MAX_HELD, Edit, Limits
+from sbnotebook.model.edits import Edit
+from sbnotebook.settlement import DEFAULT_MAX_HELD, Limits
 from sbnotebook.widgets.blocks import Block, Code, Table, Text
 from sbnotebook.widgets.fields import (
     Entry,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sbnotebook.analysis import tables
-from sbnotebook.settlement import scrub
+from sbnotebook.model.secret_texts import scrub
 from sbnotebook.widgets.blocks import CHOICES, Block, Node, is_change, nodes_of
 from sbnotebook.widgets.pretty import cell
 

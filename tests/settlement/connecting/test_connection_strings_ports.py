@@ -18,9 +18,9 @@ import pytest
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.emulator.server import EmulatorServer
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Message
+from sbnotebook.model import Message, connection_strings
 from sbnotebook.settlement import Connection
-from sbnotebook.settlement.connecting import administration_clients, connection_strings
+from sbnotebook.settlement.connecting import administration_clients
 from sbnotebook.settlement.connecting.administration_clients import administration_client
 from tests.settlement.namespaces import namespace_of
 

@@ -9,9 +9,9 @@ import trustme
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete
+from sbnotebook.model.connection_strings import read_connection_string
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.connecting.connection import TRANSPORT_VARIABLE, is_over_websocket, tls_context
-from sbnotebook.settlement.connecting.connection_strings import read_connection_string
 from sbnotebook.settlement.sdk.private import TcpTransport, certificates
 from tests.filled_queues import filled_queue, settle_first
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.settlement.connecting.connection_strings import read_connection_string
+from sbnotebook.model.connection_strings import read_connection_string
 from sbnotebook.settlement.connecting.identity import account_of, key_of
 
 HOST = "shop.servicebus.windows.net"

@@ -15,9 +15,9 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.emulator import running
 from sbnotebook.model import Complete, Defer, Message
+from sbnotebook.model.connection_strings import canonical_host
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.connecting import identity
-from sbnotebook.settlement.connecting.connection_strings import canonical_host
 from sbnotebook.settlement.connecting.identity import identity_of
 from sbnotebook.settlement.memory.journal import ResubmitEntry
 from tests.other_emulators import silent, stranger

@@ -6,7 +6,7 @@ import pytest
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.settlement.plan import edited_by
+from sbnotebook.model.edits import edited_by
 from sbnotebook.widgets.forms.edits import TEMPLATE, edit_functions, edit_named, edit_of_source, notebook_names
 
 MESSAGE = PeekedMessage(entity=EntityAddress("orders"), sequence_number=7, body=b'{"carrier": "UA"}')

@@ -9,15 +9,10 @@ from azure.servicebus import ServiceBusClient
 
 from sbnotebook.client.targets import NamespaceTarget, resolve
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.connection_strings import EMULATOR_HOSTS, host_of, read_connection_string
+from sbnotebook.model.secret_texts import Hidden, hidden
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.administration_clients import administration_client
-from sbnotebook.settlement.connecting.connection_strings import (
-    EMULATOR_HOSTS,
-    Hidden,
-    hidden,
-    host_of,
-    read_connection_string,
-)
 
 KEY = "cGxhbnRlZC1wbGFudGVkLXBsYW50ZWQ"
 TEXT = f"Endpoint=sb://HOST/;SharedAccessKeyName=root;SharedAccessKey={KEY};UseDevelopmentEmulator=true"

@@ -1,4 +1,4 @@
-"""Connection strings: read them, hide them, and explain their faults without showing any of them."""
+"""Connection strings: read them, and explain their faults without showing any of them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import ipaddress
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Final, Never, overload
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
 from sbnotebook.errors import ConfigurationError
+from sbnotebook.model.secret_texts import Hidden, hidden
 
 EMULATOR_HOSTS: Final = "SBNOTEBOOK_EMULATOR_HOSTS"
 """The environment variable with the hosts of emulators that you trust, beside this machine, separated by commas."""
@@ -46,55 +47,6 @@ _NO_HOST: Final = (
 _NO_IPV6: Final = (
     "The namespace is an IPv6 address, which azure-servicebus cannot read: write a name, such as localhost."
 )
-
-
-class Hidden:
-    """A text that no repr, no pickle and no variable of a traceback shows. Only :meth:`reveal` returns it.
-
-    A function that gets a secret hides it in its first line, and hands it on like that.
-
-    Args:
-        text: the secret.
-    """
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def reveal(self) -> str:
-        """Return the text. Keep it in no variable of a function that may raise."""
-        return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hidden) and self._text == other._text
-
-    def __hash__(self) -> int:
-        return hash(self._text)
-
-    def __repr__(self) -> str:
-        return "***"
-
-    def __reduce__(self) -> Never:
-        raise ConfigurationError(
-            "A connection to Service Bus is not pickled, because its key would be in the bytes: "
-            "connect anew in each process, for example with env:VARIABLE."
-        )
-
-
-@overload
-def hidden(text: str | Hidden) -> Hidden: ...
-@overload
-def hidden(text: str | Hidden | None) -> Hidden | None: ...
-def hidden(text: str | Hidden | None) -> Hidden | None:
-    """Return a hidden text. Hidden values and None are returned unchanged. Bytes count as an empty text.
-
-    Args:
-        text: that may be a secret.
-    """
-    if text is None or isinstance(text, Hidden):
-        return text
-    return Hidden(text if isinstance(text, str) else "")  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 @dataclass(frozen=True, slots=True)
