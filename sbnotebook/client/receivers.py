@@ -25,18 +25,15 @@ from sbnotebook.emulator.entities.rules.rule import (
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Resubmit, Undo
+from sbnotebook.model.routes import PlacedRules, Route, RuleDescription
 from sbnotebook.settlement import (
     AsyncEntity,
     Connection,
-    MissingEntity,
-    PlacedRules,
     Plan,
     Resources,
-    Route,
-    RuleDescription,
     clone_of,
     payload_of,
-    route_or_reason,
+    route_of,
 )
 
 _HOPS: Final = 4
@@ -114,7 +111,7 @@ class Router:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._known: dict[str, Route | str] = {}
+        self._known: dict[str, Route] = {}
         self._compiled: dict[EntityAddress, list[Rule] | str] = {}
 
     async def receivers(self, to: EntityAddress, message: Message) -> Receivers | None:
@@ -130,24 +127,24 @@ class Router:
         name = to.name
         for _ in range(_HOPS + 1):
             route = await self.route(name)
-            if isinstance(route, str) or route.is_topic:
+            if route.unknown or route.is_topic:
                 return True
             if route.forwards_to is None:
                 return False
             name = route.forwards_to
         return True
 
-    async def route(self, name: str) -> Route | str:
-        """Return the route of an entity, or why it is not known."""
+    async def route(self, name: str) -> Route:
+        """Return the route of an entity, which is read once."""
         key = name.casefold()
         if key not in self._known:
-            self._known[key] = await route_or_reason(self._connection, name)
+            self._known[key] = await route_of(self._connection, name)
         return self._known[key]
 
     async def _follow(self, found: Receivers, name: str, payload: bytes, hops: int) -> None:
         route, address = await self.route(name), EntityAddress(name)
-        if isinstance(route, str):
-            found.unknown[address] = "it is not there" if isinstance(route, MissingEntity) else route
+        if route.unknown:
+            found.unknown[address] = "it is not there" if route.is_missing else route.unknown
         elif route.is_topic:
             for place in route.subscriptions:
                 await self._look_at(found, place, payload, hops)
@@ -251,10 +248,11 @@ async def receivers_sentence(
 ) -> str:
     """Return who takes messages that a plan sends, in sentences; empty for a queue."""
     route = await router.route(to.name)
-    if isinstance(route, MissingEntity):
-        return f"{route} %sb_create queue {to.name} creates it."
-    if isinstance(route, str):
-        return f"{'' if is_topic else f'If {to} is a topic: '}It is unknown which subscriptions take them: {route}."
+    if route.is_missing:
+        return f"{route.unknown} %sb_create queue {to.name} creates it."
+    if route.unknown:
+        topic = "" if is_topic else f"If {to} is a topic: "
+        return f"{topic}It is unknown which subscriptions take them: {route.unknown}."
     if not await router.may_reach_topic(to):
         return ""
     taken: Counter[str] = Counter()

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.actions.selection import names_sentence
     from sbnotebook.settlement.administration import EntityCounts, replicate_entities
     from sbnotebook.settlement.connecting.administration_clients import (
-        ServiceBusAdministrationClient,
-        ServiceBusClient,
         administration_client,
         async_administration_client,
     )
@@ -65,16 +63,10 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.processing.status import ProcessStatus
     from sbnotebook.settlement.resources import Resources
     from sbnotebook.settlement.sequence_numbers import SequenceNumbers
-    from sbnotebook.settlement.subscription_rules import (
-        MissingEntity,
-        PlacedRules,
-        Route,
-        RuleDescription,
-        route_or_reason,
-    )
+    from sbnotebook.settlement.subscription_rules import route_of
     from sbnotebook.settlement.telemetry import query_logs
     from sbnotebook.settlement.terms import Progress, check_decision
-    from sbnotebook.settlement.watch import Watch, in_flight, reporting
+    from sbnotebook.settlement.watch import Watch, in_flight
     from sbnotebook.settlement.wire.conversion import peeked_from_payload
     from sbnotebook.settlement.wire.encoded_rows import EncodedRows
     from sbnotebook.settlement.wire.encoding import payload_of

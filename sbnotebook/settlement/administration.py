@@ -129,20 +129,13 @@ async def takes_all(connection: Connection, subscription: EntityAddress) -> bool
         return any([isinstance(rule.filter, TrueRuleFilter) async for rule in rules])
 
 
-async def lock_duration(connection: Connection, address: EntityAddress) -> timedelta:
+async def properties_of(connection: Connection, address: EntityAddress) -> Any:
+    """Return what the SDK describes of a queue, topic or subscription."""
     async with connection.administration_client() as client, explaining(connection, address):
         if address.subscription is not None:
-            found: Any = await client.get_subscription(address.name, address.subscription)
-        else:
-            found = await client.get_queue(address.name)
-    return found.lock_duration
-
-
-async def detects_duplicates(connection: Connection, name: str) -> bool:
-    """Return whether a queue or topic drops messages whose IDs it has seen lately."""
-    async with connection.administration_client() as client, explaining(connection, EntityAddress(name)):
-        found, _ = await queue_or_topic(client, name)
-        return bool(found.requires_duplicate_detection)
+            return await client.get_subscription(address.name, address.subscription)
+        found, _ = await queue_or_topic(client, address.name)
+        return found
 
 
 async def queue_or_topic(client: ServiceBusAdministrationClient, name: str) -> tuple[Any, bool]:

@@ -9,43 +9,34 @@ Azure/azure-service-bus-emulator-installer has the name of the namespace, and Ma
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from sbnotebook.model.routes import RuleDescription
 from sbnotebook.settlement.administration import explaining, name_of_target
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.subscription_rules import RuleDescription, described
+from sbnotebook.settlement.subscription_rules import described
 
 _NAME: Final = "sbemulatorns"
 """The only name that Microsoft's emulator takes for a namespace."""
 _MOST, _MOST_DELIVERIES, _LONGEST_LIFE = 50, 10, timedelta(hours=1)
 """Limits of Microsoft's emulator: entities, and subscriptions of a topic; deliveries; life."""
 _FOREVER: Final = timedelta(days=10_675_199)
-_COMMON: Final = {
-    "DefaultMessageTimeToLive": "default_message_time_to_live",
-    "DuplicateDetectionHistoryTimeWindow": "duplicate_detection_history_time_window",
-    "RequiresDuplicateDetection": "requires_duplicate_detection",
-}
-_RECEIVING: Final = {
-    "DeadLetteringOnMessageExpiration": "dead_lettering_on_message_expiration",
-    "DefaultMessageTimeToLive": "default_message_time_to_live",
-    "ForwardDeadLetteredMessagesTo": "forward_dead_lettered_messages_to",
-    "ForwardTo": "forward_to",
-    "LockDuration": "lock_duration",
-    "MaxDeliveryCount": "max_delivery_count",
-    "RequiresSession": "requires_session",
-}
-_SYSTEM: Final = {
-    "content_type": "ContentType",
-    "correlation_id": "CorrelationId",
-    "message_id": "MessageId",
-    "reply_to": "ReplyTo",
-    "reply_to_session_id": "ReplyToSessionId",
-    "session_id": "SessionId",
-    "subject": "Label",
-    "to": "To",
-}
+_COMMON: Final = (
+    "default_message_time_to_live",
+    "duplicate_detection_history_time_window",
+    "requires_duplicate_detection",
+)
+_RECEIVING: Final = (
+    "dead_lettering_on_message_expiration",
+    "default_message_time_to_live",
+    "forward_dead_lettered_messages_to",
+    "forward_to",
+    "lock_duration",
+    "max_delivery_count",
+    "requires_session",
+)
 _DEFAULT_RULE: Final = "$Default"
 _PARAMETER: Final = re.compile(r"'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|\[[^\]]*+(?:\]|\Z)|@\w+")
 
@@ -54,7 +45,7 @@ async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list
     """Return the entities and rules of a namespace as a ``Config.json``, and what it leaves out or readers refuse."""
     notes: list[str] = []
     async with connection.administration_client() as client, explaining(connection):
-        queues = [_entity(each, _COMMON | _RECEIVING, notes) async for each in client.list_queues()]
+        queues = [_entity(each, (*_COMMON, *_RECEIVING), notes) async for each in client.list_queues()]
         topics: list[dict[str, Any]] = []
         for topic in [each async for each in client.list_topics()]:
             found: list[dict[str, Any]] = []
@@ -74,12 +65,12 @@ async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list
     return {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}, notes
 
 
-def _entity(found: Any, names: Mapping[str, str], notes: list[str], place: str | None = None) -> dict[str, Any]:
+def _entity(found: Any, names: Iterable[str], notes: list[str], place: str | None = None) -> dict[str, Any]:
     place = place or str(found.name)
     properties = {
-        name: written
-        for name, attribute in names.items()
-        if (written := _written(getattr(found, attribute, None), name)) is not None
+        _in_config(name): written
+        for name in names
+        if (written := _written(getattr(found, name, None), name)) is not None
     }
     if not properties.get("RequiresDuplicateDetection"):
         properties.pop("DuplicateDetectionHistoryTimeWindow", None)
@@ -93,12 +84,16 @@ def _entity(found: Any, names: Mapping[str, str], notes: list[str], place: str |
     return {"Name": found.name, "Properties": properties}
 
 
+def _in_config(name: str) -> str:
+    return "Label" if name == "subject" else name.title().replace("_", "")
+
+
 def _written(value: Any, name: str) -> Any:
     if isinstance(value, timedelta):
         if value >= _FOREVER:
             return None
         return f"P{value.days}DT{value.seconds}S" if value.days else f"PT{value.total_seconds():g}S"
-    if name.startswith("Forward"):
+    if name.startswith("forward"):
         return name_of_target(value or "") or None
     return value
 
@@ -135,7 +130,7 @@ def _filter(rule: RuleDescription) -> dict[str, Any]:
         case "correlation":
             if strange := [name for name, value in rule.properties.items() if not isinstance(value, str | int | float)]:
                 raise ValueError(f"Config.json has no type for its property {strange[0][:60]!r}")
-            system: dict[str, Any] = {_SYSTEM[name]: text for name, text in rule.fields.items()}
+            system: dict[str, Any] = {_in_config(name): text for name, text in rule.fields.items()}
             own = {"Properties": dict(rule.properties)} if rule.properties else {}
             return {
                 "Name": rule.name,

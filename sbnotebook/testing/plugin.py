@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
     from sbnotebook.emulator import ManualClock, RunningEmulator
-    from sbnotebook.settlement import ServiceBusAdministrationClient, ServiceBusClient
 
 __all__ = [
     "servicebus_admin_client",
@@ -94,7 +96,7 @@ def servicebus_clock(servicebus_emulator: RunningEmulator) -> ManualClock:
 @pytest.fixture
 def servicebus_client(servicebus_connection_string: str) -> Iterator[ServiceBusClient]:
     """Yield the SDK's synchronous client, closed after the test."""
-    from sbnotebook.settlement import ServiceBusClient
+    from azure.servicebus import ServiceBusClient
 
     with ServiceBusClient.from_connection_string(servicebus_connection_string) as client:
         yield client

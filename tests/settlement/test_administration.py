@@ -55,8 +55,10 @@ async def test_a_lock_lasts_as_long_as_its_entity_says(emulator: RunningEmulator
     fill(emulator)
     connection = connection_of(emulator)
     emulator.create_subscription("alone", "quick", SubscriptionOptions(lock_duration=7_000))
-    assert await admin.lock_duration(connection, EntityAddress("Sessions")) == timedelta(seconds=30)
-    assert await admin.lock_duration(connection, EntityAddress("alone", "quick")) == timedelta(seconds=7)
+    assert (await admin.properties_of(connection, EntityAddress("Sessions"))).lock_duration == timedelta(seconds=30)
+    assert (await admin.properties_of(connection, EntityAddress("alone", "quick"))).lock_duration == timedelta(
+        seconds=7
+    )
     assert await connection.tier() == "Premium"
 
 

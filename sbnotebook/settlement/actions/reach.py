@@ -179,8 +179,8 @@ class Reach:
         if self.patience is not None:
             return self.patience
         with anyio.move_on_after(_ASK_WITHIN), contextlib.suppress(AzureError, OSError):  # it takes the right Manage
-            lasts = await administration.lock_duration(self.place.namespace.connection, self.place.address)
-            return min(lasts.total_seconds(), self.place.namespace.waits.held)
+            found = await administration.properties_of(self.place.namespace.connection, self.place.address)
+            return min(found.lock_duration.total_seconds(), self.place.namespace.waits.held)
         return self.place.namespace.waits.held
 
     # ---------------------------------------------------------------- the ways

@@ -190,7 +190,7 @@ async def _needs_new_ids(namespace: Resources, to: EntityAddress, new_ids: bool 
     if new_ids is not None:
         return new_ids
     try:
-        return await administration.detects_duplicates(namespace.connection, to.name)
+        return bool((await administration.properties_of(namespace.connection, to)).requires_duplicate_detection)
     except ResourceNotFoundError:
         raise DecisionError(f"There is no queue or topic {to} any more: say where to send them, with to=….") from None
     except (AzureError, OSError) as error:

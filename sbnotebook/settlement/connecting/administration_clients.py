@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from azure.core.pipeline.transport import RequestsTransport
-from azure.servicebus import ServiceBusClient  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from sbnotebook.model.connection_strings import ConnectionString, read_connection_string, refuse_remote_emulator
