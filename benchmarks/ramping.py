@@ -18,7 +18,7 @@ import anyio
 from benchmarks.emulators import emulator
 from benchmarks.results import Result, show
 from sbnotebook.model import Complete, EntityAddress, Message, Resubmit
-from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Ramp, RampStep
+from sbnotebook.settlement import AsyncNamespace, Connection, Journal, Limits, Ramp, RampStep
 
 __all__ = ["measure"]
 
@@ -63,7 +63,7 @@ async def resubmit(connection_string: str, folder: Path, name: str, batches: tup
             started = time.perf_counter()
             if batches:
                 ramp = Ramp(batches, timedelta(minutes=1))
-                report = await plan.apply(ramp=ramp, progress=waits.progress, seen=waits.seen)
+                report = await plan.apply(Limits(ramp=ramp, seen=waits.seen), waits.progress)
             else:
                 report = await plan.apply(progress=waits.progress)
             elapsed = time.perf_counter() - started

@@ -206,13 +206,14 @@ class AsyncPlan(ShownAsPreview):
             ConfigurationError: a number is out of its range.
             DecisionError: the plan was applied already, or its clones cannot be watched; nothing was done.
         """
-        limits, first = Limits(max_in_flight, rate), self._ramp
+        first = self._ramp
+        limits = Limits(max_in_flight, rate, ramp=first)
         if not len(self) and show_progress and self._receivers is not None:
             await warn((await self.preview()).sentence)  # names the reasons of the others
         with progress_bar(self.decision.verb, self.total or None, shown=show_progress) as advance:
             if first is not None:
                 with progress_bar("watch", sum(first.batches), shown=show_progress) as seen:
-                    return watched(await self._plan.apply(limits, advance, ramp=first, seen=_curve(seen)))
+                    return watched(await self._plan.apply(replace(limits, seen=_curve(seen)), advance))
             return watched(await self._plan.apply(limits, advance))
 
     async def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> AsyncRunning:
@@ -226,7 +227,7 @@ class AsyncPlan(ShownAsPreview):
             <Report Purged 200 messages>
         """
         self._plan.once.check()
-        return AsyncRunning(self, Limits(max_in_flight, rate, Pause()))
+        return AsyncRunning(self, Limits(max_in_flight, rate, Pause(), self._ramp))
 
     def __len__(self) -> int:
         inner = self._plan
@@ -270,8 +271,7 @@ class AsyncRunning:
         self._lock = threading.Lock()
         self._new: list[Outcome] = []
         self._pause = limits.pause or Pause()
-        apply = partial(plan.inner.apply, ramp=plan.ramp, seen=self._see)
-        self._work = Work(apply, limits, self._advance, told=self._note)
+        self._work = Work(plan.inner.apply, replace(limits, seen=self._see), self._advance, told=self._note)
         self._task = in_background(self._work.until_the_end)
 
     @property

@@ -292,17 +292,12 @@ class Plan:
         self,
         limits: Limits | None = None,
         progress: Progress | None = None,
-        *,
-        ramp: Ramp | None = None,
-        seen: StepListener | None = None,
     ) -> Report:
         """Carry the plan out, all at once or with a ramp.
 
         Args:
-            limits: how fast.
+            limits: how fast, and with which ramp.
             progress: told of every message that is finished.
-            ramp: the batches that go first, how long each is watched, which share may return.
-            seen: told of the batches of a ramp after each look at the clones.
 
         Returns:
             An outcome for each of the messages: SKIPPED for those that did not follow a ramp.
@@ -311,13 +306,11 @@ class Plan:
             DecisionError: the plan was applied already, or sends no clones that could be watched; nothing was done.
         """
         limits, start = limits or Limits(), time.monotonic()
-        if ramp is not None:
+        if limits.ramp is not None:
             self.check_ramp()
-            limits = replace(limits, ramp=ramp, seen=seen)
         with self.once.applying():
             report = await self.carry_out(self, limits, progress)
-        if ramp is None:
-            self.note(report, limits, time.monotonic() - start)
+        self.note(report, limits, time.monotonic() - start)
         return report
 
     def check_ramp(self) -> None:
@@ -328,8 +321,8 @@ class Plan:
             )
 
     def note(self, report: Report, limits: Limits, seconds: float) -> None:
-        """Remember the speed of a run of this plan for later previews; with a rate or a used pause, it says nothing."""
-        is_free = limits.rate is None and not (limits.pause and limits.pause.was_used)
+        """Remember the speed of a run for later previews; one with a rate, a ramp or a used pause says nothing."""
+        is_free = limits.rate is None and limits.ramp is None and not (limits.pause and limits.pause.was_used)
         if self.costs is not None and is_free and report.settled == len(report):
             self.costs.note(self._kind, self._count or len(report), seconds)
 

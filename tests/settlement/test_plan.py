@@ -263,7 +263,8 @@ async def test_a_plan_is_applied_once_and_so_are_its_copies() -> None:
     plan = replace(plan_of(Resubmit(), 2), sends_clones=True)
     copy = replace(plan, costs=None)
     assert (await plan.apply()).settled == 2
-    for again in (plan.apply, copy.apply, partial(plan.apply, ramp=Ramp()), partial(copy.apply, ramp=Ramp())):
+    limits = Limits(ramp=Ramp())
+    for again in (plan.apply, copy.apply, partial(plan.apply, limits), partial(copy.apply, limits)):
         with pytest.raises(DecisionError, match="applied already, and a plan is applied once: make a new one"):
             await again()
 

@@ -77,7 +77,7 @@ async def until_left(namespace: AsyncNamespace, address: str, count: int) -> Non
 
 
 async def applied(plan: Plan, ramp: Ramp = FEW) -> RunReport:
-    report = await plan.apply(ramp=ramp)
+    report = await plan.apply(Limits(ramp=ramp))
     assert isinstance(report, RunReport)
     return report
 
@@ -91,7 +91,7 @@ async def test_others_follow_when_all_canaries_are_consumed(namespace: AsyncName
     decision = Resubmit(to=EntityAddress(name), atomic=atomic)
     async with consuming(namespace, name, lambda _: Complete()):
         plan = namespace.entity(f"{name}/$dlq").plan_resubmit(letters, decision)
-        report = await plan.apply(ramp=FEW, progress=done.append, seen=seen.append)
+        report = await plan.apply(Limits(ramp=FEW, seen=seen.append), done.append)
     assert [outcome.status for outcome in report] == [SETTLED] * 8
     assert [outcome.sequence_number for outcome in report] == [letter.sequence_number for letter in letters]
     assert isinstance(report, RunReport)
@@ -132,7 +132,7 @@ async def test_a_ramp_grows_and_stops_at_the_share_that_came_back(namespace: Asy
         return DeadLetter("Bad") if message.application_properties["OriginalMessageId"] == "m4" else Complete()
 
     async with consuming(namespace, "growing", decide):
-        report = await plan.apply(ramp=Ramp((1, 2, 5, 100), timedelta(seconds=30), 0.2), seen=seen.append)
+        report = await plan.apply(Limits(ramp=Ramp((1, 2, 5, 100), timedelta(seconds=30), 0.2), seen=seen.append))
     assert isinstance(report, RunReport)
     assert [outcome.status for outcome in report] == [SETTLED] * 8 + [SKIPPED] * 4
     assert not report.rest  # those of later batches, which are held on the way, are not others
@@ -145,7 +145,7 @@ async def test_a_ramp_grows_and_stops_at_the_share_that_came_back(namespace: Asy
     assert [letter.message_id for letter in left] == ["m8", "m9", "m10", "m11"]
     # Below the limit, it continues to the end; a ramp longer than the plan ends with it.
     async with consuming(namespace, "growing", decide):
-        report = await plan_of(namespace, "growing", left).apply(ramp=Ramp((1, 50), timedelta(seconds=30)))
+        report = await plan_of(namespace, "growing", left).apply(Limits(ramp=Ramp((1, 50), timedelta(seconds=30))))
     assert report.counts == {SETTLED: 4}
     assert str(report).endswith("; ramp: 1 sent, 1 consumed → 3 sent, 3 consumed")
 
@@ -155,7 +155,7 @@ async def test_others_follow_within_the_allowed_number(namespace: AsyncNamespace
     bad, seen = iter([True]), list[Sequence[RampStep]]()
     plan = plan_of(namespace, "tolerated", letters)
     async with consuming(namespace, "tolerated", lambda _: DeadLetter("Bad") if next(bad, False) else Complete()):
-        report = await plan.apply(ramp=Ramp((3,), timedelta(seconds=30), 0.5), seen=seen.append)
+        report = await plan.apply(Limits(ramp=Ramp((3,), timedelta(seconds=30), 0.5), seen=seen.append))
     assert isinstance(report, RunReport)
     assert report.ok
     assert seen[-1] == report.steps == (RampStep(3, 2, 1),)
@@ -172,7 +172,7 @@ async def test_a_clone_that_a_last_peek_misses_is_looked_for_again(
     def seen(_: object) -> None:
         faults.empty_peeks = 0  # it shows its messages again
 
-    apply = partial(plan.apply, ramp=Ramp((1,), timedelta(minutes=1)), seen=seen)
+    apply = partial(plan.apply, Limits(ramp=Ramp((1,), timedelta(minutes=1)), seen=seen))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(append_to, reports, apply)
         await until_left(namespace_by_hand, "missed/$dlq", 2)
@@ -195,7 +195,7 @@ async def test_each_kind_of_fate_is_told_where_they_differ(
     letters = await dead_letters(namespace_by_hand, "mixer", 4)
     plan, reports = plan_of(namespace_by_hand, "mixer", letters, "mixed"), list[Report]()
 
-    apply = partial(plan.apply, ramp=Ramp((3,), timedelta(minutes=1), 0.5))
+    apply = partial(plan.apply, Limits(ramp=Ramp((3,), timedelta(minutes=1), 0.5)))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(append_to, reports, apply)
         await until_left(namespace_by_hand, "mixer/$dlq", 1)
@@ -270,7 +270,7 @@ async def test_a_destination_that_goes_before_the_others_is_told(
     report = Report()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(settle_first, own.entity("going"), Complete())
-        report = await plan_of(own, "goer", letters, "going").apply(ramp=Ramp((1,)), seen=seen)
+        report = await plan_of(own, "goer", letters, "going").apply(Limits(ramp=Ramp((1,)), seen=seen))
     assert [outcome.status for outcome in report] == [SETTLED, SKIPPED, SKIPPED]
     assert isinstance(report, RunReport)
     assert (report.stopped or "").startswith("Not attempted: There is no queue or topic 'going'")
@@ -317,7 +317,7 @@ async def test_a_cancelled_ramp_reports_what_was_sent(namespace: AsyncNamespace)
     letters = await dead_letters(namespace, "cancelled", 5)
     with Watch() as watch:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(partial(plan_of(namespace, "cancelled", letters).apply, ramp=Ramp((2,))))
+            tasks.start_soon(partial(plan_of(namespace, "cancelled", letters).apply, Limits(ramp=Ramp((2,)))))
             await until(lambda: watch.report.settled == 2)
             tasks.cancel_scope.cancel()
     assert [outcome.status for outcome in watch.report] == [SETTLED] * 2 + [SKIPPED] * 3
@@ -375,5 +375,5 @@ async def test_ramp_refuses_other_plans_and_numbers(namespace: AsyncNamespace) -
     letters = await dead_letters(namespace, "refusing", 1)
     plan = await namespace.entity("refusing/$dlq").pick(letters, Complete())
     with pytest.raises(DecisionError, match="goes with a resubmit"):
-        await plan.apply(ramp=Ramp((1,)))
-    assert len(await plan_of(namespace, "refusing", []).apply(Limits(rate=1), ramp=Ramp((1,)))) == 0
+        await plan.apply(Limits(ramp=Ramp((1,))))
+    assert len(await plan_of(namespace, "refusing", []).apply(Limits(rate=1, ramp=Ramp((1,))))) == 0

@@ -13,7 +13,7 @@ from sbnotebook.errors import DecisionError, ReadOnlyError
 from sbnotebook.model import Complete, EntityAddress, OutcomeStatus, Resubmit
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.plan import Ramp
+from sbnotebook.settlement.plan import Limits, Ramp
 from tests.filled_queues import settle_first
 from tests.settlement.actions.dead_letters import NOW, cut_off, dead_letters
 from tests.settlement.namespaces import namespace_of
@@ -100,7 +100,7 @@ async def test_a_first_message_is_watched_in_the_other_namespace(
 ) -> None:
     letters = await dead_letters(namespace, "trying", 2)
     plan = namespace.entity("trying/$dlq").plan_resubmit(letters, TO, to_namespace=other)
-    report = await plan.apply(ramp=Ramp((1,), timedelta(seconds=1)))
+    report = await plan.apply(Limits(ramp=Ramp((1,), timedelta(seconds=1))))
     assert [outcome.status for outcome in report] == [SETTLED, OutcomeStatus.SKIPPED]
     assert "1 of 1 still waits" in (report[1].description or "")
 
