@@ -76,6 +76,7 @@ def edit_json(function: JsonEdit) -> Edit:
         DecisionError: the function is an ``async def``.
 
     Example:
+        >>> from sbnotebook.model import EntityAddress
         >>> @edit_json
         ... def repair(order):
         ...     order["carrier"] = "UPS"
@@ -161,6 +162,7 @@ def edit_changes(message: ReceivedMessage, edit: Edit) -> list[EditChange]:
         edit: of a resubmit.
 
     Example:
+        >>> from sbnotebook.model import EntityAddress
         >>> letter = ReceivedMessage(entity=EntityAddress("orders"), sequence_number=7, body="a")
         >>> edit_changes(letter, lambda message: message.with_changes(body="b"))
         [EditChange(sequence_number=7, field='body', before='a', after='b')]

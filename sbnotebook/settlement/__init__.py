@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.subscription_rules import route_of
     from sbnotebook.settlement.telemetry import query_logs
     from sbnotebook.settlement.terms import Progress, check_decision
-    from sbnotebook.settlement.watch import Watch, in_flight
+    from sbnotebook.settlement.watch import Watch, in_flight, reporting
     from sbnotebook.settlement.wire.conversion import peeked_from_payload
     from sbnotebook.settlement.wire.encoded_rows import EncodedRows
     from sbnotebook.settlement.wire.encoding import payload_of
