@@ -117,7 +117,7 @@ class AsyncNamespace(Resources):
         entries = await anyio.to_thread.run_sync(lambda: self.journal.unfinished(self.identity()))
         return [
             await plan_resume(self.entity(source), mine, there, resend_unknown=resend_unknown, max_wait=max_wait)
-            for mine in alike(entries, lambda entry: EntityAddress.parse(entry.source), max(len(entries), 1))
+            for mine in alike(entries, lambda entry: EntityAddress.parse(entry.source))
             if only in (None, source := EntityAddress.parse(mine[0].source))
         ]
 

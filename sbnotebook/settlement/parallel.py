@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar, cast
@@ -46,7 +47,7 @@ async def in_parallel(function: Callable[[T], Awaitable[R]], items: Iterable[T],
     return [results[place] for place in sorted(results)]
 
 
-def alike(items: Iterable[T], key: Callable[[T], object], size: int) -> list[Sequence[T]]:
+def alike(items: Iterable[T], key: Callable[[T], object], size: int = sys.maxsize) -> list[Sequence[T]]:
     """Cut items into parts of at most so many, each with one key; the parts and their items are in order."""
     by_key: dict[object, list[T]] = {}
     for item in items:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report
@@ -106,10 +106,10 @@ class Place:
 
     # ---------------------------------------------------------------- sessions
 
-    async def sessions(self, *, updated_after: datetime | None = None) -> list[str]:
+    async def sessions(self) -> list[str]:
         """List the sessions that have active messages or a state, in the order of Service Bus."""
         refuse_sub_queue(self.address)
-        found = self.namespace.connection.browser(self.address).list_sessions(state_updated_after=updated_after)
+        found = self.namespace.connection.browser(self.address).list_sessions()
         # The list may change while the service reads it, so a session may appear twice.
         return list(dict.fromkeys([session_id async for session_id in found]))
 

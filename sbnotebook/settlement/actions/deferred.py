@@ -103,7 +103,6 @@ async def settle_deferred(
     decisions: Mapping[int, Decision],
     *,
     max_in_flight: InFlight = AUTO,
-    archived: bool = True,
     journalled: bool = True,
 ) -> Report:
     """Settle deferred messages by their numbers, each as it was decided."""
@@ -113,7 +112,6 @@ async def settle_deferred(
     messages = [PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions]
 
     async def work(run: Run) -> None:
-        reach = Reach(place, run, settling(run), archived=archived, journalled=journalled)
-        await reach.deferred(run.messages)
+        await Reach(place, run, settling(run), journalled=journalled).deferred(run.messages)
 
     return await Run(messages, Complete(), Limits(max_in_flight), decisions=decisions).carry_out(work)

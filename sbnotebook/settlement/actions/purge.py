@@ -20,23 +20,24 @@ from typing import Any, Final, TypeAlias, cast
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-from azure.core.exceptions import AzureError, HttpResponseError
+from azure.core.exceptions import AzureError, ResourceNotFoundError
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import ArchiveError
 from sbnotebook.model import (
     Complete,
     Defer,
+    EntityAddress,
     MessageState,
     Outcome,
     OutcomeStatus,
     PeekedMessage,
     Purge,
     ReceivedMessage,
-    SubQueue,
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.outcome import counted
+from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.reach import LOCKED, Reach, settling
 from sbnotebook.settlement.actions.schedule import cancel_scheduled
 from sbnotebook.settlement.actions.selection import Chosen, Selection, select
@@ -183,32 +184,23 @@ def _sentence(place: Place, before: datetime, total: int | None, most: int) -> s
 
 async def _known(place: Place) -> _Known | None:
     """Return what the administration says, which is nothing without its rights; None where there is no such entity."""
-    address = place.address
+    address, connection = place.address, place.namespace.connection
+    asks: list[Callable[[], Awaitable[Any]]] = [
+        connection.tier,
+        partial(administration.counts_of, connection, [address.entity]),
+        partial(administration.properties_of, connection, address.entity),
+        partial(administration.properties_of, connection, EntityAddress(address.name)),
+    ]
     try:
-        async with place.namespace.connection.administration_client() as client:
-            name, subscription = address.name, address.subscription
-            asks: list[Callable[[], Awaitable[Any]]] = [client.get_namespace_properties]
-            if subscription is None:
-                asks += [partial(client.get_queue, name), partial(client.get_queue_runtime_properties, name)]
-            else:
-                asks += [partial(client.get_subscription, name, subscription)]
-                asks += [partial(client.get_subscription_runtime_properties, name, subscription)]
-                asks += [partial(client.get_topic, name)]
-            namespace, own, counts, *topics = await in_parallel(lambda ask: ask(), asks, len(asks))
-    except HttpResponseError as error:
-        return None if error.status_code == 404 else _UNKNOWN  # noqa: PLR2004
-    except (AzureError, OSError):  # Microsoft's emulator without its port of the administration
-        return _UNKNOWN
-    except AttributeError:  # the SDK looks for a queue's description in a topic's
+        tier, (counts,), own, whole = await in_parallel(lambda ask: ask(), asks, len(asks))
+    except (ResourceNotFoundError, AttributeError):  # the SDK looks for a queue's description in a topic's
         return None
+    except (AzureError, OSError):  # without the right, or Microsoft's emulator without its port of the administration
+        return _UNKNOWN
     needs_session = own.requires_session and address.sub_queue is None
-    refusal = _SESSIONS if needs_session else _PARTITIONS if (*topics, own)[0].enable_partitioning else None
-    count = {
-        None: counts.active_message_count + (getattr(counts, "scheduled_message_count", 0) or 0),
-        SubQueue.DEAD_LETTER: counts.dead_letter_message_count,
-        SubQueue.TRANSFER_DEAD_LETTER: counts.transfer_dead_letter_message_count,
-    }[address.sub_queue]
-    return count, _MOST_PREMIUM if str(namespace.messaging_sku).casefold() == "premium" else _MOST, refusal
+    refusal = _SESSIONS if needs_session else _PARTITIONS if whole.enable_partitioning else None
+    count = counts.count_in(address.sub_queue) + (0 if address.sub_queue else counts.scheduled)
+    return count, _MOST_PREMIUM if tier.casefold() == "premium" else _MOST, refusal
 
 
 class _Deletion:

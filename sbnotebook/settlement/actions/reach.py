@@ -81,7 +81,7 @@ def settling(run: Run, decision: Decision | None = None) -> Steps:
 
     async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> None:
         pairs = [(message, decision or run.decision_of(message)) for message in messages]
-        for some in alike(pairs, lambda pair: pair[1].verb, len(pairs)):
+        for some in alike(pairs, lambda pair: pair[1].verb):
             if run.stopped is None:
                 report = await holder.settle_group(run, some)
                 run.expect([message for message, _ in some], report)
@@ -199,7 +199,7 @@ class Reach:
         except ServiceBusError as error:
             if not Failure.of(error).needs_session:
                 raise
-            sessions = alike(messages, attrgetter("session_id"), len(messages))
+            sessions = alike(messages, attrgetter("session_id"))
         for mine in sessions:
             if self.run.stopped is not None:
                 return

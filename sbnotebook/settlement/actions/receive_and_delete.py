@@ -59,12 +59,11 @@ class _Taken:
 
     def _write(self, archive: Archive, fresh: Sequence[tuple[PeekedMessage, bytes]]) -> None:
         try:
-            namespace = self.namespace()
-            rows = archive.keep([archived_from(message, payload, namespace, VERB) for message, payload in fresh])
+            kept = [archived_from(*each, self.namespace(), VERB, ArchiveState.REMOVED) for each in fresh]
+            archive.keep(kept)
         except Exception:
             self.unkept[:0] = fresh  # written with the next ones, or at the end
             raise
-        archive.note(dict.fromkeys(rows, ArchiveState.REMOVED))
 
 
 async def receive_and_delete(

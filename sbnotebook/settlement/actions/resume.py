@@ -16,11 +16,12 @@ from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessag
 from sbnotebook.model.edits import EditChange
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.reach import is_locked_elsewhere
-from sbnotebook.settlement.actions.recall import Destination, Recall, Recalled
+from sbnotebook.settlement.actions.recall import Recall, Recalled
 from sbnotebook.settlement.actions.resubmit import resubmit
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
+from sbnotebook.settlement.parallel import alike
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Plan, Preview
 from sbnotebook.settlement.resources import Resources
@@ -107,8 +108,8 @@ async def plan_resume(
     # The originals first: of one that is gone by then, the clone was sent before.
     originals, unreachable = await _originals(place, entries)
     recall, findings = Recall(place.namespace, decision, others), list[_Finding]()
-    for destination, those in _by_destination(entries).items():
-        known = await recall.of(destination, [entry.key for entry in those], can_make_edited=False)
+    for those in alike(entries, lambda entry: entry.place):
+        known = await recall.of(those[0].place, [entry.key for entry in those], can_make_edited=False)
         found = zip(those, known, strict=True)
         findings += [_Finding(entry, recalled, originals.get(entry.id), unreachable) for entry, recalled in found]
     return place.new_plan(
@@ -120,13 +121,6 @@ async def plan_resume(
 
 
 # ---------------------------------------------------------------- looking
-
-
-def _by_destination(entries: Iterable[ResubmitEntry]) -> dict[Destination, list[ResubmitEntry]]:
-    grouped: dict[Destination, list[ResubmitEntry]] = {}
-    for entry in entries:
-        grouped.setdefault(entry.place, []).append(entry)
-    return grouped
 
 
 async def _originals(place: Place, entries: Sequence[ResubmitEntry]) -> tuple[dict[int, PeekedMessage], str | None]:
@@ -181,10 +175,11 @@ async def _resume(
         each if each.original else replace(each, original=found.get(each.entry.id), unreachable=unreachable)
         for each in planned
     ]
-    there = [finding.entry for finding in findings if finding.original is not None]
+    there: list[ResubmitEntry] = [finding.entry for finding in findings if finding.original is not None]
     until = anyio.current_time() + max_wait
     while there:
-        for (name, to), entries in _by_destination(there).items():
+        for entries in alike(there, lambda entry: entry.place):
+            name, to = entries[0].place
             messages, decision = [message_of[entry.id] for entry in entries], replace(resubmitting, to=to)
             await resubmit(place, run, messages, decision=decision, only_begun=True, to_namespace=others.get(name))
         there = [entry for entry in there if is_locked_elsewhere(run.outcome_of(message_of[entry.id]))]

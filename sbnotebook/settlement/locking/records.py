@@ -137,7 +137,9 @@ def _archived(hold: Hold, payload: bytes | None, namespace: str, verb: str) -> A
     return archived_from(message, payload, namespace, verb)
 
 
-def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb: str) -> ArchivedMessage:
+def archived_from(
+    message: ReceivedMessage, payload: bytes, namespace: str, verb: str, state: ArchiveState = ArchiveState.REMOVING
+) -> ArchivedMessage:
     return ArchivedMessage(
         namespace=namespace,
         entity=message.entity.path,
@@ -146,6 +148,7 @@ def archived_from(message: ReceivedMessage, payload: bytes, namespace: str, verb
         enqueued_time=time_text(message.enqueued_time),
         verb=verb,
         payload=payload,
+        state=state,
     )
 
 

@@ -235,9 +235,10 @@ async def test_deferred_refuses_invalid_decisions_before_settling(namespace: Asy
 
 async def test_deferred_without_journal_and_archive_writes_nothing(namespace: AsyncNamespace) -> None:
     queue = await deferred_queue(namespace, 2, 2)
-    assert (await queue.settle_deferred({1: Complete()}, archived=False, journalled=False)).ok
+    archive, namespace.archive = archive_in(namespace), None
+    assert (await queue.settle_deferred({1: Complete()}, journalled=False)).ok
     assert (await deferrals_of(queue)).entries.keys() == {1, 2}
-    assert archive_in(namespace).find(namespace.identity(), queue.address, numbers=[1]) == []
+    assert archive.find(namespace.identity(), queue.address, numbers=[1]) == []
 
 
 async def test_what_is_there_is_not_told_as_gone(namespace: AsyncNamespace) -> None:
@@ -296,7 +297,8 @@ async def test_completing_without_an_archive_takes_one_request_each(
 
     monkeypatch.setattr(management, "delete_deferred", delete_deferred)
     monkeypatch.setattr(management, "receive_deferred", None)  # nothing is locked
-    report = await queue.settle_deferred({number: Complete() for number in range(1, 402)}, archived=False)
+    queue.namespace.archive = None
+    report = await queue.settle_deferred({number: Complete() for number in range(1, 402)})
     assert report.ok
     assert [outcome.sequence_number for outcome in report] == list(range(1, 402))
     assert sum(asked) == 401
@@ -312,7 +314,8 @@ async def test_completing_without_an_archive_explains_the_others(namespace: Asyn
     async with queue.batch() as batch:
         assert len(await batch.receive_deferred([2])) == 1
         decisions: dict[int, Decision] = dict.fromkeys([1, 2, 3, 7, 99], Complete())
-        report = await queue.settle_deferred(decisions | {4: DeadLetter("Bad")}, archived=False)
+        queue.namespace.archive = None
+        report = await queue.settle_deferred(decisions | {4: DeadLetter("Bad")})
     assert {outcome.sequence_number: outcome.status.name for outcome in report} == {
         1: "SETTLED",
         2: "SKIPPED",  # another receiver has its lock
@@ -329,7 +332,8 @@ async def test_a_removal_without_an_answer_is_unconfirmed(own: AsyncNamespace, e
     queue = await filled_queue(own, "in-doubt", 30)
     assert (await (await queue.defer_all()).apply()).settled == 30
     emulator.faults.entity("in-doubt").drop_after_nth = 1
-    report = await queue.settle_deferred({number: Complete() for number in range(1, 31)}, archived=False)
+    queue.namespace.archive = None
+    report = await queue.settle_deferred({number: Complete() for number in range(1, 31)})
     assert emulator.faults.entity("in-doubt").drop_after_nth == 0
     assert {outcome.status.name for outcome in report} == {"UNCONFIRMED"}
     assert "had no answer" in str(report[0].description)
@@ -354,7 +358,8 @@ async def test_a_removal_that_fails_tells_what_is_gone(
         return removed
 
     monkeypatch.setattr(management, "delete_deferred", fail_at_the_fourth)
-    report = await queue.settle_deferred({number: Complete() for number in range(1, 501)}, archived=False)
+    queue.namespace.archive = None
+    report = await queue.settle_deferred({number: Complete() for number in range(1, 501)})
 
     there = {message.sequence_number for message in await queue.peek()}
     settled, unknown, skipped = (

@@ -62,10 +62,15 @@ async def test_more_sessions_than_one_page_are_listed(namespace: AsyncNamespace)
 async def test_sessions_whose_state_was_set_are_found_by_time(namespace: AsyncNamespace) -> None:
     queue = await filled_queue(namespace, "updated", session_messages("a"), requires_session=True)
     before = datetime.now(UTC) - timedelta(minutes=1)
-    assert await queue.sessions(updated_after=before) == []
+
+    async def found() -> list[str]:
+        listed = namespace.connection.browser(queue.address).list_sessions(state_updated_after=before)
+        return [session_id async for session_id in listed]
+
+    assert await found() == []
     async with queue.session("b") as session:
         await session.set_state("begun")
-    assert await queue.sessions(updated_after=before) == ["b"]
+    assert await found() == ["b"]
 
 
 async def test_a_subscription_has_sessions_too(namespace: AsyncNamespace, shared_emulator: RunningEmulator) -> None:
