@@ -22,9 +22,10 @@ from sbnotebook.client.messages import Messages, Present
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
+from sbnotebook.model.clones import lineage_of
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement import AsyncNamespace, EntityCounts, PeekCursor, Progress, explained, in_parallel, lineage_of
+from sbnotebook.settlement import AsyncNamespace, EntityCounts, PeekCursor, Progress, explained, in_parallel
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -21,6 +21,7 @@ from sbnotebook.analysis.groups import group_by_cause
 from sbnotebook.analysis.tables import Shown, ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage, Resubmit
+from sbnotebook.model.clones import lineage_of
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement import (
     Archive,
@@ -29,7 +30,6 @@ from sbnotebook.settlement import (
     AsyncNamespace,
     ResubmitEntry,
     in_parallel,
-    lineage_of,
     peeked_from_payload,
 )
 

@@ -25,16 +25,9 @@ from sbnotebook.emulator.entities.rules.rule import (
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Resubmit, Undo
+from sbnotebook.model.clones import clone_of
 from sbnotebook.model.routes import PlacedRules, Route, RuleDescription
-from sbnotebook.settlement import (
-    AsyncEntity,
-    Connection,
-    Plan,
-    Resources,
-    clone_of,
-    payload_of,
-    route_of,
-)
+from sbnotebook.settlement import AsyncEntity, Connection, Plan, Resources, payload_of, route_of
 
 _HOPS: Final = 4
 """Entities to which Service Bus forwards a message one after the other. Source: its documentation, "Autoforwarding"."""

@@ -33,9 +33,10 @@ from sbnotebook.model import (
     ReceivedMessage,
     Resubmit,
 )
+from sbnotebook.model.clones import clone_id_of
 from sbnotebook.model.edits import refuse_coroutine_function
 from sbnotebook.settlement import AsyncNamespace as Resources
-from sbnotebook.settlement import MessageFunction, Plan, Policy, PolicyRow, Then, clone_id_of
+from sbnotebook.settlement import MessageFunction, Plan, Policy, PolicyRow, Then
 
 Consumer = MessageFunction | str | Sequence[str]
 """A function that is called with each message; or a command, which gets the connection string of the emulator in the

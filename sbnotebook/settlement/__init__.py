@@ -15,8 +15,6 @@ from sbnotebook.lazy import lazy_names
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.actions.by_token import LockReference
-    from sbnotebook.settlement.actions.clone import clone_id_of, clone_of
-    from sbnotebook.settlement.actions.clone_search import lineage_of
     from sbnotebook.settlement.actions.deferred import Deferrals
     from sbnotebook.settlement.actions.selection import names_sentence
     from sbnotebook.settlement.administration import EntityCounts, replicate_entities

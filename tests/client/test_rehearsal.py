@@ -18,7 +18,8 @@ from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptio
 from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Message, ReceivedMessage
-from sbnotebook.settlement import RejectMessage, clone_id_of
+from sbnotebook.model.clones import clone_id_of
+from sbnotebook.settlement import RejectMessage
 from tests.filled_queues import dead_letter_queue
 
 

@@ -55,7 +55,6 @@ FOR_USERS = {
         "StopProcessing",
         "Then",
         "Watch",
-        "edit_json",
         "reporting",
     ]
 }

@@ -1,13 +1,12 @@
 """The search for clones: a look at each place where a clone may be, without locking anything.
 
 Dead-lettering keeps the message id, and each clone has an id of its own (see
-:mod:`sbnotebook.settlement.actions.clone`). So a clone that is dead-lettered again is recognised by its id. A clone of
+:mod:`sbnotebook.model.clones`). So a clone that is dead-lettered again is recognised by its id. A clone of
 that clone names the first original in ``OriginalMessageId`` and has a higher ``ResubmitCount``.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Collection, Iterable
 from contextlib import aclosing
 from datetime import datetime, timedelta
@@ -17,6 +16,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES
 from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage, SubQueue
+from sbnotebook.model.clones import lineage_of
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.model.partition import end_of_partition
 from sbnotebook.settlement import administration
@@ -30,24 +30,6 @@ from sbnotebook.settlement.sequence_numbers import SequenceNumbers
 
 _READ: Final = (PROPERTIES, APPLICATION_PROPERTIES)
 _EXPIRED: Final = "it may have expired"
-_CLONE_ID: Final = re.compile(r"~(\d{1,10})-[0-9a-f]{16}\Z")
-
-
-def lineage_of(clone_id: str) -> tuple[str, int]:
-    """Return the id of the first original, and how often it was resubmitted with this clone.
-
-    The first is a hash where the id was too long for the clone's, and the place of an original that had no id. For an
-    id that no clone has, it is the id itself, and 0.
-
-    Args:
-        clone_id: the message id of a clone.
-
-    Example:
-        >>> lineage_of("order-7~2-0123456789abcdef"), lineage_of("order-7")
-        (('order-7', 2), ('order-7', 0))
-    """
-    found = _CLONE_ID.search(clone_id)
-    return (clone_id[: found.start()], int(found[1])) if found else (clone_id, 0)
 
 
 class CloneSearch:

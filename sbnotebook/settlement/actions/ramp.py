@@ -13,8 +13,8 @@ from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Fate, FateStatus, MessageState, OutcomeStatus, ReceivedMessage, Resubmit
+from sbnotebook.model.clones import clone_id_of
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement.actions.clone import clone_id_of
 from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import ENDS_A_RUN, Run

@@ -28,10 +28,10 @@ from sbnotebook.model import (
     ReceivedMessage,
     Resubmit,
 )
+from sbnotebook.model.clones import clone_of
 from sbnotebook.model.edits import Edit, refuse_coroutine_function
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.atomic import Atomic, check_atomic
-from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.actions.ramp import Trial
 from sbnotebook.settlement.actions.reach import Holder, Reach
 from sbnotebook.settlement.actions.recall import Recall, Recalled

@@ -30,10 +30,10 @@ from sbnotebook.model import (
     Resubmit,
     Undo,
 )
+from sbnotebook.model.clones import marked_id
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.model.outcome import counted
 from sbnotebook.settlement import administration
-from sbnotebook.settlement.actions.clone import marked_id
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
 from sbnotebook.settlement.place import Place

@@ -7,9 +7,9 @@ from typing import Final
 
 from sbnotebook.amqp import Long
 from sbnotebook.model import DeadLetter, Message, PeekedMessage, Resubmit
+from sbnotebook.model.clones import clone_of
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
 from tests.filled_queues import settle_first
 

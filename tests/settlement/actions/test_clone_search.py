@@ -19,9 +19,9 @@ from sbnotebook.model import (
     Resubmit,
     SubQueue,
 )
+from sbnotebook.model.clones import clone_of
 from sbnotebook.settlement import AsyncNamespace, administration
-from sbnotebook.settlement.actions.clone import clone_of
-from sbnotebook.settlement.actions.clone_search import CloneSearch, lineage_of
+from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.memory.journal import SentClone
 from sbnotebook.settlement.peek import Peeker
 from tests.filled_queues import filled_queue
@@ -340,9 +340,3 @@ async def test_a_clone_is_found_behind_many_other_messages(namespace: AsyncNames
     ids = {"m0", "m599"}
     assert await search_in(namespace, "deep").find({*ids, "nowhere"}) == ids
     assert await search_in(namespace, "deep").find(ids) == ids
-
-
-def test_lineage_names_the_original_and_counts() -> None:
-    assert lineage_of("m0~3-0123456789abcdef") == ("m0", 3)
-    assert lineage_of("a~1-0123456789abcdef~2-0123456789abcdef") == ("a~1-0123456789abcdef", 2)
-    assert lineage_of("~") == ("~", 0)

@@ -11,8 +11,8 @@ import pytest
 from sbnotebook.emulator import QueueOptions, RunningEmulator, running
 from sbnotebook.errors import DecisionError, ReadOnlyError
 from sbnotebook.model import Complete, EntityAddress, OutcomeStatus, Resubmit
+from sbnotebook.model.clones import clone_of
 from sbnotebook.settlement import AsyncNamespace, Connection
-from sbnotebook.settlement.actions.clone import clone_of
 from sbnotebook.settlement.plan import Limits, Ramp
 from tests.filled_queues import settle_first
 from tests.settlement.actions.dead_letters import NOW, cut_off, dead_letters

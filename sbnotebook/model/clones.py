@@ -1,24 +1,28 @@
-"""The message that a resubmit sends in place of one, and the id that tells it from all others."""
+"""Clones: the messages that a resubmit sends in place of others, and the ids that tell them from all others."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
-from sbnotebook.model import Message, ReceivedMessage, Resubmit
+from sbnotebook.model.decision import Resubmit
 from sbnotebook.model.edits import Edit, edited_by
 from sbnotebook.model.message import (
     DEAD_LETTER_ERROR_DESCRIPTION,
     DEAD_LETTER_REASON,
     ORIGINAL_MESSAGE_ID,
     RESUBMIT_COUNT,
+    Message,
+    ReceivedMessage,
     time_text,
 )
 
 _FIELDS: Final = (*Message.__dataclass_fields__,)
 _values: Final = attrgetter(*_FIELDS)
+_CLONE_ID: Final = re.compile(r"~(\d{1,10})-[0-9a-f]{16}\Z")
 _MAX_MESSAGE_ID: Final = 128
 _MAX_COUNT: Final = 2**31 - 1
 """Of the AMQP type int, which the property has in the clones of other tools, too."""
@@ -83,3 +87,20 @@ def marked_id(base: str, mark: str) -> str:
     if len(base) + len(mark) > _MAX_MESSAGE_ID:
         base = hashlib.sha256(base.encode(errors="surrogatepass")).hexdigest()
     return base + mark
+
+
+def lineage_of(clone_id: str) -> tuple[str, int]:
+    """Return the id of the first original, and how often it was resubmitted with this clone.
+
+    The first is a hash where the id was too long for the clone's, and the place of an original that had no id. For an
+    id that no clone has, it is the id itself, and 0.
+
+    Args:
+        clone_id: the message id of a clone.
+
+    Example:
+        >>> lineage_of("order-7~2-0123456789abcdef"), lineage_of("order-7")
+        (('order-7', 2), ('order-7', 0))
+    """
+    found = _CLONE_ID.search(clone_id)
+    return (clone_id[: found.start()], int(found[1])) if found else (clone_id, 0)

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from sbnotebook.model import EntityAddress, PeekedMessage, ReceivedMessage, Resubmit
+from sbnotebook.model.clones import clone_of, lineage_of
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.settlement.actions.clone import clone_of
 from tests.settlement.actions.dead_letters import NOW
 
 
@@ -80,3 +80,9 @@ def test_an_id_is_hashed_where_the_clone_id_would_be_too_long(length: int, is_ke
     clone_id = clone_of(letter(message_id=name), Resubmit(), None, NOW).message_id or ""
     assert clone_id.startswith(f"{name}~1-") is is_kept
     assert len(clone_id) == (128 if is_kept else 83)
+
+
+def test_lineage_names_the_original_and_counts() -> None:
+    assert lineage_of("m0~3-0123456789abcdef") == ("m0", 3)
+    assert lineage_of("a~1-0123456789abcdef~2-0123456789abcdef") == ("a~1-0123456789abcdef", 2)
+    assert lineage_of("~") == ("~", 0)
