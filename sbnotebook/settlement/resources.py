@@ -38,15 +38,7 @@ class Waits:
 
 
 class Resources:
-    """What the actions of one namespace share; warm connections are opened on first use.
-
-    Args:
-        connection: the connection settings of the namespace.
-        journal: the journal of resubmits and deferrals, None for the user's own.
-        clock: the source of time for locks, None for the machine's clock.
-        archive: where messages are kept before they are removed: True for the file beside the journal, unless
-            SBNOTEBOOK_ARCHIVE is off in the environment; False or None for nowhere.
-    """
+    """What the actions of one namespace share; warm connections are opened on first use."""
 
     waits: Waits = Waits()
 
