@@ -270,10 +270,6 @@ class Run:
         yield
         self._begun |= positions
 
-    def forget(self, messages: Iterable[ReceivedMessage]) -> None:
-        for message in messages:
-            self._outcomes.pop(self._position(message), None)
-
     def stop(self, why: str) -> None:
         self.stopped = self.stopped or f"{why} {self.decision.verb.capitalize()} again to continue."
 

@@ -33,8 +33,6 @@ from sbnotebook.settlement.plan import Plan
 from sbnotebook.settlement.resources import Resources
 from sbnotebook.settlement.terms import Progress, check_decision
 
-_GROUP: Final = 100
-"""Messages that are settled together, and not interrupted."""
 _MAX_NUMBER: Final = 2**63 - 1
 
 
@@ -56,8 +54,7 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
     """Return a plan for chosen messages; making it peeks from the head to the last of them, for its preview."""
     _check(decision, place.address, edit)
     # A message that is abandoned at once would come again next: it is kept to the end, and not read.
-    keeps = isinstance(decision, Abandon)
-    search = Search(bodies=not keeps, max_held=max_held, abandon_rest=abandon_rest)
+    search = Search(bodies=not isinstance(decision, Abandon), max_held=max_held, abandon_rest=abandon_rest)
     given = _by_number(messages, place.address)
     seen = await select(place, Chosen(numbers=given.keys()), progress)
     if seen.between >= max_held:
@@ -76,7 +73,7 @@ async def plan_pick(  # noqa: PLR0913 (each option has a name)
         plan = plan_resubmit(place, chosen, decision, edit=edit, search=search, to_namespace=to_namespace)
     else:
         states = {number: message.state for number, message in found.items()}
-        work = partial(_pick, place, states, seen.in_session, search, archived, keeps)
+        work = partial(_pick, place, states, seen.in_session, search, archived)
         plan = place.new_plan(decision, chosen, work, total=seen.to_lock, others=seen.between)
     more = " ".join(_notes(seen, len(chosen), place.address, abandon_rest=abandon_rest))
     options = _unusual(archived=archived, abandon_rest=abandon_rest, max_held=max_held)
@@ -106,7 +103,6 @@ async def _pick(
     in_session: Mapping[str | None, int],
     search: Search,
     archived: bool,
-    at_the_end: bool,
     run: Run,
 ) -> None:
     locked, run.progress = run.progress, None  # its progress counts the messages that are locked
@@ -115,10 +111,8 @@ async def _pick(
         run,
         settling(run),
         archived=archived,
-        group=_GROUP,
         search=search,
         in_session=in_session,
-        at_the_end=at_the_end,
         locked=locked,
     )
     await reach.active([m for m in run.messages if states.get(m.sequence_number) is MessageState.ACTIVE])

@@ -101,7 +101,6 @@ class Reach:
     in_order: bool = False
     search: Search = field(default_factory=Search)
     in_session: Mapping[str | None, int] = field(default_factory=dict[str | None, int])
-    at_the_end: bool = False
     again: Callable[[], set[int]] = set
     patience: float | None = None
     locked: Progress | None = None
@@ -138,7 +137,7 @@ class Reach:
         while left and self.run.stopped is None:
             active, deferred = await self._by_state(left)
             if until == math.inf:  # tried once more in any case
-                until = anyio.current_time() + (await self._how_long() if active else 0.0)
+                until = anyio.current_time() + await self._how_long(is_active=bool(active))
             elif anyio.current_time() >= until:
                 self.run.end([*active, *deferred], OutcomeStatus.SKIPPED, LOCKED)
                 return
@@ -175,9 +174,9 @@ class Reach:
                 deferred.append(message)
         return active, deferred
 
-    async def _how_long(self) -> float:
-        if self.patience is not None:
-            return self.patience
+    async def _how_long(self, *, is_active: bool) -> float:
+        if self.patience is not None or not is_active:
+            return self.patience or 0.0
         with anyio.move_on_after(_ASK_WITHIN), contextlib.suppress(AzureError, OSError):  # it takes the right Manage
             found = await administration.properties_of(self.place.namespace.connection, self.place.address)
             return min(found.lock_duration.total_seconds(), self.place.namespace.waits.held)
@@ -225,11 +224,9 @@ class Reach:
                 while self.run.stopped is None and (came := await self._find(ahead, wanted)):
                     meant = self._those_meant(came, wanted)
                     if search.bodies:  # one that was not read has no content to clone or to archive
-                        meant = [each for each in meant if each.enqueued_time is not None or each.unreadable]
-                    if self.at_the_end:
-                        kept += meant
+                        await self._take(batch, [m for m in meant if m.enqueued_time is not None or m.unreadable])
                     else:
-                        await self._take(batch, meant)
+                        kept += meant
                 await self._take(batch, kept)
         finally:
             self._note_rest(ahead.rest)

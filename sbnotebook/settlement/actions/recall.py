@@ -13,6 +13,7 @@ import anyio.to_thread
 from sbnotebook.model import EntityAddress, Resubmit
 from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState
+from sbnotebook.settlement.parallel import alike
 from sbnotebook.settlement.resources import Resources
 
 Destination: TypeAlias = tuple[str, EntityAddress]
@@ -99,10 +100,8 @@ class Recall:
     async def _clones_there(self, entries: Sequence[ResubmitEntry]) -> set[int]:
         """Return the entries whose clone is confirmed, or is in its destination."""
         sent = {entry.id for entry in entries if entry.state in _CONFIRMED}
-        doubtful = [entry for entry in entries if entry.id not in sent]
-        for place in dict.fromkeys(entry.place for entry in doubtful):
-            those = [entry for entry in doubtful if entry.place == place]
-            if (search := self._search_in(place)) is not None:
+        for those in alike((entry for entry in entries if entry.id not in sent), lambda entry: entry.place):
+            if (search := self._search_in(those[0].place)) is not None:
                 found = await search.find({entry.clone_id for entry in those})
                 sent |= {entry.id for entry in those if entry.clone_id in found}
         return sent

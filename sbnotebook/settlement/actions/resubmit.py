@@ -116,11 +116,15 @@ async def resubmit(
     *,
     decision: Resubmit,
     edit: Edit | None = None,
-    only_begun: bool = False,
+    resume_within: float | None = None,
     search: Search | None = None,
     to_namespace: Resources | None = None,
 ) -> None:
-    """Find the originals of a run, and take them through the steps of a resubmit."""
+    """Find the originals of a run, and take them through the steps of a resubmit.
+
+    A resume, which continues those that were begun, waits so many seconds at most for originals that are locked.
+    """
+    only_begun = resume_within is not None
     namespace, there = place.namespace, to_namespace or place.namespace
     # In a thread: an emulator has to be asked.
     identities = await anyio.to_thread.run_sync(lambda: (namespace.identity(), there.identity()))
@@ -136,8 +140,8 @@ async def resubmit(
         beside=0 if decision.atomic else BESIDE,
         in_order=True,
         # A message whose lock was lost after its clone was sent comes again: it is completed, not sent again.
-        again=lambda: steps.lost_after_sending,
-        patience=0.0 if only_begun else None,  # a resume waits as long as it is asked to
+        again=steps.lost_after_sending,
+        patience=resume_within,
         # A destination that cannot be sent to raises before anything is locked.
         ready=None if only_begun else steps.open,
     )
@@ -206,7 +210,6 @@ class ResubmitSteps:
         async with self.pool.slot():
             pass
 
-    @property
     def lost_after_sending(self) -> set[int]:
         """Return the originals whose clone is confirmed and whose lock was lost before they were completed."""
         return self._owed & self._lost
@@ -321,8 +324,7 @@ class ResubmitSteps:
         if not steps:
             return
         try:
-            async with self.pool.slot():
-                pass  # without a connection nothing is sent, and nothing need be written
+            await self.open()  # without a connection nothing is sent, and nothing need be written
         except (AzureError, OSError) as error:
             for step in steps:
                 self._run.expect([step.original], [_not_connected(step.original, self._decision, error)])

@@ -46,8 +46,6 @@ _CLONE_UNSEEN: Final = "The original is gone, and its clone could not be looked 
 
 _STATES: Final = {OutcomeStatus.SETTLED: ResubmitState.DONE, OutcomeStatus.NOT_FOUND: ResubmitState.GONE}
 """The state that the journal records for a resubmit, by the outcome of its original."""
-_PAUSE: Final = 5.0
-"""Seconds between two looks for originals that are locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,21 +173,20 @@ async def _resume(
         each if each.original else replace(each, original=found.get(each.entry.id), unreachable=unreachable)
         for each in planned
     ]
-    there: list[ResubmitEntry] = [finding.entry for finding in findings if finding.original is not None]
+    there = [finding.entry for finding in findings if finding.original is not None]
     until = anyio.current_time() + max_wait
-    while there:
-        for entries in alike(there, lambda entry: entry.place):
-            name, to = entries[0].place
-            messages, decision = [message_of[entry.id] for entry in entries], replace(resubmitting, to=to)
-            await resubmit(place, run, messages, decision=decision, only_begun=True, to_namespace=others.get(name))
-        there = [entry for entry in there if is_locked_elsewhere(run.outcome_of(message_of[entry.id]))]
-        left = until - anyio.current_time()
-        if left <= 0:
-            break
-        if there:
-            await anyio.sleep(min(_PAUSE, left))
-            run.forget([message_of[entry.id] for entry in there])
-    run.end([message_of[entry.id] for entry in there], OutcomeStatus.SKIPPED, _LOCKED)
+    for entries in alike(there, lambda entry: entry.place):
+        name, to = entries[0].place
+        await resubmit(
+            place,
+            run,
+            [message_of[entry.id] for entry in entries],
+            decision=replace(resubmitting, to=to),
+            resume_within=max(until - anyio.current_time(), 0.0),
+            to_namespace=others.get(name),
+        )
+    held = [message for entry in there if is_locked_elsewhere(run.outcome_of(message := message_of[entry.id]))]
+    run.end(held, OutcomeStatus.SKIPPED, _LOCKED)
     # If the run stopped before it attempted an existing original, that original is not gone.
     gone = [f for f in findings if f.original is None or _is_gone(run.outcome_of(message_of[f.entry.id]))]
     # A resubmit whose clone could not be looked for stays unfinished: the next resume looks again.

@@ -36,6 +36,7 @@ from sbnotebook.model.outcome import counted
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
+from sbnotebook.settlement.parallel import alike
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, Preview
 from sbnotebook.settlement.resources import Resources
@@ -278,18 +279,18 @@ async def _send_back(
     run: Run,
 ) -> None:
     row_of = {id(message): row for row, message in zip(rows, run.messages, strict=True)}
-    by_destination: defaultdict[EntityAddress, list[ReceivedMessage]] = defaultdict(list)
-    for message in run.messages:
-        by_destination[places[row_of[id(message)].row]].append(message)
+
+    def destination(message: ReceivedMessage) -> EntityAddress:
+        return places[row_of[id(message)].row]
 
     async def send(pool: SenderPool, messages: Sequence[ReceivedMessage]) -> None:
         sent = {row_of[id(message)]: message for message in messages}
         run.expect(messages, await _send_group(archive, pool, sent, run.limits))
 
-    for to, messages in by_destination.items():
+    for messages in alike(run.messages, destination):
         largest = max(len(message.body) for message in messages)
         size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
-        await run.take(messages, partial(send, namespace.pool(to)), size=size)
+        await run.take(messages, partial(send, namespace.pool(destination(messages[0]))), size=size)
 
 
 async def _send_group(

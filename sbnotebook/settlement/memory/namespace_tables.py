@@ -8,12 +8,14 @@ import platform
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, LockedMessage, ReceivedMessage
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.memory.local_database import insert_rows
+from sbnotebook.settlement.parallel import alike
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.memory.journal import Journal
@@ -128,12 +130,10 @@ class NamespaceTables:
         return [(EntityAddress.parse(path), count, datetime.fromisoformat(last)) for path, count, last in rows]
 
     def _change(self, statement: str, places: Iterable[_Place]) -> None:
-        by_entity: dict[EntityAddress, list[int]] = {}
-        for entity, number in places:
-            by_entity.setdefault(entity, []).append(number)
         with self._journal.transaction() as database:
-            for entity, numbers in by_entity.items():
-                database.execute(statement, (*self._place(entity), json.dumps(numbers)))
+            for those in alike(places, itemgetter(0)):
+                numbers = json.dumps([number for _, number in those])
+                database.execute(statement, (*self._place(those[0][0]), numbers))
 
     # ---------------------------------------------------------------- messages whose work is done
 
