@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from azure.servicebus.exceptions import (
@@ -70,31 +69,6 @@ _NO_ANSWER: Final = (
     "amqp:link:stolen",
     *_BROKEN_OFF,
 )
-
-
-class Scope(StrEnum):
-    """The reach of a refusal of a request for several things."""
-
-    MESSAGE = "message"
-    """One of the messages: it is not there, or its lock is not."""
-    SESSION = "session"
-    """The lock of the session, and so all of its messages."""
-    SIZE = "size"
-    """The size of the whole."""
-    CONTENT = "content"
-    """The content of one of the messages."""
-    REQUEST = "request"
-    """Something else in the request, which Service Bus refuses for good."""
-    OTHER = "other"
-    """The entity, the connection, or Service Bus itself: asking for less does not help."""
-
-
-_SCOPES: Final = (
-    (MessageLockLostError, Scope.MESSAGE),
-    (MessageNotFoundError, Scope.MESSAGE),
-    (SessionLockLostError, Scope.SESSION),
-    (MessageSizeExceededError, Scope.SIZE),
-)
 _CONTENT_CONDITIONS: Final = frozenset(
     {
         "amqp:decode-error",
@@ -106,8 +80,6 @@ _CONTENT_CONDITIONS: Final = frozenset(
     }
 )
 """Conditions that reject a transfer for its content (AMQP 1.0 section 2.8.15, and Service Bus's own)."""
-
-
 REFUSED_FOR_ONE: Final = (MessageNotFoundError, MessageLockLostError, MessageSizeExceededError)
 """Refusals of a request for several messages that Service Bus may grant for some of them."""
 
@@ -123,8 +95,8 @@ class Failure:
         retryable: whether the SDK thinks that a retry can help.
 
     Example:
-        >>> Failure.of(ServiceBusQuotaExceededError()).is_unanswered, Failure.of(MessageLockLostError()).scope
-        (False, <Scope.MESSAGE: 'message'>)
+        >>> Failure.of(ServiceBusQuotaExceededError()).is_unanswered, Failure.of(MessageLockLostError()).is_for_one
+        (False, True)
     """
 
     error: BaseException
@@ -144,14 +116,21 @@ class Failure:
         return explained(self.error)
 
     @property
-    def scope(self) -> Scope:
-        """Return what the refusal is about."""
-        if (kind := next((scope for kind, scope in _SCOPES if isinstance(self.error, kind)), None)) is not None:
-            return kind
-        if self.condition in _CONTENT_CONDITIONS:
-            return Scope.CONTENT
+    def is_too_large(self) -> bool:
+        """Return whether Service Bus refused the size of the whole."""
+        return isinstance(self.error, MessageSizeExceededError)
+
+    @property
+    def is_for_content(self) -> bool:
+        """Return whether Service Bus refused the content of a message."""
+        return self.condition in _CONTENT_CONDITIONS
+
+    @property
+    def is_for_one(self) -> bool:
+        """Return whether something of one message was refused, so that Service Bus may grant the same for others."""
+        is_gone = isinstance(self.error, MessageLockLostError | MessageNotFoundError)
         is_for_good = type(self.error) is ServiceBusError and self.retryable is False
-        return Scope.REQUEST if is_for_good else Scope.OTHER
+        return is_gone or self.is_for_content or is_for_good
 
     @property
     def is_unanswered(self) -> bool:

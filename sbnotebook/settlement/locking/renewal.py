@@ -13,7 +13,7 @@ import anyio
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusServerBusyError
 
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.connecting.failures import Failure, Scope, explained
+from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.parallel import alike, halves
@@ -339,4 +339,4 @@ class Renewal:
 
 def _is_about_messages(error: Exception) -> bool:
     """Tell whether the service answered and refused for a message's sake, so that others may be renewed."""
-    return Failure.of(error).scope in (Scope.MESSAGE, Scope.CONTENT, Scope.REQUEST)
+    return Failure.of(error).is_for_one

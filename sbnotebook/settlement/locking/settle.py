@@ -32,7 +32,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.partition import partition_of
-from sbnotebook.settlement.connecting.failures import Failure, Scope
+from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.locking.by_number import those_deferred
@@ -279,7 +279,7 @@ class Settling:
                 may_be_done = may_be_done or failure.is_broken_off
                 few = [part[start : start + self._most] for start in range(0, len(part), self._most)]
                 await in_parallel(lambda each: settle(each, may_be_done, pauses[1:]), few, len(few))
-            elif failure is not None and len(part) > 1 and (failure.is_lock_lost or failure.scope is Scope.SIZE):
+            elif failure is not None and len(part) > 1 and (failure.is_lock_lost or failure.is_too_large):
                 may_be_done = may_be_done or failure.is_lock_lost
                 await in_parallel(lambda half: settle(half, may_be_done, pauses), halves(part), 2)
             elif or_on_link and not may_be_done and failure is not None and failure.is_refusal:

@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement.connecting.failures import Failure, Scope
+from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.grace import Grace
 from sbnotebook.settlement.pace import InFlight, Pace, check_in_flight, transfers_in_flight
 from sbnotebook.settlement.patience import OUTAGE_PATIENCE
@@ -283,7 +283,7 @@ class _Delivery:
             return
         failure = Failure.of(error)
         # If the batch was refused for its content, and not for its entity or its sender, most messages may be fine.
-        if pack.is_batch and not pack.in_doubt and failure.scope in (Scope.SIZE, Scope.CONTENT):
+        if pack.is_batch and not pack.in_doubt and (failure.is_too_large or failure.is_for_content):
             halves = pack.halves()
             self._unfinished.remove(pack)
             self._unfinished.update(halves)

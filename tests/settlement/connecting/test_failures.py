@@ -24,7 +24,7 @@ from azure.servicebus.exceptions import (
 )
 
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage
-from sbnotebook.settlement.connecting.failures import Failure, Scope, explained
+from sbnotebook.settlement.connecting.failures import Failure, explained
 
 ORDERS = EntityAddress("orders")
 
@@ -135,20 +135,21 @@ def test_what_was_broken_off_is_told_from_what_was_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "scope"),
+    ("error", "about"),
     [
-        (MessageNotFoundError(), Scope.MESSAGE),
-        (SessionLockLostError(), Scope.SESSION),
-        (MessageSizeExceededError(), Scope.SIZE),
-        (ServiceBusError("No.", condition="amqp:precondition-failed"), Scope.CONTENT),
-        (ServiceBusError("No.", condition="com.microsoft:other"), Scope.REQUEST),
-        (ServiceBusServerBusyError(), Scope.OTHER),
-        (ConnectionResetError("gone"), Scope.OTHER),
+        (MessageNotFoundError(), {"is_for_one"}),
+        (SessionLockLostError(), set[str]()),
+        (MessageSizeExceededError(), {"is_too_large"}),
+        (ServiceBusError("No.", condition="amqp:precondition-failed"), {"is_for_one", "is_for_content"}),
+        (ServiceBusError("No.", condition="com.microsoft:other"), {"is_for_one"}),
+        (ServiceBusServerBusyError(), set[str]()),
+        (ConnectionResetError("gone"), set[str]()),
     ],
     ids=["message", "session", "size", "content", "request", "busy", "connection"],
 )
-def test_a_refusal_says_what_it_is_about(error: Exception, scope: Scope) -> None:
-    assert Failure.of(error).scope is scope
+def test_a_refusal_says_what_it_is_about(error: Exception, about: set[str]) -> None:
+    failure = Failure.of(error)
+    assert {name for name in ("is_for_one", "is_for_content", "is_too_large") if getattr(failure, name)} == about
 
 
 @pytest.mark.parametrize("quote", ["'", '"'])
