@@ -21,7 +21,7 @@ from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, must_wait
 from sbnotebook.widgets.blocks import Block, Button, Code, Column, Menu, Progress, Row, Table, Text, Title
 from sbnotebook.widgets.fields import Entry
-from sbnotebook.widgets.peek_steps import LookingPanel
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.plan_run import PlanRun, key_of
 from sbnotebook.widgets.plan_text import (
     REMOVING,
@@ -64,7 +64,7 @@ class _Stage(Enum):
     ENDED = auto()
 
 
-class ActionPanel(LookingPanel):
+class ActionPanel(Panel):
     """Shows a plan, carries it out when that is confirmed, and says how each message ended."""
 
     def __init__(self, namespace: Namespace, *, table: MessageTable | None = None, is_editing: bool = True) -> None:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 import ipywidgets as widgets
@@ -64,15 +64,12 @@ class Callbacks:
                 self._failed(sentence(error))
 
 
-T = TypeVar("T")
-
-
-def start(work: Callable[[], T], *, done: Callable[[T], object], failed: Callable[[str], object]) -> threading.Thread:
+def start(work: Callable[[], object], *, failed: Callable[[str], object]) -> threading.Thread:
     """Do work in a thread of its own."""
 
     def run() -> None:
         try:
-            done(work())
+            work()
         except BaseException as error:  # noqa: BLE001 (it would be seen nowhere else)
             failed(sentence(error))
 
@@ -137,7 +134,7 @@ def _subshell() -> Future[str | None]:
         found.set_result(None)
     else:
         # An embedded kernel may have no connection file: its panels wait, and say so.
-        start(_create_subshell, done=found.set_result, failed=lambda _: found.set_result(None))
+        start(lambda: found.set_result(_create_subshell()), failed=lambda _: found.set_result(None))
     return found
 
 

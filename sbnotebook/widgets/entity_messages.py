@@ -23,7 +23,8 @@ from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text
 from sbnotebook.widgets.fields import Entry, choice_entry, number_entry, watch
 from sbnotebook.widgets.forms.message_actions import deferred_actions, scheduled_actions
 from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.peek_steps import LookingPanel, PeekProgress, PeekRequest
+from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
@@ -57,7 +58,7 @@ _STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
 _ORPHANS: Final = "(not in this journal: deferred by another program, or before the journal was lost)"
 
 
-class EntityMessages(LookingPanel):
+class EntityMessages(Panel):
     """The messages of an entity, which are peeked at: nothing is locked or changed by looking."""
 
     def __init__(self, actions: ActionPanel, table: MessageTable, go: Callable[[EntityAddress], object]) -> None:
@@ -68,6 +69,8 @@ class EntityMessages(LookingPanel):
         self._entity: Entity | None = None
         self._asked: tuple[View, PeekRequest] | None = None
         """What the last look was for."""
+        self.looked = PeekProgress()
+        """How far it has come."""
         self.table = table
         self._ids: list[str] = []
         self._counts: Mapping[str, int] = {}
@@ -225,6 +228,7 @@ class EntityMessages(LookingPanel):
         if entity is None:
             return
         self._asked, self._doing, self.problem = (view, ask), _LOOKING, ""
+        self.looked = PeekProgress(next_number=ask.from_sequence_number)
         if not is_onward:
             self.selection.offer({})
         if view is View.DEFERRED:
@@ -241,17 +245,16 @@ class EntityMessages(LookingPanel):
 
     def _see_page(self, entity: Entity, view: View, ask: PeekRequest, is_onward: bool, stop: Event) -> None:
         show = self.table.append if is_onward else self.table.show
-
-        def part(messages: Messages) -> None:
-            nonlocal show
-            show(messages)
-            show = self.table.append
-
-        looked = self.peek_and_show(entity, ask, part, stop)
+        for messages, looked in peek_in_steps(entity, ask, stop):
+            with self.showing(stop):
+                self.looked = looked
+                if messages:
+                    show(messages)
+                    show = self.table.append
         with self.showing(stop):
-            if not looked.found and not is_onward:
+            if not self.looked.found and not is_onward:
                 self.table.show(Messages())
-            self._say(_words(looked, self.table.count), follows=not looked.is_end)
+            self._say(_words(self.looked, self.table.count), follows=not self.looked.is_end)
             if view is View.SCHEDULED and self.table.count:
                 self.selection.offer(scheduled_actions(entity))
 
@@ -275,16 +278,15 @@ class EntityMessages(LookingPanel):
         if not found:
             return
         counts: Counter[str] = Counter()
-
-        def count(messages: Messages) -> None:
+        for messages, looked in peek_in_steps(entity, PeekRequest(_COUNTED), stop):
             ids: Any = messages.to_arrow().column("session_id").drop_null()
             counts.update(ids.to_pylist())
-
-        looked = self.peek_and_show(entity, PeekRequest(_COUNTED), count, stop)
+            with self.showing(stop):
+                self.looked = looked
         with self.showing(stop):
             # Only now: a list that changes under the pointer could lose a click.
-            self._counts, self._counted_all = counts, looked.is_end
-            some = "" if looked.is_end else f" The counts are of the first {looked.looked_at:,} messages."
+            self._counts, self._counted_all = counts, self.looked.is_end
+            some = "" if self.looked.is_end else f" The counts are of the first {self.looked.looked_at:,} messages."
             self._say(f"{_NO_SESSION}{some}")
 
 

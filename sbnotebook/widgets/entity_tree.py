@@ -13,7 +13,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import EntityCounts
 from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text, Tree
-from sbnotebook.widgets.peek_steps import LookingPanel
+from sbnotebook.widgets.panel import Panel
 
 _EVERY: Final = 25.0
 """Seconds between two questions for the counts, which are management operations. A page says each 30 seconds that it is
@@ -27,7 +27,7 @@ _TOLD_APART: Final = " "
 _HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
 
 
-class EntityTree(LookingPanel):
+class EntityTree(Panel):
     """Queues, topics and subscriptions with their counts, and their sub-queues below them."""
 
     def __init__(self, namespace: Namespace, chosen: str = "", opened: Callable[[], object] = lambda: None) -> None:

@@ -20,8 +20,7 @@ from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Row, Text, Title
 from sbnotebook.widgets.fields import Entry, number_entry
 from sbnotebook.widgets.forms.message_actions import lock_actions
-from sbnotebook.widgets.front_end import thread_class
-from sbnotebook.widgets.peek_steps import LookingPanel
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import keys_of
@@ -53,7 +52,7 @@ _LOST: Final = "The session is lost: lock it again to continue."
 _CLOSED: Final = "The batch is closed, and its messages were released. Lock messages again to continue."
 
 
-class LockBoard(LookingPanel):
+class LockBoard(Panel):
     """Messages that are held under locks, with the remaining time of each lock, and actions on them.
 
     The time that is left runs on in the browser, and the locks are renewed, also while a cell runs. An action
@@ -89,7 +88,7 @@ class LockBoard(LookingPanel):
         super().__init__(self.actions, self.bar)
         self._end_watch = batch.watch(lambda _: self._news.set())
         self.refresh()
-        thread_class()(target=self._follow, name="sbnotebook lock board", daemon=True).start()
+        self.in_background(self._follow)
 
     def blocks(self) -> list[Block]:
         place = f"on {self._namespace.host}{' (the emulator)' if self._namespace.is_emulator else ''}"
@@ -238,12 +237,13 @@ class LockBoard(LookingPanel):
         self._news.set()
 
     def _renew_longer(self) -> None:
-        def done(until: datetime) -> None:
+        def renew() -> None:
+            until = self.batch.extend(renew_for)
             self._news.set()
             self._say(f"Locks are renewed until {until:%H:%M:%S} UTC.")
 
         renew_for = self._for.read()
-        self.in_background(lambda: self.batch.extend(renew_for), done=done, failed=self._say)
+        self.in_background(renew, self._say)
 
     def _reported(self, report: Report) -> None:
         self.refresh()

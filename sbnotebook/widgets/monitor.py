@@ -19,7 +19,7 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import must_wait
 from sbnotebook.widgets.blocks import Block, Button, Chart, Column, Field, Row, Table, Text
-from sbnotebook.widgets.peek_steps import LookingPanel
+from sbnotebook.widgets.panel import Panel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ _HEADERS: Final = (
 )
 
 
-class Monitor(LookingPanel):
+class Monitor(Panel):
     """Watches counts, the age of the oldest message, and the least arrivals and departures of each second.
 
     Samples are taken while the panel can be seen; :meth:`start` takes them also while the panel is hidden. Each costs a

@@ -10,8 +10,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from threading import Event
+from time import monotonic
+from typing import Any, Final
 
 import ipywidgets
 
@@ -22,7 +25,6 @@ from sbnotebook.widgets.renderers.browser import BrowserView
 from sbnotebook.widgets.renderers.plain import PlainView
 from sbnotebook.widgets.renderers.words import text_of
 
-_T = TypeVar("_T")
 _PLAIN_AFTER: Final = 15.0
 """Seconds of an idle kernel, in which nothing is seen where the front end loads no scripts of ours."""
 _PLAIN: Final = Text("This is the plain panel: the browser did not load the other one.", "quiet")
@@ -43,6 +45,10 @@ class Panel:
             part.outer = self
         self._front: PanelWidget | None = None
         self._fault = ""
+        self.lock = threading.RLock()
+        self.is_looking = False
+        self._stop = Event()
+        self._thread: threading.Thread | None = None
 
     def blocks(self) -> Sequence[Block]:
         """Return what the panel is now. It takes no lock, and changes nothing."""
@@ -55,22 +61,22 @@ class Panel:
         if self.outer is not None:
             self.outer.redraw()
 
+    # ------------------------------------------------------------ work
+
     def in_background(
-        self,
-        work: Callable[[], _T],
-        done: Callable[[_T], object] = lambda _: None,
-        failed: Callable[[str], object] | None = None,
+        self, work: Callable[[], object], failed: Callable[[str], object] | None = None
     ) -> threading.Thread:
         """Do work in a thread of its own, and draw what it has changed; faults are shown below the panel."""
 
-        def end(act: Callable[[Any], object]) -> Callable[[Any], None]:
-            def ended(found: Any) -> None:
-                act(found)
-                self.redraw()
+        def run() -> None:
+            work()
+            self.redraw()
 
-            return ended
+        def fail(sentence: str) -> None:
+            (failed or self.fail)(sentence)
+            self.redraw()
 
-        return background.start(work, done=end(done), failed=end(failed or self.fail))
+        return background.start(run, failed=fail)
 
     def fail(self, sentence: str) -> None:
         """Show a fault below the panel, until the next click."""
@@ -78,6 +84,61 @@ class Panel:
             self._fault = sentence
         else:
             self.outer.fail(sentence)
+
+    def look(self, work: Callable[[Event], object]) -> None:
+        """Begin a look: work of which there is one at a time. A new one ends the one before.
+
+        The event is set when the look is to end, and tells :meth:`showing` which look it is.
+        """
+
+        def run() -> None:
+            work(stop)
+            end("")
+
+        def end(problem: str) -> None:
+            with self.lock:
+                if stop is self._stop:
+                    self.is_looking = False
+                    self.ended(problem)
+
+        with self.lock:
+            self.halt()
+            stop = self._stop = Event()
+            self.is_looking = True
+            self._thread = self.in_background(run, end)
+
+    def ended(self, problem: str) -> None:
+        """Show that a look has ended, and what went wrong with it."""
+        raise NotImplementedError
+
+    @contextmanager
+    def showing(self, stop: Event) -> Generator[None]:
+        """Show what a look has found; a look that another has followed ends here."""
+        with self.lock:
+            if stop is not self._stop:
+                raise InterruptedError
+            yield
+        self.redraw()
+
+    def halt(self) -> None:
+        """Look no further; what was found stays."""
+        self._stop.set()
+
+    def abandon(self) -> None:
+        """Begin no more with what the look in progress finds."""
+        with self.lock:
+            self.halt()
+            self._stop, self.is_looking = Event(), False
+
+    def wait(self, seconds: float = 60.0) -> bool:
+        """Wait until looking has ended, and return whether it has."""
+        deadline = monotonic() + seconds
+        while self.is_looking and (left := deadline - monotonic()) > 0:
+            if (thread := self._thread) is not None:
+                thread.join(left)
+        return not self.is_looking
+
+    # ------------------------------------------------------------ in a page
 
     def act(self, block: Block, value: object = None) -> None:
         """Do what a click on a button means, or take the value of a field, and draw the panel again."""
@@ -121,6 +182,7 @@ class Panel:
         shown.use_plain(plain)
 
     def close(self) -> None:
+        self.abandon()
         front, self._front = self._front, None
         if front is not None:
             front.close()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from sbnotebook.client.messages import Messages
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.background import must_wait
@@ -146,7 +147,7 @@ class SelectionBar(Panel):
                     partial(make, messages), hidden=self._table.hidden, title=form.title, limits=limits
                 )
             elif form.task:
-                self.in_background(partial(form.task(), messages), done=self._done, failed=self._show_problem)
+                self.in_background(partial(self._do, form.task(), messages), self._show_problem)
         except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
             sentence = background.sentence(error)
             # A field that is at fault shows the sentence itself.
@@ -155,6 +156,7 @@ class SelectionBar(Panel):
     def _show_problem(self, sentence: str) -> None:
         self._problem = sentence
 
-    def _done(self, said: str) -> None:
+    def _do(self, task: Callable[[Messages], str], messages: Messages) -> None:
+        said = task(messages)
         self._close_form()
         self._said = said

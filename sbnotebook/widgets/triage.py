@@ -17,12 +17,12 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import Report, Resubmit, SubQueue
 from sbnotebook.model.outcome import counted
-from sbnotebook.settlement import ResubmitEntry, Resubmitted
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.peek_steps import LookingPanel, PeekProgress, PeekRequest
+from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.plan_run import key_of, removed_by
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.selection_bar import SelectionBar
@@ -51,7 +51,7 @@ _NO_MESSAGES: Final = "There are no messages here."
 _BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
 
 
-class Triage(LookingPanel):
+class Triage(Panel):
     """The messages of an entity by cause, and actions on selected ones.
 
     It peeks, so nothing is locked or changed by looking. Each action shows its plan first, and asks.
@@ -76,8 +76,8 @@ class Triage(LookingPanel):
         self._namespace = namespace
         self._entity = namespace.entity(entity)
         self._limit = max_messages
-        self._reached = PeekProgress()
-        """How far the messages that are shown go."""
+        self.looked = self._reached = PeekProgress()
+        """How far the last look has come, and how far the messages that are shown go."""
         self._gone: list[MessageKey] = []
         self._about = 0
         self._peeked_at = self._problem = self._unfinished = ""
@@ -135,51 +135,47 @@ class Triage(LookingPanel):
     def refresh(self) -> None:
         """Peek at all messages again; the selection stays. Returns at once."""
         self._look_for_unfinished()
-        if not self.table.count:  # then each part is shown as it comes
-            self._look(1, self.table.append)
-            return
-        parts: list[pa.Table] = [Messages().to_arrow()]
-
-        def show() -> None:
-            self.table.show(Messages(pa.concat_tables(parts)))
-            self.table.remove(self._gone)  # messages removed after they were peeked at
-
-        self._look(1, lambda messages: parts.append(messages.to_arrow()), complete=show)
+        self._look(1)
 
     def peek_onward(self) -> None:
-        self._look(self._reached.next_number, self.table.append)
+        self._look(self._reached.next_number)
 
-    def wait(self, timeout: float = 60.0) -> bool:
+    def wait(self, seconds: float = 60.0) -> bool:
         """Wait until peeking has ended, and the causes for the record are found."""
-        deadline = monotonic() + timeout
-        return super().wait(timeout) and self.table.wait_for_causes(max(0.0, deadline - monotonic()))
+        deadline = monotonic() + seconds
+        return super().wait(seconds) and self.table.wait_for_causes(max(0.0, deadline - monotonic()))
 
-    def _look(
-        self, first: int, part: Callable[[Messages], object], complete: Callable[[], object] | None = None
-    ) -> None:
+    def _look(self, first: int) -> None:
         """Peek in the background."""
         with self.lock:
             if self.is_looking:
                 return
             self._problem = _BUSY if self.actions.busy else ""
             if not self._problem:
-                self._about, self._gone = 0, []
+                self._about, self._gone, self.looked = 0, [], PeekProgress(next_number=first)
                 ask = PeekRequest(self._limit or sys.maxsize, first)
-                self.look(partial(self._peek, ask, part, complete))
+                self.look(partial(self._peek, ask, first == 1 and self.table.count > 0))
                 if first == 1:
                     self.in_background(self._expect, failed=lambda _: None)
         self.redraw()
 
-    def _peek(
-        self, ask: PeekRequest, part: Callable[[Messages], object], complete: Callable[[], object] | None, stop: Event
-    ) -> None:
-        looked = self.peek_and_show(self._entity, ask, part, stop)
+    def _peek(self, ask: PeekRequest, replaces: bool, stop: Event) -> None:
+        """Show each part as it comes, or all of them in place of the messages that are there."""
+        parts: list[pa.Table] = [Messages().to_arrow()]
+        for messages, looked in peek_in_steps(self._entity, ask, stop):
+            with self.showing(stop):
+                self.looked = looked
+                if replaces:
+                    parts.append(messages.to_arrow())
+                elif messages:
+                    self.table.append(messages)
         with self.showing(stop):
-            if complete is not None:
+            if replaces:
                 if stop.is_set():  # the earlier messages stay
                     return
-                complete()
-            self._reached, self._peeked_at = looked, f"{datetime.now(UTC):%H:%M:%S}"
+                self.table.show(Messages(pa.concat_tables(parts)))
+                self.table.remove(self._gone)  # messages removed after they were peeked at
+            self._reached, self._peeked_at = self.looked, f"{datetime.now(UTC):%H:%M:%S}"
 
     def ended(self, problem: str) -> None:
         if problem:
@@ -215,11 +211,10 @@ class Triage(LookingPanel):
     # ------------------------------------------------------------ interrupted resubmits
 
     def _look_for_unfinished(self) -> None:
-        self.in_background(
-            lambda: self._namespace.unfinished(self._entity.address), self._show_unfinished, self._miss_journal
-        )
+        self.in_background(self._show_unfinished, self._miss_journal)
 
-    def _show_unfinished(self, entries: list[ResubmitEntry]) -> None:
+    def _show_unfinished(self) -> None:
+        entries = self._namespace.unfinished(self._entity.address)
         count = len({entry.key for entry in entries})
         self._unfinished = ""
         if entries and entries[0].changed is not None:
@@ -253,16 +248,12 @@ class Triage(LookingPanel):
         """Read the notes and the counts of resubmits in the background, after a change of them, and show them."""
         place = self._entity.address
 
-        def work() -> tuple[dict[str, str], dict[str, Resubmitted]]:
+        def work() -> None:
             change()
-            return self._namespace.notes(), self._namespace.counted_resubmits(place)
+            self.table.set_notes(self._namespace.notes(), self._namespace.counted_resubmits(place))
+            self._write_record()
 
-        self.in_background(work, self._show_notes, self._say_problem)
-
-    def _show_notes(self, known: tuple[dict[str, str], dict[str, Resubmitted]]) -> None:
-        notes, resubmits = known
-        self.table.set_notes(notes, resubmits)
-        self._write_record()
+        self.in_background(work, self._say_problem)
 
     def _write_note(self, fingerprint: str, note: str) -> None:
         self._read_notes(lambda: self._namespace.note(fingerprint, note))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tracemalloc
 from collections.abc import Iterator
+from threading import Event
 from typing import Any
 
 import pytest
@@ -59,11 +60,8 @@ def test_the_repr_of_many_bombs_holds_one_text_at_a_time(namespace: Namespace) -
 
 def test_parts_of_one_table_share_the_allowance(namespace: Namespace) -> None:
     sizes: list[int] = []
-    peek_in_steps(
-        namespace.entity("bombs"),
-        PeekRequest(COUNT),
-        lambda part: sizes.extend(map(len, _texts(part))),
-    )
+    for part, _ in peek_in_steps(namespace.entity("bombs"), PeekRequest(COUNT), Event()):
+        sizes.extend(map(len, _texts(part)))
     assert len(sizes) == COUNT
     assert sum(sizes) < UNPACKED_BYTES_OF_TABLE + COUNT * (UNPACKED_TIMES * len(BOMB) + 100)
 

@@ -16,27 +16,32 @@ def test_a_page_and_onward(namespace: Namespace) -> None:
         batch.defer().raise_for_failures()
 
     parts: list[Messages] = []
-    looked = peek_in_steps(queue, PeekRequest(count=600), parts.append)
+
+    def peek(ask: PeekRequest, most_steps: int = 100) -> PeekProgress:
+        stop, looked = Event(), PeekProgress()
+        for messages, looked in peek_in_steps(queue, ask, stop):
+            parts.append(messages)
+            if len(parts) == most_steps:
+                stop.set()
+        return looked
+
+    looked = peek(PeekRequest(count=600))
     assert (looked.found, looked.is_end, looked.next_number) == (600, False, 601)
-    looked = peek_in_steps(queue, PeekRequest(count=600, from_sequence_number=601), parts.append)
+    looked = peek(PeekRequest(count=600, from_sequence_number=601))
     assert looked == PeekProgress(100, 100, 701, is_end=True)
     assert [message.sequence_number for part in parts for message in part] == list(range(1, 701))
 
     parts.clear()
-    told: list[PeekProgress] = []
     ask = PeekRequest(count=200, where="subject = 'odd'", state="active")
-    looked = peek_in_steps(queue, ask, parts.append, advance=told.append)
+    looked = peek(ask)
     assert sum(map(len, parts)) == looked.found == 200
     assert {message.subject for part in parts for message in part} == {"odd"}
-    assert told[-1] == looked
-    following = peek_in_steps(
-        queue, PeekRequest(where="subject = 'odd'", from_sequence_number=looked.next_number), parts.append
-    )
+    following = peek(PeekRequest(where="subject = 'odd'", from_sequence_number=looked.next_number))
     assert following.found + 200 == 349, "none twice and none left out: one of 350 is deferred"
 
-    stop = Event()
-    looked = peek_in_steps(queue, ask, parts.append, advance=lambda _: stop.set(), stop=stop)
+    parts.clear()
+    looked = peek(ask, most_steps=1)
     assert (looked.looked_at, looked.is_end) == (250, False)
     with pytest.raises(ConfigurationError):
-        peek_in_steps(queue, PeekRequest(where="subjekt = 'odd'"), parts.append)
+        peek(PeekRequest(where="subjekt = 'odd'"))
     namespace.delete_queue("paged")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from sbnotebook.client import Namespace
 from sbnotebook.model import Complete
-from sbnotebook.widgets import peek_steps
 from sbnotebook.widgets import triage as module
+from sbnotebook.widgets.peek_steps import peek_in_steps
 from sbnotebook.widgets.triage import Triage
 from tests.filled_queues import filled_client_queue
 from tests.widgets.conftest import click, until
@@ -28,15 +28,14 @@ def test_what_is_removed_while_it_looks_is_not_shown_again(
     triage.actions.propose(lambda: queue.pick(chosen, Complete(), show_progress=False))
     until(lambda: not triage.actions.busy)
 
-    peeked, go_on, look = threading.Event(), threading.Event(), peek_steps.peek_in_steps
+    peeked, go_on = threading.Event(), threading.Event()
 
-    def look_slowly(*given: Any, **options: Any) -> Any:
-        looked = look(*given, **options)
+    def look_slowly(*given: Any) -> Any:
+        yield from peek_in_steps(*given)
         peeked.set()
         go_on.wait()
-        return looked
 
-    monkeypatch.setattr(peek_steps, "peek_in_steps", look_slowly)  # many messages take their time
+    monkeypatch.setattr(module, "peek_in_steps", look_slowly)  # many messages take their time
     triage.refresh()
     peeked.wait()
     click(triage.actions, "Carry out")
@@ -69,7 +68,7 @@ def test_what_could_not_be_peeked_at_again_is_as_old_as_it_was(
     assert "3 messages, peeked at 08:00:00 UTC" in repr(triage)
     monkeypatch.setattr(Clock, "stands_at", 9)
     with monkeypatch.context() as broken:
-        broken.setattr(peek_steps, "peek_in_steps", lambda *_, **__: 1 / 0)
+        broken.setattr(module, "peek_in_steps", lambda *_, **__: 1 / 0)
         triage.refresh()
         assert triage.wait()
     assert "3 messages (there may be more), peeked at 08:00:00 UTC Peeking did not come to its end" in repr(triage)

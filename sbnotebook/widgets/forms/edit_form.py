@@ -22,7 +22,7 @@ from sbnotebook.widgets.forms.edits import (
     edit_of_steps,
     notebook_names,
 )
-from sbnotebook.widgets.peek_steps import LookingPanel
+from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.plan_text import changes_table
 from sbnotebook.widgets.renderers.words import text_of
 
@@ -53,7 +53,7 @@ class StepRow:
         return Row([self.kind.block(), *fields, Button("Remove", remove, "Leave this change out")], key=f"{id(self)}")
 
 
-class EditForm(LookingPanel):
+class EditForm(Panel):
     """Asks how messages are changed, and shows what that changes in each of them."""
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 from typing import Final
 
 from sbnotebook.client import Entity, Plan
@@ -335,14 +336,19 @@ class Finding(Panel):
     def __init__(self, words: str, find: Callable[[], list[Block]]) -> None:
         super().__init__()
         self.on_change: Callable[[], object] = lambda: None
+        self._find = find
         self._found: list[Block] = [Text(words, "quiet")]
-        self.thread = self.in_background(find, done=self._show, failed=lambda why: self._show([Text(why, "error")]))
+        self.look(self._show)
 
     def blocks(self) -> list[Block]:
         return self._found
 
-    def _show(self, found: list[Block]) -> None:
-        self._found = found
+    def _show(self, _: Event) -> None:
+        self._found = self._find()
+
+    def ended(self, problem: str) -> None:
+        if problem:
+            self._found = [Text(problem, "error")]
 
 
 def _kql(selected: Messages) -> list[Block]:

@@ -12,7 +12,6 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, Final
 
 import anywidget
@@ -257,7 +256,7 @@ class MessageTable(anywidget.AnyWidget):
     def _find_causes(self) -> None:
         with self.lock:
             if self._is_finding and self._finder is None:
-                self._finder = background.start(self._examine, done=lambda _: None, failed=self._miss_causes)
+                self._finder = background.start(self._examine, failed=self._miss_causes)
 
     def _examine(self) -> None:
         """Find the causes of rows until each has one; rows may come, or be replaced, meanwhile."""
@@ -432,21 +431,18 @@ class MessageTable(anywidget.AnyWidget):
         page, number = str(content["page"]), content["id"]
         name, asked = str(content["name"]), content["data"]
 
-        def done(found: tuple[dict[str, object], list[bytes]]) -> None:
-            self._emit("answer", page, id=number, data=found[0], buffers=found[1])
+        def work() -> None:
+            found, pieces = answer(self, name, asked)
+            self._emit("answer", page, id=number, data=found, buffers=pieces)
 
         def failed(sentence: str) -> None:
             self._emit("refusal", page, id=number, text=sentence)
 
         if name == "body_column":  # it reads all bodies
-            background.start(partial(answer, self, name, asked), done=done, failed=failed)
+            background.start(work, failed=failed)
             return
         try:
-            if name == "note":
-                self.on_note.tell(str(asked["fingerprint"]), str(asked["text"])[:_MAX_NOTE])
-            elif name == "act":
-                self.on_act.tell(str(asked["action"]))
-            done(({}, []) if name in {"note", "act"} else answer(self, name, asked))
+            work()
         except Exception as error:  # noqa: BLE001
             failed(background.sentence(error))
 
@@ -462,6 +458,12 @@ def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
 
 def answer(table: MessageTable, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
     rows = table.rows
+    if name == "note":
+        table.on_note.tell(str(data["fingerprint"]), str(data["text"])[:_MAX_NOTE])
+        return {}, []
+    if name == "act":
+        table.on_act.tell(str(data["action"]))
+        return {}, []
     if name == "body_column":
         return {"name": table.add_body_column(checked_path(data["path"]))}, []
     if name == "search":
