@@ -34,7 +34,6 @@ from sbnotebook.widgets.plan_text import (
 )
 from sbnotebook.widgets.plan_trial import PlanTrial, ramp_blocks, rehearsal_blocks
 from sbnotebook.widgets.pretty import cell
-from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.table.message_table import MessageTable
 
 if TYPE_CHECKING:
@@ -154,10 +153,6 @@ class ActionPanel(Panel):
         if work is not None:
             work.cancel()
         super().close()
-
-    def __repr__(self) -> str:
-        running = [] if self._work is None else [Text(self._work.status)]
-        return text_of([*self._words, *running])
 
     # ------------------------------------------------------------ before
 

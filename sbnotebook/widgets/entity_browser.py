@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.client.dead_letters import DeadLetters
 from sbnotebook.errors import DecisionError, SbNotebookError
@@ -91,16 +90,6 @@ class Browser(Panel):
     def wait(self, seconds: float = 60.0) -> bool:
         """Wait until counts and messages are there, for scripts and terminals; tells whether they are."""
         return self.tree.wait(seconds) and self.messages.wait(seconds)
-
-    def to_text(self) -> str:
-        """Return the entities as a table, or the messages of the chosen one, when they have come."""
-        self.wait()
-        return repr(self)
-
-    def __repr__(self) -> str:
-        if not self.tree.chosen:
-            return repr(self.tree)
-        return "\n".join([tables.messages_text(self.table.messages, self.tree.chosen), self.messages.words])
 
     def close(self) -> None:
         """Remove it from the screen, and stop peeking and the plan in progress."""

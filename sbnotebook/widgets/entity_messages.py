@@ -146,10 +146,6 @@ class EntityMessages(Panel):
             return self._said
         return f"{self._doing}: {_found(self.looked)}…" if self.looked.looked_at else f"{self._doing}…"
 
-    @property
-    def words(self) -> str:
-        return "\n".join(filter(None, (self.status, self.problem)))
-
     # ------------------------------------------------------------ which messages
 
     def _session_fields(self) -> list[Block]:

@@ -8,7 +8,6 @@ from threading import Event
 from time import monotonic
 from typing import Final
 
-from sbnotebook.analysis import tables
 from sbnotebook.client import Namespace
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import EntityCounts
@@ -24,7 +23,6 @@ _MOST: Final = 2_500
 """Entities in the tree: so many stay under a megabyte, also with the longest names."""
 _INDENT: Final = "\u2003"  # an ordinary space at the beginning would not be seen
 _TOLD_APART: Final = " "
-_HEADERS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
 
 
 class EntityTree(Panel):
@@ -87,12 +85,6 @@ class EntityTree(Panel):
 
     def choose(self, path: str) -> None:
         self._take(path, self.expanded)
-
-    def __repr__(self) -> str:
-        if self.problem and not self.counts:
-            return self.problem
-        rows = [[each.address, *(getattr(each, name) for name in _HEADERS[1:])] for each in self.counts]
-        return tables.text_table(_HEADERS, rows, f"{self._namespace.host}, {self._as_of}")
 
     def _plain(self) -> list[Block]:
         """Return the entities as a plain list, with all topics open."""

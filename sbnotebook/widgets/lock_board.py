@@ -6,13 +6,11 @@ from datetime import UTC, datetime, timedelta
 from threading import Event
 from typing import Final
 
-from sbnotebook.analysis import tables
 from sbnotebook.client import LockedBatch, LockedSession, Namespace, Plan
 from sbnotebook.client.coercions import duration
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, LockedMessage, Release, Report
-from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import LockEventKind, number_list
 from sbnotebook.widgets import background
@@ -39,7 +37,6 @@ _COLUMNS: Final = (
     "enqueued_time",
     "body_text",
 )
-_SHOWN: Final = 200
 _LOOK: Final = 1.0
 """Seconds between two looks at the batch; what it tells is seen at once."""
 _PAUSE: Final = 0.1
@@ -278,30 +275,6 @@ class LockBoard(Panel):
         if self.batch.is_open:
             self.batch.close()
 
-    def __repr__(self) -> str:
-        with self.lock:
-            rows = [
-                (number, lock, _left(end), message.subject, message.message_id, _beginning(message))
-                for message, (number, (lock, end)) in zip(self._messages.values(), self._locks.items(), strict=True)
-            ]
-            words = [self._words(), self._trouble_words()]
-        title = f"Held in {self.batch.address} on {self._namespace.host}: {' '.join(filter(None, words))}"
-        if not rows:
-            return tables.printable(title)
-        headers = ("sequence_number", "lock", "time left", "subject", "message_id", "body_text")
-        return tables.text_table(headers, rows, title, one_line=True)
-
-
-def _beginning(message: LockedMessage) -> str:
-    return json_letters((message.body_text or "")[:_SHOWN])  # one text at a time: each may be large
-
 
 def _counted(count: int) -> str:
     return "1 message is" if count == 1 else f"{count:,} messages are"
-
-
-def _left(end: datetime | None) -> str:
-    if end is None:
-        return ""
-    seconds = max(0, round((end - datetime.now(UTC)).total_seconds()))
-    return f"{seconds // 60}:{seconds % 60:02}"

@@ -190,7 +190,8 @@ class Panel:
             part.close()
 
     def to_text(self) -> str:
-        """Return the panel as text, when it has loaded; by default its ``repr``, which does not wait."""
+        """Return the panel as text, when it has loaded; its ``repr`` does not wait."""
+        self.wait()
         return repr(self)
 
     def __repr__(self) -> str:

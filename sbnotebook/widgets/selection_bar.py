@@ -84,10 +84,6 @@ class SelectionBar(Panel):
         selected = "1 message is selected" if count == 1 else f"{count:,} messages are selected"
         return f"{selected}, {hidden:,} hidden by a filter." if hidden else f"{selected}."
 
-    @property
-    def words(self) -> str:
-        return " ".join(filter(None, (self.count, self._said)))
-
     def update(self) -> None:
         """Show how many messages are selected now. A plan for others, which was not confirmed, is put away."""
         if self._planned and self._table.selected_keys != self._planned:

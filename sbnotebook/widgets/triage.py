@@ -25,6 +25,7 @@ from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.plan_run import key_of, removed_by
 from sbnotebook.widgets.record import Record, causes_block
+from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.rows import MessageKey
@@ -101,26 +102,35 @@ class Triage(Panel):
         self.refresh()
 
     def blocks(self) -> list[Block]:
+        is_acting = not self._is_empty or self.actions.is_open
+        return [
+            *self._found_blocks(),
+            *([] if self._is_empty else self.bar.blocks()),
+            *(self.actions.blocks() if is_acting else []),
+        ]
+
+    def _found_blocks(self) -> list[Block]:
+        """Return the blocks of looking, without those of acting."""
         address, namespace = self._entity.address, self._namespace
         place = f"on {namespace.host}{' (the emulator)' if namespace.is_emulator else ''}"
-        is_empty = not self.is_looking and self.table.count == 0
         nothing = _NO_LETTERS if address.sub_queue is SubQueue.DEAD_LETTER else _NO_MESSAGES
         about = self._about if self.is_looking else 0
         bar = [Progress(min(1.0, self.looked.looked_at / about))] if about else []
         finish = Button("Look at the plan", self._finish, _FINISH, "warning", "eye")
         unfinished = [Text(self._unfinished), Row([finish])]
-        table = [] if is_empty else [self.bar.grid, *self.bar.blocks()]
-        is_acting = not is_empty or self.actions.is_open
         return [
             Row([Title(f"Triage of {address}"), Text(place, "quiet")], key="head"),
             *([Column([Text(_READ_ONLY)], look="notice", key="read-only")] if namespace.read_only else []),
             Row([Text(self._count_words, key="count"), *bar, *self._peek_buttons()], key="peeking"),
             *([Text(self._problem, "error", key="peek-problem")] if self._problem else []),
             *([Column(unfinished, look="notice", key="unfinished")] if self._unfinished else []),
-            *([Text(nothing, key="nothing")] if is_empty and self._reached.is_end else []),
-            *table,
-            *(self.actions.blocks() if is_acting else []),
+            *([Text(nothing, key="nothing")] if self._is_empty and self._reached.is_end else []),
+            *([] if self._is_empty else [self.bar.grid]),
         ]
+
+    @property
+    def _is_empty(self) -> bool:
+        return not self.is_looking and self.table.count == 0
 
     def _peek_buttons(self) -> list[Button]:
         if self.is_looking:
@@ -204,10 +214,6 @@ class Triage(Panel):
         when = f", peeked at {self._peeked_at} UTC" if self._peeked_at else ""
         return f"{counted(self.table.count)}{more}{when}"
 
-    @property
-    def _words(self) -> str:
-        return " ".join(filter(None, (self._count_words, self._problem)))
-
     # ------------------------------------------------------------ interrupted resubmits
 
     def _look_for_unfinished(self) -> None:
@@ -269,7 +275,7 @@ class Triage(Panel):
         if self.is_looking:
             return
         place = f"Triage of {self._entity.address} on {self._namespace.host}, {datetime.now(UTC):%Y-%m-%d}"
-        blocks: list[Block] = [Title(place), Text(self._words)]
+        blocks: list[Block] = [Title(place), Text(self._count_words), *([Text(self._problem)] if self._problem else [])]
         if self.table.count and (causes := causes_block(self.table)):
             blocks.append(causes)
         self.record.show([*blocks, *self.actions.record])
@@ -284,18 +290,8 @@ class Triage(Panel):
     def to_text(self) -> str:
         """Return the causes as text, when peeking has ended, and how to continue without buttons."""
         self.wait()
-        lines = self._lines()
-        if self.table.count:
-            lines.append(
-                f"Continue with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; "
-                "both show a plan first."
-            )
-        return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        return "\n".join([*self._lines(), *([self.bar.words] if self.table.count else []), repr(self.actions)])
-
-    def _lines(self) -> list[str]:
-        lines = [f"Triage of {self._entity.address} on {self._namespace.host}: {self._words}"]
-        messages = self.table.messages
-        return [*lines, messages.groups().as_text()] if messages else lines
+        onward = Text(
+            f"Continue with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; both show "
+            "a plan first."
+        )
+        return text_of([*self._found_blocks(), *([onward] if self.table.count else [])])

@@ -19,7 +19,7 @@ def test_a_page_and_onward(namespace: Namespace) -> None:
 
     def peek(ask: PeekRequest, most_steps: int = 100) -> PeekProgress:
         stop, looked = Event(), PeekProgress()
-        for messages, looked in peek_in_steps(queue, ask, stop):
+        for messages, looked in peek_in_steps(queue, ask, stop):  # noqa: B007 (returned)
             parts.append(messages)
             if len(parts) == most_steps:
                 stop.set()

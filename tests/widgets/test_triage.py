@@ -255,7 +255,7 @@ def test_in_a_terminal_it_is_a_text(namespace: Namespace) -> None:
     letters_of(3, "read", namespace)
     triage = Triage(namespace, "read/$dlq")
     text = triage.to_text()
-    assert text.startswith(f"Triage of read/$dlq on {namespace.host}: 3 messages, peeked at ")
+    assert text.startswith(f"Triage of read/$dlq on {namespace.host} (the emulator)\n3 messages, peeked at ")
     assert "2 groups" in text
     assert "Invalid" in text
     assert "Continue with %sb_resubmit read/$dlq" in text

@@ -71,7 +71,7 @@ def test_what_could_not_be_peeked_at_again_is_as_old_as_it_was(
         broken.setattr(module, "peek_in_steps", lambda *_, **__: 1 / 0)
         triage.refresh()
         assert triage.wait()
-    assert "3 messages (there may be more), peeked at 08:00:00 UTC Peeking did not come to its end" in repr(triage)
+    assert "3 messages (there may be more), peeked at 08:00:00 UTC\nPeeking did not come to its end" in repr(triage)
     triage.refresh()
     assert triage.wait()
     assert "3 messages, peeked at 09:00:00 UTC" in repr(triage)

@@ -24,7 +24,6 @@ from sbnotebook.widgets.forms.edits import (
 )
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.plan_text import changes_table
-from sbnotebook.widgets.renderers.words import text_of
 
 _FIELDS: Final = "By a form"
 _PYTHON: Final = "By a Python function"
@@ -95,9 +94,6 @@ class EditForm(Panel):
             Text(self._which, "quiet"),
         ]
         return [self.way.block(), *parts, Text(_HINT, "quiet"), Row(controls, key="controls"), *self._shown]
-
-    def __repr__(self) -> str:
-        return text_of([Text(self._which), *self._shown])
 
     # ------------------------------------------------------------ what it gives
 

@@ -11,23 +11,39 @@ from typing import Any, Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.model.secret_texts import scrub
-from sbnotebook.widgets.blocks import CHOICES, Block, Node, is_change, nodes_of
+from sbnotebook.widgets.blocks import CHOICES, Block, Grid, Node, Progress, Row, Table, Tree, is_change, nodes_of
 from sbnotebook.widgets.pretty import cell
 
 _TAGS: Final = {"-": "del", "+": "ins"}
 
 
 def text_of(blocks: Sequence[Block]) -> str:
-    """Return blocks as lines of text."""
-    return "\n".join(line for _, node in nodes_of(blocks, is_plain=True).values() for line in _lines(node))
+    """Return blocks as lines of text; blocks of a row are beside each other, if each is a line."""
+    found = nodes_of(blocks)
+
+    def text_at(place: str) -> str:
+        block, node = found[place]
+        inner = [text for text in map(text_at, node.get("children", ())) if text]
+        is_line = isinstance(block, Row) and not any("\n" in text for text in inner)
+        return (" " if is_line else "\n").join([*_lines(block, node), *inner])
+
+    return text_at("")
 
 
-def _lines(node: Node) -> list[str]:
-    match node["kind"]:
-        case "table":
+def _lines(block: Block, node: Node) -> list[str]:
+    match block:
+        case Table():
             return [_text_table(node)]
-        case "progress":
-            return [f"{node['done']:.0%} done"]
+        case Progress():
+            return [f"{block.done:.0%} done"]
+        case Grid():
+            return [repr(block.widget)]
+        case Tree():
+            return (
+                [tables.text_table([*block.rows[0]], [[*row.values()] for row in block.rows])]
+                if block.rows
+                else [node["hint"]]
+            )
         case _:
             return [text for _, text in words_of(node)]
 
@@ -85,7 +101,7 @@ def words_of(node: Node) -> list[tuple[str, str]]:
         case "chart":
             words = [("p", f"{node['title']}: {'; '.join(_chart_words(node))}")]
         case "field":
-            words = [("p", f"{node['name']}: {_field_text(node)}"), ("p", node["problem"])]
+            words = [("p", f"{node['name']}: {text}" if (text := _field_text(node)) else ""), ("p", node["problem"])]
         case _:
             pass
     return [each for each in words if each[1]]

@@ -40,7 +40,6 @@ export class Store extends ShownRows {
   begin(columns, total) {
     if (this.focused != null) this.lost = this.keyOf(this.focused);
     this.columns = columns;
-    this.changed = new Set(); // names of columns that only changed cells have
     this.cells = new Map();
     this.total = 0;
     this.removed = new Uint8Array(0);
@@ -96,7 +95,6 @@ export class Store extends ShownRows {
     }
     const number = column.kind !== "text";
     if (!this.cells.has(column.name)) {
-      this.changed.add(column.name);
       this.cells.set(column.name, number ? wider(new Float64Array(0), this.capacity) : new Array(this.total).fill(null));
     }
     const held = this.cells.get(column.name);
@@ -118,7 +116,7 @@ export class Store extends ShownRows {
     this.hideRemoved();
     this.tell("rows", { kind: "removed", rows });
     if (this.isRemoved(this.focused)) this.focus(null);
-    for (const name of this.changed) if (!this.hasValue(name)) this.drop(name);
+    for (const { name, late } of this.columns) if (late && !this.hasValue(name)) this.drop(name);
   }
 
   /** Whether a row that is left has a value in a column. */
@@ -126,7 +124,7 @@ export class Store extends ShownRows {
     return this.column(name).some((cell, row) => !this.removed[row] && ![null, ""].includes(cellValue(cell)));
   }
 
-  /** Take a column away, such as the outcome where all messages that had one are gone; not one that is filtered by. */
+  /** Take a late column away, such as the outcome where all messages that had one are gone; not one that is filtered by. */
   drop(name) {
     if (this.filters.has(`column:${name}`) || this.filters.has(`facet:${name}`)) return;
     this.columns = this.columns.filter((column) => column.name !== name);

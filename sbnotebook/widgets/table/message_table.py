@@ -23,6 +23,7 @@ from sbnotebook.analysis import frames, tables
 from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.model.outcome import counted
 from sbnotebook.settlement import Resubmitted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, answer_at_once
@@ -35,6 +36,7 @@ from sbnotebook.widgets.table.row_packing import TableColumn, changed_cells, pac
 from sbnotebook.widgets.table.rows import MessageKey, Rows, long_texts, matches
 
 _MAX_NOTE: Final = 10_000
+_IN_TEXT: Final = 20
 _MAX_FILTERS: Final = 50_000
 _MOST_BODY_COLUMNS: Final = 20
 _CAUSE: Final = TableColumn("cause", "text", hidden=True)
@@ -186,10 +188,7 @@ class MessageTable(anywidget.AnyWidget):
         return name
 
     def _with_body_columns(self, table: pa.Table, extra: Mapping[str, Sequence[object]]) -> Rows:
-        rows = Rows(table, extra)
-        for name, path in self._body_columns.items():
-            rows.extra[name] = _values_at(table, path)
-        return rows
+        return Rows(table, {**extra, **{name: _values_at(table, path) for name, path in self._body_columns.items()}})
 
     # ------------------------------------------------------------ the selection
 
@@ -285,19 +284,31 @@ class MessageTable(anywidget.AnyWidget):
     # ------------------------------------------------------------ to the browser
 
     def __repr__(self) -> str:
-        return tables.messages_text(self.messages)
+        if self.with_causes:
+            return self.messages.groups().as_text()
+        with self.lock:
+            rows, names = self.rows, self.shown_columns
+            first = np.flatnonzero(~rows.removed)[:_IN_TEXT].tolist()
+            cells = [[rows.cell(row, name) for name in names] for row in first]
+        more = f", the first {_IN_TEXT} shown" if self.count > _IN_TEXT else ""
+        return tables.text_table(names, cells, f"{counted(self.count)}{more}", one_line=True)
+
+    @property
+    def shown_columns(self) -> list[str]:
+        """Return the names of the columns that are shown at first."""
+        return [column.name for column in self._columns if not column.hidden]
 
     def _show_rows(self) -> None:
         self._hidden = 0
         rows = self.rows
-        self._columns = table_columns(rows.table, rows.extra, self.columns)
+        self._columns = table_columns(rows.with_extra(), rows.extra, self.columns)
         self._send_rows()
 
     def _add_rows(self, first: int) -> None:
         """Send the rows from number ``first`` on, and all rows of the columns that are new."""
         rows = self.rows
         known = {column.name: column for column in self._columns}
-        now = table_columns(rows.table.slice(first), rows.extra, self.columns)
+        now = table_columns(rows.with_extra(first), rows.extra, self.columns)
         new = [column for column in now if column.name not in known]
         self._columns = [*known.values(), *new]
         self._send_columns()
@@ -308,16 +319,16 @@ class MessageTable(anywidget.AnyWidget):
             self._emit("end", has_long=self._has_long)
         self.on_change.tell()
 
-    def _send_cells(self, changes: Mapping[str, Mapping[int, object]], page: str | None = None) -> None:
+    def _send_cells(self, changes: Mapping[str, Mapping[int, object]]) -> None:
         kinds = {column.name: column for column in self._columns}
         for name, cells in changes.items():
             column, table = changed_cells(name, list(cells.values()), kinds.get(name))
             if name not in kinds:
-                self._columns.append(column)
+                self._columns.insert(1, column)  # near the front, to be seen without scrolling
             rows = list(cells)
             for packet in packets(table, [column]) if self._pages else ():
                 numbers = _packed_numbers(rows[packet.first : packet.first + packet.count])
-                self._emit("patch", page, [packet.data, numbers], column=column.message, parts=packet.parts)
+                self._emit("patch", buffers=[packet.data, numbers], column=column.message, parts=packet.parts)
 
     def _send_selection(self, page: str | None = None, but: str | None = None) -> None:
         """Send the selection to one page, or to all but one."""
@@ -343,8 +354,6 @@ class MessageTable(anywidget.AnyWidget):
         columns = [column.message for column in self._columns]
         self._emit("begin", page, total=len(rows), columns=columns)
         self._send_packets(self._columns, 0, page)
-        # The changes since the rows arrived. With the rows, the page takes a column away that only they had values in.
-        self._send_cells(rows.patched, page)
         self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(rows.removed))])
         self._send_selection(page)
         self._has_long = bool(rows.long_texts)
@@ -358,14 +367,12 @@ class MessageTable(anywidget.AnyWidget):
     def _send_packets(self, columns: Sequence[TableColumn], first: int, page: str | None = None) -> None:
         if not self._pages or not columns:
             return
-        table = self._table_from(first)
-        known = [column for column in columns if column.name in table.column_names]  # others have changed cells only
-        for packet in packets(table, known) if known else ():
+        for packet in packets(self._table_from(first), columns):
             start, count = first + packet.first, packet.count
             self._emit("rows", page, first=start, count=count, parts=packet.parts, buffers=[packet.data])
 
     def _table_from(self, first: int) -> pa.Table:
-        table: Any = self.rows.with_extra().slice(first)
+        table: Any = self.rows.with_extra(first)
         if _CAUSE not in self._columns:
             return table
         causes = self.causes.fingerprints[first:]
@@ -447,9 +454,9 @@ class MessageTable(anywidget.AnyWidget):
             failed(background.sentence(error))
 
 
-def _values_at(table: pa.Table, path: JsonPath) -> Any:
+def _values_at(table: pa.Table, path: JsonPath) -> list[object]:
     bodies: Any = table.column("body_text").to_pylist()
-    return pa.array(body_values(bodies, path), pa.string())
+    return [*body_values(bodies, path)]
 
 
 def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:

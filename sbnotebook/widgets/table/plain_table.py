@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 
 from sbnotebook.analysis.arrays import array_of_numbers
 from sbnotebook.model import ReceivedMessage
-from sbnotebook.model.body import json_letters
 from sbnotebook.widgets.blocks import Block, Button, Code, Field, Row, Text
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.table.message_detail import Decoded, detail_of
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.row_packing import table_columns, texts_of, title_of
+from sbnotebook.widgets.table.row_packing import texts_of, title_of
 from sbnotebook.widgets.table.rows import MessageKey, holding
 
 _PAGE: Final = 20
@@ -58,7 +57,7 @@ class PlainTable:
             page, selected = found[self._first : self._first + _PAGE], set(table.selection)
             hidden = len(selected.difference(found))
             counts = self._counts(found, page, len(selected), hidden)
-            columns = self._columns()
+            columns = [name for name in table.shown_columns if name != "sequence_number"][:_MOST_COLUMNS]
             order = self._order(columns)
             rows = [self._row(number, columns, is_on=number in selected) for number in page]
         all_of = partial(self._select_all, found)
@@ -108,7 +107,7 @@ class PlainTable:
         """Return the rows to show, in their order; the same search is done once."""
         table, rows = self._table, self._table.rows
         asked = (self._words, self._cause, self._sort, self._is_descending)
-        is_found = (len(table.causes.fingerprints), len(rows.patched.get(self._sort, ())))
+        is_found = (len(table.causes.fingerprints), rows.changes)
         known = (table.load, len(rows), table.count, *asked, *is_found)
         if known != self._found[0]:
             shown = ~rows.removed
@@ -132,32 +131,17 @@ class PlainTable:
         places = kernels.array_sort_indices(values, order="descending" if self._is_descending else "ascending")
         return found[places.to_numpy()]
 
-    def _columns(self) -> list[str]:
-        rows = self._table.rows
-        known = table_columns(rows.with_extra(), rows.extra, self._table.columns)
-        new = [name for name in tuple(rows.patched) if name not in {column.name for column in known}]
-        shown = [column.name for column in known if column.name != "sequence_number" and not column.hidden]
-        return [*shown[: _MOST_COLUMNS - len(new)], *new]
-
     def _row(self, number: int, columns: Sequence[str], *, is_on: bool) -> Block:
         rows = self._table.rows
         key = rows.keys[number]
         name = f"{key[0]} {key[1]}"
-        said = " · ".join(filter(None, (self._text(number, column) for column in columns)))
+        said = " · ".join(filter(None, (cell(rows.cell(number, column), _MAX_CELL) for column in columns)))
         parts = (
             Field(f"#{key[1]}", is_on, partial(self._tick, key), "check"),
             Button("Look", partial(self._look, key), f"Show message #{key[1]}"),
             Text(said),
         )
         return Row(parts, key=name)
-
-    def _text(self, number: int, name: str) -> str:
-        rows = self._table.rows
-        if number in (patched := rows.patched.get(name, {})):
-            return cell(patched[number], _MAX_CELL)
-        table: Any = rows.with_extra()
-        value = table.column(name)[number].as_py() if name in table.column_names else None
-        return cell(json_letters(value) if name == "body_text" and value else value, _MAX_CELL)
 
     def _counts(self, found: Sequence[int], page: Sequence[int], selected: int, hidden: int) -> str:
         total = self._table.count

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,6 +84,8 @@ class TableColumn:
     name: str
     kind: str
     hidden: bool = False
+    late: bool = False
+    """True for a column that only changed cells have; it goes when they go."""
 
     @property
     def title(self) -> str:
@@ -91,7 +93,7 @@ class TableColumn:
 
     @property
     def message(self) -> dict[str, object]:
-        return {"name": self.name, "title": self.title, "kind": self.kind, "hidden": self.hidden}
+        return {"name": self.name, "title": self.title, "kind": self.kind, "hidden": self.hidden, "late": self.late}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,8 @@ class Packet:
     data: bytes
 
 
-def table_columns(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[str] | None = None) -> list[TableColumn]:
-    """Return the columns that hold something, with those that are shown at first before the others."""
+def table_columns(table: pa.Table, extra: Iterable[str] = (), chosen: Sequence[str] | None = None) -> list[TableColumn]:
+    """Return the columns that hold something or are named, with those that are shown at first before the others."""
     everywhere = {*_telling(table), *extra}
     if chosen is None:
         entities: Any = pc.count_distinct(table.column("entity"))
@@ -111,9 +113,9 @@ def table_columns(table: pa.Table, extra: Mapping[str, Any], chosen: Sequence[st
         shown = [name for name in (*several, *_FIRST_COLUMNS) if name in everywhere]
         shown += [name for name in extra if name not in shown]
     else:
-        shown = [name for name in chosen if name in table.column_names or name in extra]
-    hidden = [name for name in dict.fromkeys((*table.column_names, *extra)) if name in everywhere and name not in shown]
-    kinds = {**dict(zip(table.column_names, table.schema.types, strict=True)), **{n: a.type for n, a in extra.items()}}
+        shown = [name for name in chosen if name in table.column_names]
+    hidden = [name for name in table.column_names if name in everywhere and name not in shown]
+    kinds = dict(zip(table.column_names, table.schema.types, strict=True))
     return [
         *(TableColumn(name, _kind(kinds[name])) for name in shown),
         *(TableColumn(name, _kind(kinds[name]), hidden=True) for name in hidden),
@@ -164,12 +166,9 @@ def array_of_cells(values: Sequence[object]) -> Any:
 
 
 def changed_cells(name: str, values: Sequence[object], known: TableColumn | None) -> tuple[TableColumn, pa.Table]:
-    """Return changed cells as a table, and their column; in a column of numbers, texts are nulls."""
+    """Return changed cells as a table, and their column."""
     cells = array_of_cells(values)
-    column = known or TableColumn(name, _kind(cells.type))
-    if column.kind != "text" and _kind(cells.type) == "text":
-        cells = pa.nulls(len(cells))
-    return column, pa.table({name: cells})
+    return known or TableColumn(name, _kind(cells.type), late=True), pa.table({name: cells})
 
 
 def _telling(table: pa.Table) -> Iterator[str]:
@@ -220,6 +219,8 @@ def _coded(column: TableColumn, values: Any) -> tuple[str, bytes]:
     if column.kind == "text":
         return _coded_texts(_one_array(cleaned(shown_texts(column.name, values))))
     array = _one_array(values)
+    if _kind(array.type) == "text":  # in a column of numbers, texts are nulls
+        array = pa.nulls(len(array))
     if column.kind == "time":
         array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
     elif pa.types.is_integer(array.type) and _too_large(array):

@@ -18,6 +18,7 @@ from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
 from sbnotebook.analysis.decoders import DECODE_ERROR
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.model.body import json_letters
 from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, array_of_cells, shown_texts
 
 MessageKey = tuple[str, int]
@@ -42,9 +43,11 @@ class Rows:
 
     def __init__(self, table: pa.Table, extra: Mapping[str, Sequence[object]] = _NOTHING) -> None:
         self.table = table
-        self.extra: dict[str, Any] = {name: _array(name, values, len(table)) for name, values in extra.items()}
+        self.extra = {name: _checked(name, values, len(table)) for name, values in extra.items()}
+        """The values of further columns, and of message columns with changed cells."""
         self.removed = np.zeros(len(table), dtype=bool)
-        self.patched: dict[str, dict[int, object]] = {}
+        self.changes = 0
+        """Counts how often cells were changed."""
 
     def __len__(self) -> int:
         """Return how many row numbers are in use, removed ones included."""
@@ -59,10 +62,10 @@ class Rows:
         """Return the row number of each key, removed ones included."""
         return {key: row for row, key in enumerate(self.keys)}
 
-    def with_extra(self) -> pa.Table:
-        """Return the message columns and the further ones, which replace a message column of the same name."""
-        columns: Any = {name: self.table.column(name) for name in self.table.column_names}
-        return pa.table(columns | self.extra)
+    def with_extra(self, first: int = 0) -> pa.Table:
+        """Return the columns of the rows from a number on, with the further ones."""
+        columns: Any = {name: self.table.column(name).slice(first) for name in self.table.column_names}
+        return pa.table(columns | {name: array_of_cells(values[first:]) for name, values in self.extra.items()})
 
     @cached_property
     def long_texts(self) -> dict[str, Any]:
@@ -80,34 +83,41 @@ class Rows:
         new = [row for row, key in enumerate(added.keys) if (at := known(key)) is None or self.removed[at]]
         taken = added.table if len(new) == len(added) else _taken(added.table, new)
         both = Rows(pa.concat_tables([self.table, taken], promote_options="default"))
-        both.extra = _joined(self, {name: _taken(values, new) for name, values in added.extra.items()}, len(new))
+        for name in self.extra | added.extra:
+            values = added.values(name)
+            both.extra[name] = [*self.values(name), *(values[row] for row in new)]
         # Numbers stay, so data by number stays, too.
         keys = [added.keys[row] for row in new]
         both.keys = [*self.keys, *keys]
         both.numbers = self.numbers | {key: row for row, key in enumerate(keys, len(self))}
         both.removed[: len(self)] = self.removed
-        both.patched = self.patched
         return both
 
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> dict[str, dict[int, object]]:
-        """Change cells, and return by column those that had not been changed to these values before."""
+        """Change cells, and return by column those that had other values before."""
         changed: dict[str, dict[int, object]] = {}
         for key, cells in values.items():
             for row in self.present([key]):
                 for name, value in cells.items():
-                    known = self.patched.setdefault(name, {})
-                    if row not in known or known[row] != value:
+                    known = self.extra.setdefault(name, self.values(name))
+                    if known[row] != value:
                         known[row] = value
                         changed.setdefault(name, {})[row] = value
+        self.changes += bool(changed)
         return changed
 
+    def values(self, name: str) -> list[object]:
+        if name in self.extra:
+            return self.extra[name]
+        table: Any = self.table
+        return table.column(name).to_pylist() if name in table.column_names else [None] * len(self)
+
     def column(self, name: str) -> Any:
-        table: Any = self.with_extra()
-        values = table.column(name) if name in table.column_names else pa.nulls(len(self))
-        if name not in self.patched:
-            return values
-        cells = dict(enumerate(values.to_pylist())) | self.patched[name]
-        return _array(name, list(cells.values()), len(self))
+        return array_of_cells(self.extra[name]) if name in self.extra else self.table.column(name)
+
+    def cell(self, row: int, name: str) -> Any:
+        value: Any = self.extra[name][row] if name in self.extra else self.table.column(name)[row].as_py()
+        return json_letters(value) if name == "body_text" and value else value
 
     def decoded(self, row: int) -> tuple[str | None, str | None] | None:
         """Return the text that a decoder made of a body, and why there is none; None where no decoder was used."""
@@ -133,20 +143,10 @@ def _taken(values: Any, rows: Sequence[int]) -> Any:
     return values.take(array_of_numbers(np.asarray(rows, np.int64)))
 
 
-def _array(name: str, values: Sequence[object], count: int) -> Any:
+def _checked(name: str, values: Sequence[object], count: int) -> list[object]:
     if len(values) != count:
         raise ValueError(f"The column {name!r} has {len(values)} values for {count} messages: give one for each.")
-    return array_of_cells(values)
-
-
-def _joined(before: Rows, added: dict[str, Any], count: int) -> dict[str, Any]:
-    """Join the further columns of rows that came in two parts; a column that a part lacks is null in it."""
-    joined: dict[str, Any] = {}
-    for name in before.extra | added:
-        parts = [before.extra.get(name, pa.nulls(len(before))), added.get(name, pa.nulls(count))]
-        values: list[object] = [value for part in parts for value in part.to_pylist()]
-        joined[name] = _array(name, values, len(values))
-    return joined
+    return list(values)
 
 
 # ------------------------------------------------------------ words in texts that are too long for a row

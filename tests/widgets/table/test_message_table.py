@@ -71,13 +71,15 @@ def test_message_table_sends_everything_to_a_new_browser() -> None:
     assert SENT == []
     tell(table, kind="ready")
     assert [(content["kind"], content["page"], content["load"]) for content, _ in SENT] == [
-        (kind, "p1", 1) for kind in ("begin", "rows", "patch", "remove", "select", "end")
+        (kind, "p1", 1) for kind in ("begin", "rows", "remove", "select", "end")
     ]
-    begin, patch, removed, selected = (SENT[index] for index in (0, 2, 3, 4))
+    begin, rows, removed, selected = SENT[:4]
     assert begin[0]["total"] == 3
     assert removed[1] == [b"\0\0\0\0"]
-    assert patch[0]["column"]["name"] == "outcome"
-    assert (zlib.decompress(patch[1][0]), patch[1][1]) == (b"\0\0\0\0settled", b"\1\0\0\0")
+    outcome = begin[0]["columns"][1]
+    assert (outcome["name"], outcome["late"]) == ("outcome", True)
+    assert "outcome" in [part["name"] for part in rows[0]["parts"]]
+    assert b"settled" in zlib.decompress(rows[1][0])
     assert selected[1] == [b"\2"]
 
 

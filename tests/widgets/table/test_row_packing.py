@@ -66,7 +66,7 @@ def test_every_kind_of_value_comes_out_as_it_went_in() -> None:
             "list": [[1], None, []],
         }
     )
-    columns = table_columns(table.append_column("entity", pa.array(["o"] * 3)), {}, table.column_names)
+    columns = table_columns(table.append_column("entity", pa.array(["o"] * 3)), (), table.column_names)
     assert [column.kind for column in columns[:9]] == [
         "number", "number", "number", "time", "flag", "text", "text", "text", "text",
     ]  # fmt: skip
@@ -93,30 +93,30 @@ def test_packed_texts_hold_no_separators() -> None:
 
 
 def test_table_columns_leave_out_empty_ones() -> None:
-    plain = table_columns(to_arrow([peeked(1, body=b"x"), peeked(2, body=b"y")]), {})
+    plain = table_columns(to_arrow([peeked(1, body=b"x"), peeked(2, body=b"y")]))
     assert [column.name for column in plain if not column.hidden] == ["sequence_number", "body_text"]
     assert [column.name for column in plain if column.hidden] == ["entity"]
     rich = table_columns(
         to_arrow([
             peeked(1, subject="UA", state=MessageState.DEFERRED, delivery_count=2, correlation_id="c"),
             peeked(2, entity=EntityAddress.parse("other"), application_properties={"a": 1}),
-        ]),
-        {"outcome": pa.array(["settled", None])},
+        ]).append_column("outcome", pa.array(["settled", None])),
+        ["outcome"],
     )  # fmt: skip
     assert [column.name for column in rich if not column.hidden] == [
         "entity", "sequence_number", "state", "subject", "delivery_count", "outcome",
     ]  # fmt: skip
     assert [column.name for column in rich if column.hidden] == ["correlation_id", "application_properties"]
-    chosen = table_columns(to_arrow([peeked(1, subject="UA")]), {}, ["subject", "nowhere", "sequence_number"])
+    chosen = table_columns(to_arrow([peeked(1, subject="UA")]), (), ["subject", "nowhere", "sequence_number"])
     assert [column.name for column in chosen if not column.hidden] == ["subject", "sequence_number"]
-    assert chosen[0].message == {"name": "subject", "title": "subject", "kind": "text", "hidden": False}
+    assert chosen[0].message == {"name": "subject", "title": "subject", "kind": "text", "hidden": False, "late": False}
 
 
 def test_few_rows_come_first_and_no_packet_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "_MAX_PACKET", 4_000)
     # Bodies that cannot be compressed to nothing.
     table = to_arrow([peeked(number, body=str(number**40).encode()[:100]) for number in range(2_000)])
-    columns = table_columns(table, {})
+    columns = table_columns(table)
     found = list(packets(table, columns))
     assert found[0].count <= 500
     assert all(len(packet.data) <= 4_000 for packet in found)
@@ -132,7 +132,7 @@ def test_slices_of_maps_keep_their_own_values() -> None:
     assert [text for packet in found for text in unpacked(packet)["application_properties"]] == [
         f"a=1, n={number}" for number in range(1_200)
     ]
-    nothing_else = table_columns(to_arrow([peeked(1, application_properties=known)]), {})
+    nothing_else = table_columns(to_arrow([peeked(1, application_properties=known)]))
     assert "application_properties" not in [column.name for column in nothing_else]
 
 
@@ -158,7 +158,7 @@ def test_escaped_letters_in_json_bodies_are_readable() -> None:
         peeked(2, body=name.encode()),
         peeked(3, body=f'{{"fill": "{"x" * 190}", "name": "{name}"}}'.encode()),
     ])  # fmt: skip
-    (packet,) = packets(table, table_columns(table, {}))
+    (packet,) = packets(table, table_columns(table))
     shown = unpacked(packet)
     assert shown["subject"][0] == name
     assert shown["body_text"][:2] == ['{"name": "Müller"}', name]
