@@ -116,8 +116,7 @@ def _cut_in_send_form(page: Page, panel: Locator) -> set[str]:
     """The words too long for their fields beside the messages of a queue, and in the form to send one."""
     found: set[str] = set()
     panel.get_by_role("button", name="Send a message…").click()
-    panel.get_by_role("button", name="Add a property").click()
-    expect(panel.get_by_label("Property")).to_be_visible()
+    expect(panel.get_by_label("Properties")).to_be_visible()
     for when, field in (("after a delay", "Delay"), ("at a time", "Time")):
         panel.get_by_label("When").select_option(when)
         expect(panel.get_by_label(field)).to_be_visible()

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import starmap
 from typing import Any, Final, TypeVar
 
-from sbnotebook.amqp import AmqpValue
+from sbnotebook.amqp import AmqpValue, encode
+from sbnotebook.amqp.types import type_names
 from sbnotebook.client import Namespace
 from sbnotebook.client.coercions import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form
-from sbnotebook.model.property_text import from_text, property_type, to_text
-from sbnotebook.widgets import background
+from sbnotebook.model.property_text import from_text, text_and_type
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Form, Row, Text
 from sbnotebook.widgets.fields import FORM_CHANGED, Entry, choice_entry, queue_or_topic, watch
@@ -26,16 +28,6 @@ _T = TypeVar("_T")
 _NOW, _AFTER, _AT = "now", "after a delay", "at a time"
 _JSON: Final = "application/json"
 _CONTENT_TYPES: Final = (_JSON, "text/plain", "application/xml")
-_TYPES: Final = (
-    ("text", "string"),
-    ("whole number", "long"),
-    ("whole number, 32 bits", "int"),
-    ("number", "double"),
-    ("true or false", "boolean"),
-    ("time", "timestamp"),
-    ("GUID", "uuid"),
-    ("bytes in base64", "binary"),
-)
 _TEXTS: Final = {
     "subject": ("Subject", "what it is about"),
     "message_id": ("Message id", "for duplicate detection"),
@@ -44,18 +36,8 @@ _TEXTS: Final = {
 }
 _MAX_BODY: Final = 100_000
 """The most characters of a body in the form: a browser's text area is slow with more."""
-
-
-class _Property:
-    def __init__(self, name: str = "", kind: str = "string", value: str = "") -> None:
-        label = next(label for label, known in _TYPES if known == kind)
-        self.name = Entry("Property", str, name, hint="name", size="short")
-        self.kind = Entry("Type", str, label, type="choice", options=[label for label, _ in _TYPES])
-        self.value = Entry("Value", str, value, hint="value")
-
-    @property
-    def entries(self) -> tuple[Entry[str], ...]:
-        return (self.name, self.kind, self.value)
+_KINDS: Final = frozenset(type_names.values())
+_PROPERTIES: Final = "one a line, such as carrier = UA or stops = 2 (long)"
 
 
 class SendForm(Panel):
@@ -66,72 +48,47 @@ class SendForm(Panel):
         self._namespace = namespace
         self._panel = panel
         self._take_back: Callable[[str], object] = lambda _: None
-        self.body_problem = self.properties_problem = ""
+        self.body_problem = ""
         self.to = Entry("Send to", queue_or_topic, to, hint="a queue or a topic")
         self.body = Entry("Body", str, type="area", hint='{"flight": 1545}', size="wide")
         self.content_type = Entry("Content type", str, type="suggest", options=_CONTENT_TYPES)
         self.texts = {name: Entry(words, str, hint=hint) for name, (words, hint) in _TEXTS.items()}
-        self.properties: tuple[_Property, ...] = ()
+        self.properties = Entry("Properties", _properties_of, type="area", hint=_PROPERTIES, size="wide")
         self.when = choice_entry("When", [_NOW, _AFTER, _AT])
         self.delay = Entry("Delay", duration, hint="such as 90s, 5m or 1h30m")
         self.at = Entry("Time", _time, hint="2030-01-31 07:30+00:00")
-        entries = (self.to, self.body, self.content_type, *self.texts.values(), self.when, self.delay, self.at)
-        watch(entries, self._changed)
+        others = (*self.texts.values(), self.properties, self.when, self.delay, self.at)
+        watch((self.to, self.body, self.content_type, *others), self._changed)
 
     def blocks(self) -> list[Block]:
         subject, message_id, session_id, correlation_id = self.texts.values()
         times = {_NOW: [], _AFTER: self.delay.blocks(), _AT: self.at.blocks()}
-        add = Button("Add a property", self.add_property, "One more application property", icon="plus")
+        rows = ((subject, message_id), (session_id, correlation_id), (self.properties,))
         fields = (
             *(_row(each) for each in ((self.to, self.content_type), (self.body,))),
-            *_fault(self.body_problem, "body-problem"),
-            *(_row(each) for each in ((subject, message_id), (session_id, correlation_id))),
-            *(self._property(item) for item in self.properties),
-            *_fault(self.properties_problem, "properties-problem"),
-            Row([add], key="add"),
+            *([Text(self.body_problem, "error", key="body-problem")] if self.body_problem else []),
+            *map(_row, rows),
             Row([self.when.block(), *times[self.when.value]], key="when"),
             Row([Button("Show what will be sent", self.submit, "Show the plan; nothing is sent yet", "primary")]),
         )
         return [Form("", fields)]
-
-    def _property(self, item: _Property) -> Block:
-        away = Button("✕", partial(self._remove, item), "Leave this property out")
-        return Row([*(entry.block() for entry in item.entries), away], key=f"{id(item)}")
 
     def _changed(self) -> None:
         self._take_back(FORM_CHANGED)
 
     # ------------------------------------------------------------ content
 
-    def add_property(self, name: str = "", kind: str = "string", value: str = "") -> None:
-        item = _Property(name, kind, value)
-        watch(item.entries, self._changed)
-        self.properties = (*self.properties, item)
-        self._changed()
-
-    def _remove(self, gone: _Property) -> None:
-        self.properties = tuple(item for item in self.properties if item is not gone)
-        self._changed()
-
     def fill(self, message: Message) -> None:
         """Put a message into the form; what the form has no field for is left out, and so is its id."""
         body = message.body_text
         if body is None or len(body) > _MAX_BODY:
             raise DecisionError("Only a message whose body is text, and not very long, can be put into the form.")
-        kinds = {kind for _, kind in _TYPES}
-        properties = [
-            (name, property_type(value), to_text(value) or "") for name, value in message.application_properties.items()
-        ]
-        strange = next((name for name, kind, _ in properties if kind not in kinds), None)
-        if strange is not None:
-            raise DecisionError("It has a property of a type that the form has no field for.")
+        properties = "\n".join(starmap(_line_of, message.application_properties.items()))
         self._check_form(message, body)
         self.body.value, self.content_type.value = body, message.content_type or ""
         for name, field in self.texts.items():
             field.value = "" if name == "message_id" else getattr(message, name) or ""
-        self.properties = ()
-        for each in properties:
-            self.add_property(*each)
+        self.properties.value = properties
 
     def _check_form(self, message: Message, text: str) -> None:
         form = str(read_form(message.body, message.marks)[1])
@@ -148,28 +105,13 @@ class SendForm(Panel):
         body, content_type = self.body.value, self.content_type.value.strip() or None
         if content_type is None and body.lstrip()[:1] in ("{", "[") and _is_json(body):
             content_type = _JSON
-        properties = self._properties()
+        properties = self.properties.read()
         return Message(
             body=_encoded(body, content_type, properties),
             content_type=content_type,
             application_properties=properties,
             **texts,
         )
-
-    def _properties(self) -> Mapping[str, AmqpValue]:
-        found: dict[str, AmqpValue] = {}
-        kinds = dict(_TYPES)
-        for item in self.properties:
-            name, value = item.name.value.strip(), item.value.value
-            if not name and not value:
-                continue
-            if not name or name in found:
-                raise ConfigurationError("Each property has a name, and no two have the same.")
-            try:
-                found[name] = from_text(value, None if kinds[item.kind.value] == "string" else kinds[item.kind.value])
-            except ConfigurationError:
-                raise ConfigurationError(f"The value of {name[:40]!r} is not a {item.kind.value}.") from None
-        return found
 
     def _when(self) -> tuple[datetime | None, timedelta | None]:
         """Return the time and the delay, of which one at most is set."""
@@ -182,23 +124,19 @@ class SendForm(Panel):
     def submit(self) -> None:
         self.body_problem = ""
         # Read all fields before the first error ends it, so that each field shows its fault.
-        to, message, when = _read(self.to.read), self._read_message(), _read(self._when)
-        if to is None or message is None or when is None:
+        to, properties, when = _read(self.to.read), _read(self.properties.read), _read(self._when)
+        if to is None or properties is None or when is None:
+            return
+        try:
+            message = self.message()
+        except ConfigurationError as error:
+            self.body_problem = str(error)
             return
         if message.content_type == _JSON and not _is_json(self.body.value):
             self.body_problem = "The body is not JSON, although its content type says so."
         entity, (at, delay) = self._namespace.entity(to), when
         make = partial(entity.plan_send, [message], at=at, delay=delay)
         self._take_back = self._panel.propose(make, title="Send")
-
-    def _read_message(self) -> Message | None:
-        try:
-            message = self.message()
-        except SbNotebookError as error:
-            self.properties_problem = background.sentence(error)
-            return None
-        self.properties_problem = ""
-        return message
 
 
 def _read(read: Callable[[], _T]) -> _T | None:
@@ -222,8 +160,38 @@ def _row(entries: Sequence[Entry[Any]]) -> Row:
     return Row([entry.block() for entry in entries], key=entries[0].block().name)
 
 
-def _fault(problem: str, key: str) -> list[Block]:
-    return [Text(problem, "error", key=key)] if problem else []
+def _properties_of(text: str) -> dict[str, AmqpValue]:
+    found: dict[str, AmqpValue] = {}
+    for line in filter(str.strip, text.splitlines()):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not name or not equals or name in found:
+            raise ConfigurationError(f"Each property has a name, and no two have the same: {_PROPERTIES}.")
+        found[name] = _value_of(name, value)
+    return found
+
+
+def _value_of(name: str, text: str) -> AmqpValue:
+    """Return the value of a text: a number, true and false have their own types, and others may be named behind it."""
+    value, opening, kind = text.removesuffix(")").rpartition(" (")
+    if opening and text.endswith(")") and kind in _KINDS:
+        try:
+            return from_text(value, None if kind == "string" else kind)
+        except ConfigurationError:
+            raise ConfigurationError(f"The value of {name[:40]!r} is not of the type {kind}.") from None
+    try:
+        typed = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return typed if isinstance(typed, (bool, int, float, str)) else text
+
+
+def _line_of(name: str, value: AmqpValue) -> str:
+    text, kind = text_and_type(value)
+    for said in (text, json.dumps(value) if isinstance(value, str) else f"{text} ({kind})"):
+        with suppress(ConfigurationError):
+            if encode(_properties_of(f"{name} = {said}")) == encode({name: value}):
+                return f"{name} = {said}"
+    raise DecisionError("It has a property that the form cannot hold.")
 
 
 def _encoded(text: str, content_type: str | None, properties: Mapping[str, AmqpValue]) -> bytes:

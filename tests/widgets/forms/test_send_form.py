@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.amqp import Decimal32, type_name
+from sbnotebook.amqp import Decimal32, Long, encode, type_name
 from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator, SubscriptionOptions
 from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
@@ -27,11 +27,11 @@ def test_send_form_withdraws_a_plan_after_a_change(namespace: Namespace) -> None
     assert "The form was changed" in repr(panel)
     form.submit()
     until(lambda: "012345" in repr(panel))
-    form.add_property("attempt", "long", "2")
+    form.properties.value = "attempt = 2 (long)"
     assert "The form was changed" in repr(panel)
     form.submit()
     until(lambda: "attempt = 2" in repr(panel))
-    form.properties[0].value.value = "3"
+    form.properties.value = "attempt = 3 (long)"
     assert "The form was changed" in repr(panel)
     namespace.delete_queue("typed-late")
 
@@ -64,7 +64,7 @@ def test_send_form_says_which_subscriptions_take_the_message(
     form = SendForm(namespace, panel, "form-events")
     form.submit()
     until(lambda: "WARNING: no subscription of form-events takes 1 of 1 message" in repr(panel))
-    form.add_property("size", "long", "9")
+    form.properties.value = "size = 9"
     form.submit()
     until(lambda: "form-events/subscriptions/large takes 1." in repr(panel))
     assert "WARNING" not in repr(panel)
@@ -73,18 +73,18 @@ def test_send_form_says_which_subscriptions_take_the_message(
 def test_send_form_shows_problems_at_their_fields(namespace: Namespace) -> None:
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "orders/$dlq")
-    form.add_property("count", "int", "many")
+    form.properties.value = "count = many (int)"
     form.when.value = "after a delay"
     form.delay.value = "soon"
     form.submit()
     assert form.to.problem == "A message cannot be sent to orders/$dlq: name a queue or a topic."
-    assert form.properties_problem == "The value of 'count' is not a whole number, 32 bits."
+    assert form.properties.problem == "The value of 'count' is not of the type int."
     assert "soon" in form.delay.problem
     assert not panel.busy
-    for child in form.properties:
-        child.name.value = ""
-    form.submit()
-    assert form.properties_problem == "Each property has a name, and no two have the same."
+    for wrong in ("= 1", "count", "count = 1\ncount = 2"):
+        form.properties.value = wrong
+        form.submit()
+        assert form.properties.problem.startswith("Each property has a name, and no two have the same")
     form.when.value = "at a time"
     form.submit()
     assert form.at.problem == "Write the time as 2030-01-31 07:30+00:00."
@@ -105,7 +105,7 @@ def test_send_form_copies_a_message(namespace: Namespace) -> None:
     when = datetime(2026, 1, 2, tzinfo=UTC)
     properties: Any = {"a": "x", "n": 5, "t": when, "yes": True}
     original = Message(body=b"<a/>", subject="s", message_id="m", application_properties=properties)
-    form.add_property("old")
+    form.properties.value = "old = 1"
     form.fill(original)
     again = form.message()
     assert (again.body, again.subject, again.message_id) == (b"<a/>", "s", None)
@@ -115,13 +115,16 @@ def test_send_form_copies_a_message(namespace: Namespace) -> None:
         "t": "timestamp",
         "yes": "boolean",
     }
+    strange: Any = {"2": "2", "two": " lines\n and (int)", "long": Long(5), "d": Decimal32(b"1234"), "b": b"\0"}
+    form.fill(original.with_changes(application_properties=strange))
+    assert encode(dict(form.message().application_properties)) == encode(strange)
     form.fill(Message(body="ß".encode("latin-1"), content_type="text/plain; charset=latin-1"))
     assert form.message().body == b"\xdf"
     for message in (
         original.with_changes(body=b"\xff\xfe"),
         Message.of_value("a JMS text"),
         Message(body=gzip.compress(b"no mark says so")),
-        original.with_changes(application_properties={"d": Decimal32(b"1234")}),
+        original.with_changes(application_properties={"a=b": 1}),
     ):
         with pytest.raises(DecisionError):
             form.fill(message)
