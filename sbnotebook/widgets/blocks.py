@@ -23,8 +23,9 @@ Tone = Literal["plain", "quiet", "good", "warning", "error"]
 Value = str | int | float | bool
 Node = dict[str, Any]
 """A block as a renderer sees it: its type as ``kind``, its values, and its ``children`` by their places."""
-Look = Literal["", "card", "notice", "left", "actions", "words", "selection", "held"]
-"""The looks of a column. A card has a frame and its name. A notice is marked. A left column is narrow, beside others.
+Look = Literal["", "card", "form", "notice", "left", "actions", "words", "selection", "held"]
+"""The looks of a column. A card has a frame and its name. A form, too: it takes the focus when a click opens it.
+A notice is marked. A left column is narrow, beside others.
 Actions hold a plan, and its words take the focus. A selection is a bar; a held one stays at the foot of the screen."""
 
 _MAX_TEXT: Final = 4_000
@@ -56,7 +57,7 @@ class Title(Block):
 
 @dataclass(frozen=True, slots=True)
 class Text(Block):
-    """A sentence of any origin."""
+    """A sentence of any origin; an empty one is not drawn."""
 
     text: str
     tone: Tone = "plain"
@@ -122,7 +123,7 @@ class Button(Block):
 
 @dataclass(frozen=True, slots=True)
 class Field(Block):
-    """A value that users may change; ``change`` gets it when they leave the field, or at each key where it ``is_live``.
+    """A value that users may change; ``change`` gets it when they leave the field.
 
     ``text``, ``area`` (several lines), ``code``, ``suggest`` (a text, with ``options`` to choose from), ``choice``,
     ``list`` and ``toggles`` (one of ``options``), ``number`` (a whole one between ``limits``, or any), ``check``.
@@ -138,7 +139,6 @@ class Field(Block):
     tooltip: str = ""
     limits: tuple[float, float] | None = None
     is_whole: bool = True
-    is_live: bool = False
     size: Literal["short", "medium", "wide"] = "medium"
     is_enabled: bool = True
 
@@ -146,14 +146,6 @@ class Field(Block):
         if self.type not in CHOICES:
             return {}
         return {"value": self.options.index(str(self.value)) if self.value in self.options else -1}
-
-
-@dataclass(frozen=True, slots=True)
-class Form(Block):
-    """Fields and their buttons. It is framed, and takes the focus when a click opens it."""
-
-    title: str
-    blocks: Sequence[Block]
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,12 +234,17 @@ def nodes_of(blocks: Sequence[Block], *, is_plain: bool = False) -> dict[str, tu
             known = child.key or "-".join(filter(None, (_kind_of(type(child)), getattr(child, "name", ""))))
             places.append(f"{place}/{known}.{counts[known]}" if counts[known] else f"{place}/{known}")
             counts[known] += 1
-        node["children"] = places
-        for child, at in zip(inner, places, strict=True):
+        shown = [(child, at) for child, at in zip(inner, places, strict=True) if not _is_empty(child)]
+        node["children"] = [at for _, at in shown]
+        for child, at in shown:
             walk(child, at)
 
     walk(Column(blocks), "")
     return found
+
+
+def _is_empty(block: Block) -> bool:
+    return isinstance(block, Text) and not block.text
 
 
 @cache

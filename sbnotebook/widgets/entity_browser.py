@@ -69,10 +69,10 @@ class Browser(Panel):
         right = [
             Column(self._dead_letters(), key="dead-letters"),
             Title(chosen or _CHOOSE, key="title"),
-            *([Text(_TOPIC, "quiet", key="topic")] if is_topic else []),
+            Text(_TOPIC if is_topic else "", "quiet"),
             *(self.messages.blocks() if chosen and not is_topic else []),
             Row(send, key="sending"),
-            *([Text(self._problem, "error", key="problem")] if self._problem else []),
+            Text(self._problem, "error"),
             *(self.form.blocks() if self._is_sending else []),
             *self.actions.blocks(),
         ]

@@ -49,7 +49,7 @@ class EntityTree(Panel):
         refresh = Button("Refresh", self.refresh, "Ask for the counts", is_enabled=not self.is_looking)
         foot = [
             Row([refresh, Text(said, "quiet", key="as-of")], key="foot"),
-            *([Text(self.problem, "error", key="problem")] if self.problem else []),
+            Text(self.problem, "error"),
         ]
         nothing = "There are no entities in this namespace." if self._as_of else "Asking…"
         return [Tree(foot, self.rows, self.chosen, self.expanded, self._take, self._plain, nothing)]

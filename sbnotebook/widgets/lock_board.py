@@ -94,9 +94,9 @@ class LockBoard(Panel):
         return [
             Row([Title(f"Held in {self.batch.address}"), Text(place, "quiet")], key="head"),
             Text(self._words(), is_strong=True, key="state"),
-            *([Text(trouble, "error", key="trouble")] if trouble else []),
+            Text(trouble, "error"),
             Row(self._controls(), key="controls"),
-            *([Text(self._said, key="said")] if self._said else []),
+            Text(self._said),
             *rows,
             *self.actions.blocks(),
         ]

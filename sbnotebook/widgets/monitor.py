@@ -86,11 +86,10 @@ class Monitor(Panel):
         )
         name, tooltip = "Stop" if self._wanted else "Start", "Take no more samples, or take them again"
         switch = Button(name, lambda: self._want(wanted=not self._wanted), tooltip, key="switch")
-        waiting = [Text(_WAITING, "quiet", key="waiting")] if must_wait() else []
         cards = [_card(str(entity), list(samples)) for entity, samples in list(self._history.items())]
         return [
             Row([switch, every, Text(self._said, "quiet", key="status")]),
-            *waiting,
+            Text(_WAITING if must_wait() else "", "quiet"),
             Row(cards or [Text("The first counts are on their way…", "quiet")], key="cards"),
         ]
 

@@ -156,7 +156,7 @@ class Panel:
 
     @property
     def shown_blocks(self) -> list[Block]:
-        return [*self.blocks(), *([Text(self._fault, "error", key="fault")] if self._fault else [])]
+        return [*self.blocks(), Text(self._fault, "error")]
 
     @property
     def widget(self) -> ipywidgets.VBox:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -20,21 +20,11 @@ from sbnotebook.widgets.table.rows import MessageKey
 
 _TICK: Final = 0.1
 """Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
-_SAMPLES: Final = 50
-"""Looks over which the rate is measured."""
 _SOONEST: Final = 1.0
 """Seconds after which a rate says anything."""
 _MAX_WHY: Final = 200
 _OUTCOME: Final = "outcome"
 """The table's column."""
-
-
-def rate_of(samples: Sequence[tuple[float, int]]) -> float | None:
-    """Return the messages done each second, by times and the messages done by then; None for less than a second."""
-    if not samples:
-        return None
-    (begin, first), (end, last) = samples[0], samples[-1]
-    return (last - first) / (end - begin) if end - begin >= _SOONEST else None
 
 
 class PlanRun:
@@ -50,7 +40,8 @@ class PlanRun:
         self.done, self.status = 0.0, f"0 of {len(plan):,}"
         """How far it is, from 0 to 1 and in words."""
         self._counts = Counter[OutcomeStatus]()
-        self._samples = deque[tuple[float, int]](maxlen=_SAMPLES)
+        self._since = (time.monotonic(), 0)
+        """When it began or went on, and the messages done by then."""
         self._watched_since = 0.0
         """When the watch over the last batch of a ramp began, by the monotonic clock."""
         self._batches = 0
@@ -79,9 +70,7 @@ class PlanRun:
         if len(running.steps) > self._batches:
             self._watched_since, self._batches = time.monotonic(), len(running.steps)
         if running.is_paused or running.steps:
-            self._samples.clear()
-        else:
-            self._samples.append((time.monotonic(), running.done))
+            self._since = time.monotonic(), running.done
         new = running.new_outcomes()
         self._counts.update(outcome.status for outcome in new)
         self._mark(new)
@@ -101,7 +90,9 @@ class PlanRun:
             return "Paused. Locks are renewed. " + ", ".join(parts) if running.is_held else "Finishing …"
         if watching:
             return ", ".join([*parts, watching])
-        rate, left = rate_of(self._samples), self.plan.total - running.done
+        begin, first = self._since
+        took, left = time.monotonic() - begin, self.plan.total - running.done
+        rate = (running.done - first) / took if took >= _SOONEST else 0.0
         if rate:
             parts.append(f"{rate:,.0f} a second" if rate >= 1 else "less than one a second")
         if running.in_flight:

@@ -10,7 +10,7 @@ from sbnotebook.client.messages import Messages
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.background import must_wait
-from sbnotebook.widgets.blocks import Block, Button, Column, Form, Grid, Row, Text
+from sbnotebook.widgets.blocks import Block, Button, Column, Grid, Row, Text
 from sbnotebook.widgets.fields import FORM_CHANGED, problems_of, watch
 from sbnotebook.widgets.forms.message_actions import LOOKS, ActionForm, Actions
 from sbnotebook.widgets.panel import Panel
@@ -60,9 +60,9 @@ class SelectionBar(Panel):
         head = [Text(self.count, is_strong=True), Row(buttons)]
         return [
             Column(head, look="held" if is_selected else "selection", key="selection"),
-            *([Text(_WAITING, "quiet", key="waiting")] if must_wait() else []),
+            Text(_WAITING if must_wait() else "", "quiet"),
             *self._form_blocks(),
-            *([Text(self._said, key="said")] if self._said else []),
+            Text(self._said),
         ]
 
     def _form_blocks(self) -> list[Block]:
@@ -73,8 +73,8 @@ class SelectionBar(Panel):
         if form.plan or form.task:
             controls.insert(0, Button(form.submit, self._submit, tone="primary"))
         fields = [block for part in form.fields for block in part.blocks()]
-        problem = [Text(self._problem, "error", key="problem")] if self._problem else []
-        return [Form(form.title, [Text(form.words), *fields, Row(controls), *problem], key=f"form-{self._opened}")]
+        blocks = [Text(form.words), *fields, Row(controls), Text(self._problem, "error")]
+        return [Column(blocks, form.title, "form", key=f"form-{self._opened}")]
 
     @property
     def count(self) -> str:

@@ -122,9 +122,9 @@ class Triage(Panel):
             Row([Title(f"Triage of {address}"), Text(place, "quiet")], key="head"),
             *([Column([Text(_READ_ONLY)], look="notice", key="read-only")] if namespace.read_only else []),
             Row([Text(self._count_words, key="count"), *bar, *self._peek_buttons()], key="peeking"),
-            *([Text(self._problem, "error", key="peek-problem")] if self._problem else []),
+            Text(self._problem, "error"),
             *([Column(unfinished, look="notice", key="unfinished")] if self._unfinished else []),
-            *([Text(nothing, key="nothing")] if self._is_empty and self._reached.is_end else []),
+            Text(nothing if self._is_empty and self._reached.is_end else ""),
             *([] if self._is_empty else [self.bar.grid]),
         ]
 
@@ -275,7 +275,7 @@ class Triage(Panel):
         if self.is_looking:
             return
         place = f"Triage of {self._entity.address} on {self._namespace.host}, {datetime.now(UTC):%Y-%m-%d}"
-        blocks: list[Block] = [Title(place), Text(self._count_words), *([Text(self._problem)] if self._problem else [])]
+        blocks: list[Block] = [Title(place), Text(self._count_words), Text(self._problem)]
         if self.table.count and (causes := causes_block(self.table)):
             blocks.append(causes)
         self.record.show([*blocks, *self.actions.record])

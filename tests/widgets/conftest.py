@@ -11,7 +11,7 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.widgets.blocks import CHOICES, Block, Button, Column, Field, Form, Grid, Menu, Row, nodes_of
+from sbnotebook.widgets.blocks import CHOICES, Block, Button, Column, Field, Grid, Menu, Row, nodes_of
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.renderers.words import text_of
 from tests.namespaces import opened
@@ -92,4 +92,4 @@ def names(panel: Panel) -> list[str]:
 
 def said(panel: Panel) -> str:
     """What the panel says, without the rows of its tables of messages."""
-    return text_of([each for each in blocks(panel) if not isinstance(each, (Grid, Row, Column, Form, Menu))])
+    return text_of([each for each in blocks(panel) if not isinstance(each, (Grid, Row, Column, Menu))])

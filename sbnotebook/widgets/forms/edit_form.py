@@ -73,7 +73,7 @@ class EditForm(Panel):
         """The changes of the form."""
         self.way = choice_entry("How to edit", [_FIELDS, _PYTHON], "toggles")
         self.function = Entry("Function", str, _TYPED, type="choice", options=[_TYPED])
-        self.code = Entry("Code", str, TEMPLATE, type="code", is_live=True)
+        self.code = Entry("Code", str, TEMPLATE, type="code")
         self.gets_json = check_entry("The function gets the JSON of the body, and changes it or returns another")
         watch([self.way, self.function, self.code], self._changed)
         watch([self.gets_json], self._refresh)

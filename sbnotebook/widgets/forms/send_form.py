@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from itertools import starmap
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from sbnotebook.amqp import AmqpValue, encode
+from sbnotebook.amqp import AmqpValue, encode, type_name
 from sbnotebook.amqp.types import type_names
 from sbnotebook.client import Namespace
 from sbnotebook.client.coercions import duration
@@ -19,13 +19,10 @@ from sbnotebook.model import Message
 from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form
 from sbnotebook.model.property_text import from_text, text_and_type
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.blocks import Block, Button, Form, Row, Text
-from sbnotebook.widgets.fields import FORM_CHANGED, Entry, choice_entry, queue_or_topic, watch
+from sbnotebook.widgets.blocks import Block, Button, Column, Row, Text
+from sbnotebook.widgets.fields import FORM_CHANGED, Entry, optional, problems_of, queue_or_topic, watch
 from sbnotebook.widgets.panel import Panel
 
-_T = TypeVar("_T")
-
-_NOW, _AFTER, _AT = "now", "after a delay", "at a time"
 _JSON: Final = "application/json"
 _CONTENT_TYPES: Final = (_JSON, "text/plain", "application/xml")
 _TEXTS: Final = {
@@ -48,33 +45,22 @@ class SendForm(Panel):
         self._namespace = namespace
         self._panel = panel
         self._take_back: Callable[[str], object] = lambda _: None
-        self.body_problem = ""
+        self.problem = ""
         self.to = Entry("Send to", queue_or_topic, to, hint="a queue or a topic")
         self.body = Entry("Body", str, type="area", hint='{"flight": 1545}', size="wide")
         self.content_type = Entry("Content type", str, type="suggest", options=_CONTENT_TYPES)
         self.texts = {name: Entry(words, str, hint=hint) for name, (words, hint) in _TEXTS.items()}
         self.properties = Entry("Properties", _properties_of, type="area", hint=_PROPERTIES, size="wide")
-        self.when = choice_entry("When", [_NOW, _AFTER, _AT])
-        self.delay = Entry("Delay", duration, hint="such as 90s, 5m or 1h30m")
-        self.at = Entry("Time", _time, hint="2030-01-31 07:30+00:00")
-        others = (*self.texts.values(), self.properties, self.when, self.delay, self.at)
-        watch((self.to, self.body, self.content_type, *others), self._changed)
+        self.delay = Entry("Delay", optional(duration), hint="such as 90s, 5m or 1h30m; empty for none")
+        self.at = Entry("Time", optional(_time), hint="2030-01-31 07:30+00:00; empty for now")
+        others = (*self.texts.values(), self.properties, self.delay, self.at)
+        self._fields = (self.to, self.content_type, self.body, *others)
+        watch(self._fields, lambda: self._take_back(FORM_CHANGED))
 
     def blocks(self) -> list[Block]:
-        subject, message_id, session_id, correlation_id = self.texts.values()
-        times = {_NOW: [], _AFTER: self.delay.blocks(), _AT: self.at.blocks()}
-        rows = ((subject, message_id), (session_id, correlation_id), (self.properties,))
-        fields = (
-            *(_row(each) for each in ((self.to, self.content_type), (self.body,))),
-            *([Text(self.body_problem, "error", key="body-problem")] if self.body_problem else []),
-            *map(_row, rows),
-            Row([self.when.block(), *times[self.when.value]], key="when"),
-            Row([Button("Show what will be sent", self.submit, "Show the plan; nothing is sent yet", "primary")]),
-        )
-        return [Form("", fields)]
-
-    def _changed(self) -> None:
-        self._take_back(FORM_CHANGED)
+        show = Button("Show what will be sent", self.submit, "Show the plan; nothing is sent yet", "primary")
+        fields = [field.block() for field in self._fields]
+        return [Column([*fields, Row([show]), Text(self.problem, "error")], "Message", "form")]
 
     # ------------------------------------------------------------ content
 
@@ -113,38 +99,21 @@ class SendForm(Panel):
             **texts,
         )
 
-    def _when(self) -> tuple[datetime | None, timedelta | None]:
-        """Return the time and the delay, of which one at most is set."""
-        if self.when.value == _AFTER:
-            return None, self.delay.read()
-        return (self.at.read() if self.when.value == _AT else None), None
-
     # ------------------------------------------------------------ the plan
 
     def submit(self) -> None:
-        self.body_problem = ""
+        self.problem = ""
         # Read all fields before the first error ends it, so that each field shows its fault.
-        to, properties, when = _read(self.to.read), _read(self.properties.read), _read(self._when)
-        if to is None or properties is None or when is None:
+        for field in self._fields:
+            with suppress(SbNotebookError):
+                field.read()
+        if problems_of(self._fields):
             return
-        try:
-            message = self.message()
-        except ConfigurationError as error:
-            self.body_problem = str(error)
-            return
+        at, delay, message = self.at.read(), self.delay.read(), self.message()
         if message.content_type == _JSON and not _is_json(self.body.value):
-            self.body_problem = "The body is not JSON, although its content type says so."
-        entity, (at, delay) = self._namespace.entity(to), when
-        make = partial(entity.plan_send, [message], at=at, delay=delay)
+            self.problem = "The body is not JSON, although its content type says so."
+        make = partial(self._namespace.entity(self.to.read()).plan_send, [message], at=at, delay=delay)
         self._take_back = self._panel.propose(make, title="Send")
-
-
-def _read(read: Callable[[], _T]) -> _T | None:
-    """Return the value of a field; None if the field shows a fault."""
-    try:
-        return read()
-    except SbNotebookError:
-        return None
 
 
 def _time(value: str) -> datetime:
@@ -154,10 +123,6 @@ def _time(value: str) -> datetime:
     except ValueError:
         raise ConfigurationError("Write the time as 2030-01-31 07:30+00:00.") from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _row(entries: Sequence[Entry[Any]]) -> Row:
-    return Row([entry.block() for entry in entries], key=entries[0].block().name)
 
 
 def _properties_of(text: str) -> dict[str, AmqpValue]:
@@ -173,16 +138,18 @@ def _properties_of(text: str) -> dict[str, AmqpValue]:
 def _value_of(name: str, text: str) -> AmqpValue:
     """Return the value of a text: a number, true and false have their own types, and others may be named behind it."""
     value, opening, kind = text.removesuffix(")").rpartition(" (")
-    if opening and text.endswith(")") and kind in _KINDS:
+    if not opening or not text.endswith(")") or kind not in _KINDS:
         try:
-            return from_text(value, None if kind == "string" else kind)
-        except ConfigurationError:
-            raise ConfigurationError(f"The value of {name[:40]!r} is not of the type {kind}.") from None
+            typed = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        if not isinstance(typed, (bool, int, float)):
+            return typed if isinstance(typed, str) else text
+        value, kind = text, type_name(typed)
     try:
-        typed = json.loads(text)
-    except (ValueError, RecursionError):
-        return text
-    return typed if isinstance(typed, (bool, int, float, str)) else text
+        return from_text(value, None if kind == "string" else kind)
+    except ConfigurationError:
+        raise ConfigurationError(f"The value of {name[:40]!r} is not of the type {kind}.") from None
 
 
 def _line_of(name: str, value: AmqpValue) -> str:

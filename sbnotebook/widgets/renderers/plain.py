@@ -119,7 +119,7 @@ def _field(node: Node) -> Any:
     else:
         made.style.description_width = "initial"
     if hasattr(made, "continuous_update"):
-        made.continuous_update = node["is_live"]
+        made.continuous_update = False
     return made
 
 

@@ -94,8 +94,6 @@ def words_of(node: Node) -> list[tuple[str, str]]:
             words = [("p", node["text"])]
         case "code":
             words = [("pre", node["text"])]
-        case "form":
-            words = [("h5", node["title"])]
         case "column":
             words = [("h5", node["name"])]
         case "chart":

@@ -253,13 +253,6 @@ function drawColumn(view, _place, { look, name }) {
   return part;
 }
 
-function drawForm(_view, _place, { title }) {
-  const inner = made("div", { class: "sbn-column" });
-  const heading = made("h4", { class: "sbn-subtitle" }, title);
-  heading.hidden = !title;
-  return { element: made("div", { class: "sbn-form", role: "group", "aria-label": title || "Form" }, heading, inner), inner };
-}
-
 function drawMenu(_view, _place, { name }) {
   const inner = made("div", {});
   return { element: dropdown(`${name} ▾`, inner), inner };
@@ -297,7 +290,6 @@ const KINDS = {
   field: drawField,
   row: drawRow,
   column: drawColumn,
-  form: drawForm,
   menu: drawMenu,
   grid: drawGrid,
   tree: drawTree,

@@ -79,7 +79,6 @@ export function drawField(view, place, node) {
     tell();
     if (node.type === "number") input.value = value; // it may be cut to its limits
   });
-  input.addEventListener("input", () => told.is_live && tell());
   input.addEventListener("keydown", (event) => {
     event.stopPropagation(); // the notebook has keys of its own
     if (event.key === "Enter" && input.type === "text") tell();

@@ -40,12 +40,10 @@ def test_a_message_is_scheduled(namespace: Namespace) -> None:
     namespace.create_queue("timed")
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "timed")
-    form.when.value = "at a time"
     form.at.value = "2050-01-31 07:30"
     form.submit()
     until(lambda: "Send 1 message to timed, active at 2050-01-31 07:30:00+00:00." in repr(panel))
-    form.when.value = "after a delay"
-    form.delay.value = "1h"
+    form.at.value, form.delay.value = "", "1h"
     form.submit()
     until(lambda: "active 1h later" in repr(panel))
     click(panel, "Carry out")
@@ -74,19 +72,19 @@ def test_send_form_shows_problems_at_their_fields(namespace: Namespace) -> None:
     panel = ActionPanel(namespace)
     form = SendForm(namespace, panel, "orders/$dlq")
     form.properties.value = "count = many (int)"
-    form.when.value = "after a delay"
-    form.delay.value = "soon"
+    form.delay.value, form.at.value = "soon", "later"
     form.submit()
     assert form.to.problem == "A message cannot be sent to orders/$dlq: name a queue or a topic."
     assert form.properties.problem == "The value of 'count' is not of the type int."
     assert "soon" in form.delay.problem
     assert not panel.busy
+    form.properties.value = f"count = {2**63}"
+    form.submit()
+    assert form.properties.problem == "The value of 'count' is not of the type long."
     for wrong in ("= 1", "count", "count = 1\ncount = 2"):
         form.properties.value = wrong
         form.submit()
         assert form.properties.problem.startswith("Each property has a name, and no two have the same")
-    form.when.value = "at a time"
-    form.submit()
     assert form.at.problem == "Write the time as 2030-01-31 07:30+00:00."
 
 
@@ -96,7 +94,7 @@ def test_send_form_warns_of_a_body_that_is_not_json(namespace: Namespace) -> Non
     form.content_type.value = "application/json"
     form.body.value = "{broken"
     form.submit()
-    assert "not JSON" in form.body_problem
+    assert "not JSON" in form.problem
     until(lambda: "Send 1 message to orders." in repr(panel))
 
 
