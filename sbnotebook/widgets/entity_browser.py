@@ -91,11 +91,6 @@ class Browser(Panel):
         """Wait until counts and messages are there, for scripts and terminals; tells whether they are."""
         return self.tree.wait(seconds) and self.messages.wait(seconds)
 
-    def close(self) -> None:
-        """Remove it from the screen, and stop peeking and the plan in progress."""
-        super().close()
-        self.table.close()
-
     def _dead_letters(self) -> list[Block]:
         if self._finding is None:
             return [Row([Button(_SHOW, self._show_letters, _LETTERS, icon="list", key="switch")])]

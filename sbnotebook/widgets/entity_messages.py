@@ -20,7 +20,7 @@ from sbnotebook.model.outcome import counted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text
-from sbnotebook.widgets.fields import Entry, choice_entry, number_entry, watch
+from sbnotebook.widgets.fields import Entry, number_entry, watch
 from sbnotebook.widgets.forms.message_actions import deferred_actions, scheduled_actions
 from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
@@ -79,13 +79,11 @@ class EntityMessages(Panel):
         self._doing = _LOOKING
         self.session: str | None = None
         """The chosen session, None for none."""
-        self.views = choice_entry("Which messages are shown", [View.ALL.value], "toggles")
-        self._views = [View.ALL.value]
+        self._view, self._views = View.ALL, [View.ALL]
         self.where = Entry("Where", str, hint=_WHERE, size="wide")
         self.first = Entry("From #", str, "1", size="short")
         self.count = number_entry("At most", _DEFAULT_COUNT, _MOST)
         self.find = Entry("Find", str, hint="Find in sessions")
-        watch([self.views], self._switched)
         watch([self.where], self.peek)
 
     def blocks(self) -> list[Block]:
@@ -95,7 +93,7 @@ class EntityMessages(Panel):
             *([Button("Stop", self.halt, "Look no further")] if self.is_looking else []),
         ]
         return [
-            self.views.block(options=self._views),
+            Field("Which messages are shown", self._view, self._switch, "toggles", self._views),
             *self._session_fields(),
             self.where.block(),
             Text(self.problem, "error"),
@@ -172,10 +170,6 @@ class EntityMessages(Panel):
             named[name if name not in named else f"{name} ({len(named) + 1:,})"] = each
         return named
 
-    @property
-    def _view(self) -> View:
-        return View(self.views.value)
-
     def _read(self) -> PeekRequest:
         first = self.first.value.strip() or "1"
         if not first.isdecimal():
@@ -184,15 +178,12 @@ class EntityMessages(Panel):
         return PeekRequest(self.count.read(), int(first), _STATES.get(self._view), self.where.read() or None, session)
 
     def _show_views(self, address: EntityAddress) -> None:
-        views = list(View)
+        self._views = list(View)
         if address.subscription is not None:
-            views.remove(View.SCHEDULED)  # which are in the topic
+            self._views.remove(View.SCHEDULED)  # which are in the topic
         if address.sub_queue is not None:
-            views = [View.ALL, View.ACTIVE, View.DEFERRED]
-        self._views = [view.value for view in views]
-        watch([self.views], lambda: None)
-        self.views.value, self.first.value = View.ALL.value, "1"
-        watch([self.views], self._switched)
+            self._views = [View.ALL, View.ACTIVE, View.DEFERRED]
+        self._view, self.first.value = View.ALL, "1"
         self._show_sessions([])
 
     def _show_sessions(self, ids: Sequence[str]) -> None:
@@ -213,8 +204,8 @@ class EntityMessages(Panel):
     def _say(self, words: str, *, follows: bool = False) -> None:
         self._said, self._follows = words, follows
 
-    def _switched(self) -> None:
-        self.session = None
+    def _switch(self, name: str) -> None:
+        self._view, self.session = View(name), None
         self.peek()
 
     # ------------------------------------------------------------ questions and answers

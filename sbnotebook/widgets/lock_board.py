@@ -271,7 +271,6 @@ class LockBoard(Panel):
         self._news.set()
         self._end_watch()
         super().close()  # which stops the plan in progress
-        self.table.close()
         if self.batch.is_open:
             self.batch.close()
 

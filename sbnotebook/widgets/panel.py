@@ -182,6 +182,7 @@ class Panel:
         shown.use_plain(plain)
 
     def close(self) -> None:
+        """Remove it from the screen, and stop what it looks for and the plan in progress."""
         self.abandon()
         front, self._front = self._front, None
         if front is not None:

@@ -15,9 +15,7 @@ from typing import Final, NamedTuple
 
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.budget import PARSED_CHARACTERS
-
-JsonPath = tuple[str | int, ...]
-"""Names of an object's members and places in a list, from the outside to the inside."""
+from sbnotebook.model.json_text import Path
 
 _INDENT: Final = "  "
 _DEEPEST: Final = 40
@@ -97,9 +95,9 @@ def json_layout(text: str, most: int) -> Layout:
     return _laid_out(_json_pieces, text, most)
 
 
-def json_places(text: str, most_lines: int) -> list[tuple[int, JsonPath]]:
+def json_places(text: str, most_lines: int) -> list[tuple[int, Path]]:
     """Return the line of the layout and the path of each text, number, boolean and null."""
-    places: list[tuple[int, JsonPath]] = []
+    places: list[tuple[int, Path]] = []
     path: list[str | int] = []
     line, before = 0, ""
     for match in _JSON_PART.finditer(text[:PARSED_CHARACTERS]):

@@ -104,6 +104,7 @@ class SelectionBar(Panel):
     def close(self) -> None:
         self._close_form()
         super().close()
+        self._table.close()
 
     def _open(self, make: Callable[[], ActionForm]) -> None:
         self._close_form()

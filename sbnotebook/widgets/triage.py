@@ -77,8 +77,8 @@ class Triage(Panel):
         self._namespace = namespace
         self._entity = namespace.entity(entity)
         self._limit = max_messages
+        # How far the last look has come, and how far the messages that are shown go.
         self.looked = self._reached = PeekProgress()
-        """How far the last look has come, and how far the messages that are shown go."""
         self._gone: list[MessageKey] = []
         self._about = 0
         self._peeked_at = self._problem = self._unfinished = ""
@@ -279,13 +279,6 @@ class Triage(Panel):
         if self.table.count and (causes := causes_block(self.table)):
             blocks.append(causes)
         self.record.show([*blocks, *self.actions.record])
-
-    # ------------------------------------------------------------ the end
-
-    def close(self) -> None:
-        """Remove it from the screen, and stop peeking and the plan in progress."""
-        super().close()
-        self.table.close()
 
     def to_text(self) -> str:
         """Return the causes as text, when peeking has ended, and how to continue without buttons."""

@@ -164,17 +164,13 @@ def deferred_actions(entity: Entity, deferred: DeferredMessages) -> Actions:
     complete = "The messages are done with: they are removed."
     resubmit = "Sends clones of the messages to their own entity, and completes the originals."
 
-    def dead_letter(decision: Decision, messages: Messages) -> Plan:
-        given = decision if isinstance(decision, DeadLetter) else DeadLetter()
-        return deferred.dead_letter(messages, reason=given.reason, description=given.description)
-
     actions: Actions = {
-        "Complete…": partial(_plain_form, "Complete deferred messages", complete, deferred.complete),
+        "Complete…": lambda: _decision_form("Complete deferred messages", complete, deferred.plan, decide=Complete),
         "Resubmit…": partial(_plain_form, "Resubmit deferred messages", resubmit, entity.resubmit),
     }
     if entity.address.sub_queue is None:
         title = "Dead-letter deferred messages"
-        actions["Dead-letter…"] = lambda: _dead_letter_form(entity.address, dead_letter, title=title)
+        actions["Dead-letter…"] = lambda: _dead_letter_form(entity.address, deferred.plan, title=title)
     return actions
 
 

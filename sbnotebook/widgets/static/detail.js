@@ -191,12 +191,12 @@ class Detail {
   }
 
   filterBy(path) {
-    const label = `Show the messages with the same ${path.join(".")} only`;
+    const label = `Show the messages with the same ${path.replace(/^\./, "")} only`;
     const filter = async () => {
       const { row, store } = this;
       const { data } = await store.request("body_column", { path });
       filterBy(store, `facet:${data.name}`, { chosen: new Set([store.value(row, data.name)]) });
-      return `Filtered by ${path.join(".")}.`;
+      return `Filtered by ${path.replace(/^\./, "")}.`;
     };
     return pressable("", () => this.run(filter), { class: "sbn-filter-by", title: label, "aria-label": label });
   }

@@ -19,7 +19,7 @@ from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.body import Marks, body_text, decode_body
 from sbnotebook.model.property_text import texts_and_types, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
-from sbnotebook.widgets.table.body_values import path_name
+from sbnotebook.widgets.table.body_values import BODY, path_name
 
 PART: Final = 900_000
 """Bytes of a body that travel in one message."""
@@ -28,7 +28,7 @@ _MAX_TEXT: Final = 300_000
 _MAX_HEX: Final = 16 * 1024
 _MAX_VALUE: Final = 8_000
 _LINES_WITH_VALUES: Final = 300
-_LONGEST_PATH: Final = 200
+LONGEST_PATH: Final = 200
 _MAX_PROPERTIES: Final = 150_000
 """Bytes of all properties together; the parts of a detail are less than a megabyte in all."""
 _DEAD_LETTER: Final = ("dead_letter_source", "resubmit_count")
@@ -134,7 +134,8 @@ def _layout(text: str, content_type: str) -> tuple[str, Layout]:
 def _places(text: str) -> list[list[object]]:
     """Return the lines of the layout with a value that a table can be filtered by, and the paths of these values."""
     found = json_places(text.lstrip("\ufeff"), _LINES_WITH_VALUES)
-    return [[line, list(path)] for line, path in found if len(path_name(path)) <= _LONGEST_PATH]
+    named = ((line, path_name(path).removeprefix(BODY)) for line, path in found)
+    return [[line, name] for line, name in named if len(name) <= LONGEST_PATH]
 
 
 def _view(name: str, text: str, *, is_cut: bool) -> dict[str, Any]:

@@ -23,15 +23,15 @@ from sbnotebook.analysis import frames, tables
 from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
+from sbnotebook.model.json_text import Path, parse_path
 from sbnotebook.model.outcome import counted
 from sbnotebook.settlement import Resubmitted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, answer_at_once
 from sbnotebook.widgets.front_end import module, style
-from sbnotebook.widgets.pretty import JsonPath
-from sbnotebook.widgets.table.body_values import body_values, checked_path, path_name
+from sbnotebook.widgets.table.body_values import body_values, path_name
 from sbnotebook.widgets.table.causes import Causes
-from sbnotebook.widgets.table.message_detail import body_part, detail_of
+from sbnotebook.widgets.table.message_detail import LONGEST_PATH, body_part, detail_of
 from sbnotebook.widgets.table.row_packing import TableColumn, changed_cells, packets, table_columns
 from sbnotebook.widgets.table.rows import MessageKey, Rows, long_texts, matches
 
@@ -95,7 +95,7 @@ class MessageTable(anywidget.AnyWidget):
         self.causes = Causes()
         self.notes: dict[str, str] = {}
         self.resubmits: dict[str, Resubmitted] = {}
-        self._body_columns: dict[str, JsonPath] = {}
+        self._body_columns: dict[str, Path] = {}
         self.on_change, self.on_causes, self.on_act, self.on_note, self._on_selection = (
             Callbacks(self.say_problem) for _ in range(5)
         )
@@ -171,7 +171,7 @@ class MessageTable(anywidget.AnyWidget):
         """Return how many messages there are, without those that were removed."""
         return len(self.rows) - int(self.rows.removed.sum())
 
-    def add_body_column(self, path: JsonPath) -> str:
+    def add_body_column(self, path: Path) -> str:
         """Add a column with the value at a path in each JSON body, also in those that come later."""
         name = path_name(path)
         while name not in self._body_columns:
@@ -454,7 +454,7 @@ class MessageTable(anywidget.AnyWidget):
             failed(background.sentence(error))
 
 
-def _values_at(table: pa.Table, path: JsonPath) -> list[object]:
+def _values_at(table: pa.Table, path: Path) -> list[object]:
     bodies: Any = table.column("body_text").to_pylist()
     return [*body_values(bodies, path)]
 
@@ -472,7 +472,7 @@ def answer(table: MessageTable, name: str, data: Mapping[str, Any]) -> tuple[dic
         table.on_act.tell(str(data["action"]))
         return {}, []
     if name == "body_column":
-        return {"name": table.add_body_column(checked_path(data["path"]))}, []
+        return {"name": table.add_body_column(parse_path(str(data["path"])[:LONGEST_PATH]))}, []
     if name == "search":
         return {}, list(matches(rows.long_texts, [str(word) for word in data["words"]], len(rows)))
     number = int(data["row"])
