@@ -23,11 +23,9 @@ from sbnotebook.model import (
     Defer,
     EntityAddress,
     Release,
-    Resubmit,
     SubQueue,
 )
 from sbnotebook.model.decision import AUTO
-from sbnotebook.model.edits import Edit
 from sbnotebook.settlement import DEFAULT_MAX_HELD, Limits
 from sbnotebook.widgets.blocks import Block, Code, Table, Text
 from sbnotebook.widgets.fields import (
@@ -243,56 +241,34 @@ def _picking(entity: Entity) -> tuple[Planner, FormPart]:
 # ------------------------------------------------------------ forms of resubmits
 
 
-class ResubmitForm:
-    """Asks how to resubmit messages: where to, how much later, how often at most, and how fast."""
+def resubmit_form(entity: Entity, changes: EditForm | None = None) -> ActionForm:
+    """Return a form for where to, how much later, how often at most and how fast, after changes if there are any."""
+    address = entity.address
+    whom = ", whose subscriptions get them by their rules" if address.subscription else ""
+    to = Entry("To", optional(queue_or_topic), hint=f"{address.sends_to}{whom}")
+    delay = Entry("Delay", optional(duration), hint="such as 5m or 2h: they become active that much later")
+    cap = Entry("How often at most", whole_number, hint="a number of resubmits; empty for 5 of dead letters")
+    rate = Entry("Rate, a second", number, hint="messages a second at most, such as 20")
+    in_flight = Entry("In flight at once", whole_number, hint="empty for as many as the network bears")
 
-    def __init__(self, address: EntityAddress) -> None:
-        whom = ", whose subscriptions get them by their rules" if address.subscription else ""
-        self.to = Entry("To", optional(queue_or_topic), hint=f"{address.sends_to}{whom}")
-        self.delay = Entry("Delay", optional(duration), hint="such as 5m or 2h: they become active that much later")
-        self.cap = Entry("How often at most", whole_number, hint="a number of resubmits; empty for 5 of dead letters")
-        self.rate = Entry("Rate, a second", number, hint="messages a second at most, such as 20")
-        self.in_flight = Entry("In flight at once", whole_number, hint="empty for as many as the network bears")
-        self.fields = (self.to, self.delay, self.cap, self.rate, self.in_flight)
+    def read() -> Proposal:
+        edit = changes.edit if changes else None
+        if changes and edit is None:
+            raise DecisionError("Nothing is changed: add a change, or choose Resubmit to send them as they are.")
+        make = partial(entity.resubmit, to=to.read(), delay=delay.read(), edit=edit, max_resubmits=cap.read() or AUTO)
+        return make, Limits(in_flight.read() or AUTO, rate.read())
 
-    def read(self) -> tuple[Resubmit, Limits]:
-        decision = Resubmit(to=self.to.read(), delay=self.delay.read(), max_resubmits=self.cap.read() or AUTO)
-        return decision, Limits(self.in_flight.read() or AUTO, self.rate.read())
-
-    def proposal(self, entity: Entity, edit: Edit | None = None) -> Proposal:
-        decision, limits = self.read()
-
-        def make(messages: Messages) -> Plan:
-            return entity.resubmit(
-                messages, to=decision.to, delay=decision.delay, edit=edit, max_resubmits=decision.max_resubmits
-            )
-
-        return make, limits
-
-
-def resubmit_form(entity: Entity) -> ActionForm:
-    options = ResubmitForm(entity.address)
-    return ActionForm("Resubmit", _resubmit_words(entity.address), options.fields, partial(options.proposal, entity))
+    words = "A copy of each message is sent; when it is confirmed to have arrived, the original is removed from here."
+    if address.sub_queue is not None:
+        words += f" Copies go back to {address.sends_to}, or to the queue or topic that you name."
+    fields = (to, delay, cap, rate, in_flight)
+    return ActionForm("Edit and resubmit" if changes else "Resubmit", words, (*filter(None, [changes]), *fields), read)
 
 
 def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> ActionForm:
-    changes, options = EditForm(selected), ResubmitForm(entity.address)
+    changes = EditForm(selected)
     changes.add_step()
-
-    def read() -> Proposal:
-        edit = changes.edit
-        if edit is None:
-            raise DecisionError("Nothing is changed: add a change, or choose Resubmit to send them as they are.")
-        return options.proposal(entity, edit)
-
-    return ActionForm("Edit and resubmit", _resubmit_words(entity.address), (changes, *options.fields), read)
-
-
-def _resubmit_words(address: EntityAddress) -> str:
-    words = "A copy of each message is sent; when it is confirmed to have arrived, the original is removed from here."
-    if address.sub_queue is None:
-        return words
-    return f"{words} Copies go back to {address.sends_to}, or to the queue or topic that you name."
+    return resubmit_form(entity, changes)
 
 
 # ------------------------------------------------------------ forms that change no message

@@ -1,30 +1,49 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import EntityAddress, Message, Resubmit
+from sbnotebook.errors import DecisionError, SbNotebookError
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import Limits
-from sbnotebook.widgets.forms.message_actions import ResubmitForm
+from sbnotebook.widgets.forms.edit_form import EditForm
+from sbnotebook.widgets.forms.message_actions import resubmit_form
 
-LETTERS = EntityAddress.parse("events/subscriptions/audit/$dlq")
-
-
-def test_resubmit_form_needs_no_choice() -> None:
-    form = ResubmitForm(LETTERS)
-    assert form.to.block().hint == "events, whose subscriptions get them by their rules"
-    assert form.read() == (Resubmit(), Limits())
+NAMES = ("to", "delay", "cap", "rate", "in_flight")
 
 
-def test_resubmit_form_reads_every_field() -> None:
-    form = ResubmitForm(LETTERS)
+def form_for(namespace: Namespace) -> tuple[dict[str, Any], Callable[[], tuple[dict[str, Any], Limits]]]:
+    """The fields of a form by name, and what reads them: the arguments of a resubmit and the limits."""
+    form = resubmit_form(namespace.entity("events/subscriptions/audit/$dlq"))
+
+    def read() -> tuple[dict[str, Any], Limits]:
+        assert form.plan is not None
+        make, limits = form.plan()
+        assert isinstance(make, partial)
+        return make.keywords, limits
+
+    return dict(zip(NAMES, form.fields, strict=True)), read
+
+
+def test_resubmit_form_needs_no_choice(namespace: Namespace) -> None:
+    fields, read = form_for(namespace)
+    assert fields["to"].block().hint == "events, whose subscriptions get them by their rules"
+    assert read() == ({"to": None, "delay": None, "edit": None, "max_resubmits": AUTO}, Limits())
+
+
+def test_resubmit_form_reads_every_field(namespace: Namespace) -> None:
+    fields, read = form_for(namespace)
     values = {"to": " parts ", "delay": "5m", "cap": "3", "rate": "0.5", "in_flight": "20"}
     for name, value in values.items():
-        getattr(form, name).value = value
-    assert form.read() == (Resubmit(EntityAddress("parts"), timedelta(minutes=5), 3), Limits(20, 0.5))
+        fields[name].value = value
+    options = {"to": EntityAddress("parts"), "delay": timedelta(minutes=5), "edit": None, "max_resubmits": 3}
+    assert read() == (options, Limits(20, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -42,23 +61,32 @@ def test_resubmit_form_reads_every_field() -> None:
         ("in_flight", "many", "Write a whole number from 1, or nothing."),
     ],
 )
-def test_resubmit_form_shows_problems_at_their_fields(name: str, value: str, said: str) -> None:
-    form = ResubmitForm(LETTERS)
-    field = getattr(form, name)
+def test_resubmit_form_shows_problems_at_their_fields(namespace: Namespace, name: str, value: str, said: str) -> None:
+    fields, read = form_for(namespace)
+    field = fields[name]
     field.value = value
     assert said in field.problem
     with pytest.raises(SbNotebookError):
-        form.read()
+        read()
     field.value = ""
     assert field.problem == ""
-    form.read()
+    read()
 
 
 def test_resubmit_form_makes_the_plan(namespace: Namespace) -> None:
     namespace.create_queue("resubmitted")
     queue = namespace.entity("resubmitted")
     queue.send([Message(message_id="m")])
-    form = ResubmitForm(queue.address)
-    form.delay.value = "5m"
-    plan = form.proposal(queue, lambda message: message.with_changes(subject="fixed"))[0](queue.peek())
-    assert plan.preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 5m later, edited."
+    changes = EditForm(queue.peek)
+    form = resubmit_form(queue, changes)
+    fields: Any = form.fields[1:]
+    fields[1].value = "5m"
+    assert form.plan is not None
+    with pytest.raises(DecisionError, match="Nothing is changed"):
+        form.plan()
+    step = changes.add_step()
+    step.kind.value, step.value.value = "Set subject", "fixed"
+    make, _ = form.plan()
+    assert (
+        make(queue.peek()).preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 5m later, edited."
+    )
