@@ -17,13 +17,12 @@ from sbnotebook.client import Namespace
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import Report, Resubmit, SubQueue
 from sbnotebook.model.outcome import counted
-from sbnotebook.widgets.action_panel import ActionPanel
+from sbnotebook.widgets.action_panel import ActionPanel, key_of, removed_by
 from sbnotebook.widgets.blocks import Block, Button, Column, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
-from sbnotebook.widgets.plan_run import key_of, removed_by
 from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar

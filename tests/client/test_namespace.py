@@ -9,7 +9,7 @@ from sbnotebook.client import Namespace, connect
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import Archive
-from sbnotebook.widgets.entity_tree import EntityTree
+from sbnotebook.widgets.entity_browser import EntityTree
 from tests.namespaces import opened
 
 

@@ -19,7 +19,7 @@ from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.body import Marks, body_text, decode_body
 from sbnotebook.model.property_text import texts_and_types, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
-from sbnotebook.widgets.table.body_values import BODY, path_name
+from sbnotebook.widgets.table.row_packing import BODY, path_name
 
 PART: Final = 900_000
 """Bytes of a body that travel in one message."""

@@ -11,6 +11,7 @@ import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,7 +21,8 @@ import pyarrow as pa
 import traitlets
 
 from sbnotebook.analysis import frames, tables
-from sbnotebook.analysis.arrays import array_of_values
+from sbnotebook.analysis.arrays import array_of_numbers, array_of_values
+from sbnotebook.analysis.groups import CAUSE, CauseReader, Group, group_by_cause
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.json_text import Path, parse_path
@@ -29,13 +31,13 @@ from sbnotebook.settlement import Resubmitted
 from sbnotebook.widgets import background
 from sbnotebook.widgets.background import Callbacks, answer_at_once
 from sbnotebook.widgets.front_end import module, style
-from sbnotebook.widgets.table.body_values import body_values, path_name
-from sbnotebook.widgets.table.causes import Causes
+from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.table.message_detail import LONGEST_PATH, body_part, detail_of
-from sbnotebook.widgets.table.row_packing import TableColumn, changed_cells, packets, table_columns
-from sbnotebook.widgets.table.rows import MessageKey, Rows, long_texts, matches
+from sbnotebook.widgets.table.row_packing import TableColumn, changed_cells, packets, path_name, table_columns
+from sbnotebook.widgets.table.rows import MessageKey, Rows, body_values, long_texts, matches
 
 _MAX_NOTE: Final = 10_000
+_LONGEST_CAUSE: Final = 300
 _IN_TEXT: Final = 20
 _MAX_FILTERS: Final = 50_000
 _MOST_BODY_COLUMNS: Final = 20
@@ -44,6 +46,43 @@ _CAUSES: Final = 200
 """Causes in one message, less than a megabyte."""
 _NOTHING: Final[Mapping[str, Sequence[object]]] = {}
 _NO_RESUBMITS: Final[Mapping[str, Resubmitted]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Causes:
+    """The causes of the first rows of a table, in which each row is examined once."""
+
+    fingerprints: list[str] = field(default_factory=list[str])
+    """The cause of each row."""
+    every: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """The texts of each cause, by its fingerprint."""
+    _read: CauseReader = field(default_factory=CauseReader)
+
+    def and_of(self, table: pa.Table) -> Causes:
+        """Return these, and those of the further rows of a table."""
+        added: Any = table.slice(len(self.fingerprints))
+        # By place: two entities may have messages with the same sequence number.
+        places = array_of_numbers(np.arange(len(added), dtype=np.int64))
+        number = added.schema.get_field_index("sequence_number")
+        found, every = [""] * len(added), self.every.copy()
+        for group in group_by_cause(added.set_column(number, "sequence_number", places), CAUSE, self._read):
+            every.setdefault(group.fingerprint, _told(group))
+            for place in group.sequence_numbers:
+                found[place] = group.fingerprint
+        return Causes([*self.fingerprints, *found], every, self._read)
+
+
+def _told(group: Group) -> dict[str, str]:
+    texts = {
+        "reason": group.reason,
+        "cause": group.cause,
+        "frame": group.frame,
+        "subject": group.subject,
+        "source": group.source,
+    }
+    return {"fingerprint": group.fingerprint} | {
+        name: visible((text or "")[:_LONGEST_CAUSE]) for name, text in texts.items()
+    }
 
 
 class MessageTable(anywidget.AnyWidget):

@@ -13,7 +13,9 @@ A column is coded as one of
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,8 +27,10 @@ import pyarrow.compute as pc
 
 from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers, array_of_values
 from sbnotebook.model.body import json_letters
-from sbnotebook.widgets.table.body_values import BODY
+from sbnotebook.model.json_text import Path
 
+BODY: Final = "body_json"
+"""The prefix of the names of columns with values in JSON bodies, as in an expression of ``where``."""
 CUT: Final = 200
 """Characters of a text that are shown in a row; who wants more looks into the message."""
 
@@ -43,6 +47,7 @@ _NULL_LONG: Final = -(2**63)
 # Arrow makes a scalar of a Python value only after it has imported pandas.
 _NULL_TEXT, _LINE_END, _IS, _COMMA = array_of_values([_NULL, "\n", "=", ", "], pa.string())
 _NULL_WHOLE, _NULL_FLOAT = (array_of_numbers(np.array([value]))[0] for value in (_NULL_LONG, math.nan))
+_PLAIN_NAME: Final = re.compile(r"[^\W\d][\w-]*+")
 _SPACES: Final = r"[\t\r\n]+"
 _UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
 _IN_COLUMNS: Final = ("DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount")
@@ -77,6 +82,12 @@ def title_of(name: str) -> str:
     if name.startswith((f"{BODY}.", f"{BODY}[")):
         return name.removeprefix(BODY).removeprefix(".")
     return _TITLES.get(name, name.replace("_", " "))
+
+
+def path_name(path: Path) -> str:
+    """Return the name of the column for a path."""
+    parts = (f".{part}" if _PLAIN_NAME.fullmatch(str(part)) else f"[{json.dumps(part)}]" for part in path)
+    return BODY + "".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ wrong message may go unnoticed and cannot always be undone.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ from sbnotebook.analysis.decoders import DECODE_ERROR
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.body import json_letters
+from sbnotebook.model.budget import PARSED_CHARACTERS
+from sbnotebook.model.json_text import Path
 from sbnotebook.widgets.table.row_packing import CUT, NOT_SHOWN, array_of_cells, shown_texts
 
 MessageKey = tuple[str, int]
@@ -26,6 +29,9 @@ MessageKey = tuple[str, int]
 
 _NOTHING: Final[Mapping[str, Sequence[object]]] = {}
 _MAX_WORDS: Final = 20
+# Numbers stay text: one of a million digits would take hours.
+_DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+_CONSTANTS: Final = {None: "null", True: "true", False: "false"}
 
 
 def keys_of(messages: Messages | Iterable[ReceivedMessage]) -> list[MessageKey]:
@@ -178,3 +184,39 @@ def holding(texts: Iterable[Any], words: str, count: int) -> np.ndarray[Any, Any
         hits: Any = pc.match_substring(column, words, ignore_case=True)
         found |= hits.fill_null(fill_value=False).to_numpy()
     return found
+
+
+# ------------------------------------------------------------ values in JSON bodies, which are hostile input
+
+
+def body_values(texts: Iterable[str | None], path: Path) -> list[str | None]:
+    """Return the value at a path in each body as text, None where there is none; of objects and lists their kind."""
+    return [_value_at(text, path) for text in texts]
+
+
+def _value_at(text: str | None, path: Path) -> str | None:
+    if text is None or len(text) > PARSED_CHARACTERS:
+        return None
+    try:
+        value: Any = _DECODER.decode(text.lstrip("\ufeff"))
+    except (ValueError, RecursionError):
+        return None
+    for part in path:
+        if isinstance(part, int):
+            items: Sequence[Any] = cast("list[Any]", value) if isinstance(value, list) else ()
+            if part >= len(items):
+                return None
+            value = items[part]
+        elif isinstance(value, dict) and part in value:
+            value = cast("dict[str, Any]", value)[part]
+        else:
+            return None
+    return _text_of(value)
+
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{…}"
+    if isinstance(value, list):
+        return "[…]"
+    return value if isinstance(value, str) else _CONSTANTS[value]

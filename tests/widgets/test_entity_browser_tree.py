@@ -3,7 +3,7 @@ from __future__ import annotations
 from sbnotebook.client import Namespace, connect
 from sbnotebook.emulator import running
 from sbnotebook.model import Message
-from sbnotebook.widgets.entity_tree import EntityTree
+from sbnotebook.widgets.entity_browser import EntityTree
 from tests.widgets.conftest import find, until
 
 

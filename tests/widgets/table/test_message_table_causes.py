@@ -6,7 +6,7 @@ import json
 
 from sbnotebook import EntityAddress, PeekedMessage
 from sbnotebook.client import Messages
-from sbnotebook.widgets.table.causes import Causes
+from sbnotebook.widgets.table.message_table import Causes
 
 ORDERS, BILLS = EntityAddress.parse("orders/$dlq"), EntityAddress.parse("bills/$dlq")
 

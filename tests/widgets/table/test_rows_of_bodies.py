@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.model.json_text import Path, parse_path
 from sbnotebook.widgets.pretty import json_layout, json_places
-from sbnotebook.widgets.table.body_values import BODY, body_values, path_name
 from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.row_packing import BODY, path_name
+from sbnotebook.widgets.table.rows import body_values
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 DOCUMENTS = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
