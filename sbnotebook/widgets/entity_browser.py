@@ -10,10 +10,9 @@ from typing import Final
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.dead_letters import DeadLetters
-from sbnotebook.errors import DecisionError, SbNotebookError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement import EntityCounts
-from sbnotebook.widgets import background
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Field, Row, Table, Text, Title, Tree
 from sbnotebook.widgets.entity_messages import EntityMessages
@@ -35,8 +34,6 @@ _SHARE: Final = 20
 """The counts are asked for once in so many times as long as the answer takes: a slow service is asked less often."""
 _MOST: Final = 2_500
 """Entities in the tree: so many stay under a megabyte, also with the longest names."""
-_INDENT: Final = "\u2003"  # an ordinary space at the beginning would not be seen
-_TOLD_APART: Final = " "
 
 
 class Browser(Panel):
@@ -59,7 +56,6 @@ class Browser(Panel):
 
     def __init__(self, namespace: Namespace, entity: str | EntityAddress | None = None) -> None:
         self._namespace = namespace
-        self._problem = ""
         self._is_sending = False
         self.tree = EntityTree(namespace, str(entity or ""), self._opened)
         self.table = MessageTable(label="Messages", facets=())
@@ -85,7 +81,6 @@ class Browser(Panel):
             Text(_TOPIC if is_topic else "", "quiet"),
             *(self.messages.blocks() if chosen and not is_topic else []),
             Row(send, key="sending"),
-            Text(self._problem, "error"),
             *(self.form.blocks() if self._is_sending else []),
             *self.actions.blocks(),
         ]
@@ -137,17 +132,12 @@ class Browser(Panel):
 
     def _switch_form(self) -> None:
         self._is_sending = not self._is_sending
-        self._problem = ""
 
     def _fill_form(self) -> None:
         selected = self.table.selected
-        self._problem = ""
-        try:
-            if len(selected) != 1:
-                raise DecisionError("Select one message in the table first.")
-            self.form.fill(selected[0])
-        except SbNotebookError as error:
-            self._problem = background.sentence(error)
+        if len(selected) != 1:
+            raise DecisionError("Select one message in the table first.")
+        self.form.fill(selected[0])
 
 
 class EntityTree(Panel):
@@ -215,9 +205,7 @@ class EntityTree(Panel):
         """Return the entities as a plain list, with all topics open."""
         topics = [str(each.address) for each in self.counts if each.kind == "topic"]
         self._take(self.chosen, [*self.expanded, *(path for path in topics if path not in self.expanded)])
-        lines = [line for counts in self.counts for line in _lines_of(counts)]
-        # Sub-queues of two entities have the same words.
-        paths = {f"{words}{_TOLD_APART * place}": path for place, (path, words) in enumerate(lines)}
+        paths = {words: path for counts in self.counts for path, words in _lines_of(counts)}
         chosen = next((words for words, path in paths.items() if path == self.chosen), "")
         return [Field("Entities", chosen, lambda words: self.choose(paths[words]), "list", list(paths))]
 
@@ -255,14 +243,11 @@ def _row_of(counts: EntityCounts) -> dict[str, object]:
 
 
 def _lines_of(counts: EntityCounts) -> Iterator[tuple[str, str]]:
-    path, level = str(counts.address), 1 if counts.address.subscription else 0
-    name = counts.address.subscription or counts.address.name
-    yield path, _line(level, name, (counts.active, "active"), (counts.scheduled, "later"))
+    path = str(counts.address)
+    lines = {path: [(counts.active, "active"), (counts.scheduled, "later")]}
     if counts.kind != "topic":
-        yield f"{path}/$dlq", _line(level + 1, "dead letters", (counts.dead_letter, ""))
-        yield f"{path}/$transfer", _line(level + 1, "transfer dead letters", (counts.transfer_dead_letter, ""))
-
-
-def _line(level: int, name: str, *counts: tuple[int, str]) -> str:
-    said = ", ".join(f"{count:,} {what}".rstrip() for count, what in counts if count)
-    return f"{_INDENT * level}{name}{f': {said}' if said else ''}"
+        lines[f"{path}/$dlq"] = [(counts.dead_letter, "")]
+        lines[f"{path}/$transfer"] = [(counts.transfer_dead_letter, "")]
+    for each, found in lines.items():
+        said = ", ".join(f"{count:,} {what}".rstrip() for count, what in found if count)
+        yield each, f"{each}{f': {said}' if said else ''}"

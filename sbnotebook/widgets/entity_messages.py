@@ -31,7 +31,6 @@ from sbnotebook.widgets.table.message_table import MessageTable
 
 _DEFAULT_COUNT: Final = 250
 _MOST: Final = 100_000
-_MAX_SESSION: Final = 80
 _FEW_SESSIONS: Final = 6
 _LISTED_SESSIONS: Final = 500
 _COUNTED: Final = 10_000
@@ -194,7 +193,7 @@ class EntityMessages(Panel):
             self._say(_NO_SESSION if ids else "No session has active messages or a state.")
 
     def _name_of(self, session: str) -> str:
-        name = visible(session if len(session) <= _MAX_SESSION else f"{session[:_MAX_SESSION]}…") or "(empty)"
+        name = visible(session) or "(empty)"
         count = self._counts.get(session, 0)
         if not count and not self._counted_all:
             return name

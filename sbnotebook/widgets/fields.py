@@ -122,19 +122,15 @@ def queue_or_topic(value: str) -> EntityAddress:
     return address
 
 
-def whole_number(value: str) -> int | None:
-    """Return a whole number from 1; None for an empty text."""
-    if not value:
-        return None
+def whole_number(value: str) -> int:
+    """Return a whole number from 1."""
     if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS and int(value)):
         raise ConfigurationError("Write a whole number from 1, or nothing.")
     return int(value)
 
 
-def number(value: str) -> float | None:
-    """Return a number above 0; None for an empty text."""
-    if not value:
-        return None
+def number(value: str) -> float:
+    """Return a number above 0."""
     try:
         found = float(value)
     except ValueError:

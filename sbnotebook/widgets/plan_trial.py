@@ -94,7 +94,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 
 def _share(text: str) -> float:
-    return Ramp(stop_at=number(text) or 0.0).stop_at
+    return Ramp(stop_at=number(text) if text else 0.0).stop_at
 
 
 def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:

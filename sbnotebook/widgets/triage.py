@@ -192,9 +192,6 @@ class Triage(Panel):
             self._problem = f"Peeking did not come to its end: {problem}"
         self._write_record()
 
-    def _say_problem(self, sentence: str) -> None:
-        self._problem = sentence
-
     def _expect(self) -> None:
         """Ask about how many messages there are, by the counts of Service Bus, which some may not ask for."""
         address = self._entity.address
@@ -258,7 +255,7 @@ class Triage(Panel):
             self.table.set_notes(self._namespace.notes(), self._namespace.counted_resubmits(place))
             self._write_record()
 
-        self.in_background(work, self._say_problem)
+        self.in_background(work)
 
     def _write_note(self, fingerprint: str, note: str) -> None:
         self._read_notes(lambda: self._namespace.note(fingerprint, note))

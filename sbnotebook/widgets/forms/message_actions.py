@@ -247,9 +247,9 @@ def resubmit_form(entity: Entity, changes: EditForm | None = None) -> ActionForm
     whom = ", whose subscriptions get them by their rules" if address.subscription else ""
     to = Entry("To", optional(queue_or_topic), hint=f"{address.sends_to}{whom}")
     delay = Entry("Delay", optional(duration), hint="such as 5m or 2h: they become active that much later")
-    cap = Entry("How often at most", whole_number, hint="a number of resubmits; empty for 5 of dead letters")
-    rate = Entry("Rate, a second", number, hint="messages a second at most, such as 20")
-    in_flight = Entry("In flight at once", whole_number, hint="empty for as many as the network bears")
+    cap = Entry("How often at most", optional(whole_number), hint="a number of resubmits; empty for 5 of dead letters")
+    rate = Entry("Rate, a second", optional(number), hint="messages a second at most, such as 20")
+    in_flight = Entry("In flight at once", optional(whole_number), hint="empty for as many as the network bears")
 
     def read() -> Proposal:
         edit = changes.edit if changes else None
