@@ -420,7 +420,7 @@ class PlanRun:
         """How far it is, from 0 to 1 and in words."""
         self._counts = Counter[OutcomeStatus]()
         self._since = (time.monotonic(), 0)
-        """When it began or went on, and the messages done by then."""
+        """The time from which the rate is measured, and the messages done by then."""
         self._watched_since = 0.0
         """When the watch over the last batch of a ramp began, by the monotonic clock."""
         self._batches = 0

@@ -19,6 +19,7 @@ from sbnotebook.widgets.entity_messages import EntityMessages
 from sbnotebook.widgets.forms.message_actions import Finding
 from sbnotebook.widgets.forms.send_form import SendForm
 from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.table.message_table import MessageTable
 
 _CHOOSE: Final = "Choose a queue, a subscription or its dead letters at the left."
@@ -98,6 +99,12 @@ class Browser(Panel):
     def wait(self, seconds: float = 60.0) -> bool:
         """Wait until counts and messages are there, for scripts and terminals; tells whether they are."""
         return self.tree.wait(seconds) and self.messages.wait(seconds)
+
+    def __repr__(self) -> str:
+        chosen, messages = self.tree.chosen, self.messages
+        if not chosen:
+            return repr(self.tree)
+        return text_of([Title(chosen), messages.selection.grid, Text(messages.status), Text(messages.problem)])
 
     def _dead_letters(self) -> list[Block]:
         if self._finding is None:

@@ -121,7 +121,7 @@ class Panel:
         self.redraw()
 
     def halt(self) -> None:
-        """Look no further; what was found stays."""
+        """Look no further; the panel keeps all that it has found."""
         self._stop.set()
 
     def abandon(self) -> None:

@@ -169,7 +169,7 @@ class Triage(Panel):
         self.redraw()
 
     def _peek(self, ask: PeekRequest, replaces: bool, stop: Event) -> None:
-        """Show each part as it comes, or all of them in place of the messages that are there."""
+        """Show each part as it comes, or all of them in place of the earlier messages."""
         parts: list[pa.Table] = [Messages().to_arrow()]
         for messages, looked in peek_in_steps(self._entity, ask, stop):
             with self.showing(stop):
