@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -326,10 +326,6 @@ class ActionPanel(Panel):
                 title=_TWICE if is_twice else _UNDO,
             )
 
-    def _resumed(self) -> None:
-        if self.report:
-            self.resume(self.report[0].entity, "Resume")
-
     # ------------------------------------------------------------ display
 
     def _enter(self, stage: _Stage, *words: Block) -> None:
@@ -384,7 +380,8 @@ class ActionPanel(Panel):
         can_be_undone, is_twice = can_undo(report, self._namespace), _is_resubmit(report)
         found: list[Block] = []
         if can_resume(report):
-            found.append(Button("Resume", self._resumed, "Plan to finish interrupted resubmits", "primary", "forward"))
+            resume = partial(self.resume, report[0].entity, "Resume")
+            found.append(Button("Resume", resume, "Plan to finish interrupted resubmits", "primary", "forward"))
         if can_be_undone and not is_twice:
             found.append(Button(_UNDO, self._undone, "Plan to send removed messages back", icon="undo"))
         # Sent to the topic, all subscriptions would get them.
@@ -437,8 +434,7 @@ class PlanRun:
             self.report = self.running.result()
         except Exception as error:  # noqa: BLE001 (the panel shows the error)
             self.problem, self.report = background.sentence(error), self.running.report
-        self._mark(self.report)
-        self._remove(self.report)
+        self._show(self.report, removed_by(self.report))
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -452,7 +448,7 @@ class PlanRun:
             self._since = time.monotonic(), running.done
         new = running.new_outcomes()
         self._counts.update(outcome.status for outcome in new)
-        self._mark(new)
+        self._show(new)
         self.done, self.status = min(1.0, running.done / max(self.plan.total, 1)), self._words()
 
     def _words(self) -> str:
@@ -489,26 +485,16 @@ class PlanRun:
         curve = " → ".join(map(str, steps))
         return f"watching these: {curve}, {duration_text(left, rounded=True)} left at most"
 
-    # ------------------------------------------------------------ the table
-
-    def _mark(self, outcomes: Iterable[Outcome]) -> None:
+    def _show(self, outcomes: Iterable[Outcome], gone: Sequence[MessageKey] = ()) -> None:
+        """Show outcomes in the table, without the rows that are gone."""
         if self._table is None:
             return
-        table = self._table
-        of_rows = [outcome for outcome in outcomes if outcome.sequence_number is not None]
-        cells = {key_of(outcome): {_OUTCOME: _text_of(outcome)} for outcome in of_rows}
-        self._on_table(lambda: table.patch(cells))
-
-    def _remove(self, report: Report) -> None:
-        table = self._table
-        gone = removed_by(report)
-        if table is not None and gone:
-            self._on_table(lambda: table.remove(gone))
-
-    def _on_table(self, change: Callable[[], object]) -> None:
+        of_rows = (outcome for outcome in outcomes if outcome.sequence_number is not None)
         # A table that was closed meanwhile must not hide how the plan ends.
         try:
-            change()
+            self._table.patch({key_of(outcome): {_OUTCOME: _text_of(outcome)} for outcome in of_rows})
+            if gone:
+                self._table.remove(gone)
         except Exception as error:  # noqa: BLE001 (told with the report)
             self.table_problem = f"The table does not show what became of them: {background.sentence(error)}"
             self._table = None

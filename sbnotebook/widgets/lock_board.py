@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from threading import Event
 from typing import Final
 
@@ -104,12 +105,13 @@ class LockBoard(Panel):
     def _controls(self) -> list[Block]:
         usable = self.batch.is_open and not self._is_lost
         more, renew = "Lock and hold this number of further messages", "Renew the locks for so long from now"
+        release = partial(self.actions.propose, partial(self.batch.plan, Release()), title="Release all")
         found: list[Block] = [
             self._count.block(is_enabled=usable),
             Button("Lock more", self._lock_more, more, icon="lock", is_enabled=usable and not self.is_looking),
             self._for.block(is_enabled=usable),
             Button("Renew", self._renew_longer, renew, icon="refresh", is_enabled=usable),
-            Button("Release all", self._release_all, _RELEASE, icon="unlock", is_enabled=bool(self.batch.messages)),
+            Button("Release all", release, _RELEASE, icon="unlock", is_enabled=bool(self.batch.messages)),
         ]
         if self._numbers(LOST, ENDED):
             away = "Take these rows out of the table"
@@ -210,9 +212,6 @@ class LockBoard(Panel):
         if not any(message.lock_token in held for message in chosen):
             raise DecisionError("None of the selected messages is held any more: select others, or lock them again.")
         return self.batch.plan(decision, chosen)
-
-    def _release_all(self) -> None:
-        self.actions.propose(lambda: self.batch.plan(Release()), title="Release all")
 
     def _lock_more(self) -> None:
         if self.is_looking:  # the second click of a double click

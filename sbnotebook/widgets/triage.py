@@ -115,7 +115,8 @@ class Triage(Panel):
         nothing = _NO_LETTERS if address.sub_queue is SubQueue.DEAD_LETTER else _NO_MESSAGES
         about = self._about if self.is_looking else 0
         bar = [Progress(min(1.0, self.looked.looked_at / about))] if about else []
-        finish = Button("Look at the plan", self._finish, _FINISH, "warning", "eye")
+        resume = partial(self.actions.resume, address, "Finish interrupted resubmits")
+        finish = Button("Look at the plan", resume, _FINISH, "warning", "eye")
         unfinished = [Text(self._unfinished), Row([finish])]
         return [
             Row([Title(f"Triage of {address}"), Text(place, "quiet")], key="head"),
@@ -228,9 +229,6 @@ class Triage(Panel):
 
     def _miss_journal(self, problem: str) -> None:
         self._unfinished = f"The journal cannot be read: {problem}"
-
-    def _finish(self) -> None:
-        self.actions.resume(self._entity.address, "Finish interrupted resubmits")
 
     # ------------------------------------------------------------ acting
 
