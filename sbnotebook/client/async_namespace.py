@@ -653,24 +653,24 @@ class AsyncNamespace(SdkNames):
         archived: bool = True,
         show_progress: bool = True,
     ) -> DataFrame:
-        """Settle messages by the rows of a Spark frame, in parallel on its executors; at once, and not lazily.
+        """Settle messages by the rows of a Spark frame, at once, and not lazily.
+
+        This process settles them: deferred messages by their numbers, and others in a pass for each decision.
 
         Args:
             frame: a row for each message, with the columns ``sequence_number`` and ``decision`` (``complete``,
                 ``dead_letter``, ``abandon``, ``defer`` or ``resubmit``), ``reason`` and ``description`` for dead
                 letters, and ``entity``. It is computed once.
             entity: the entity of all messages, where no column says it.
-            max_in_flight: settlements of each task that wait for their answer at once; deferred messages are settled
-                by the tasks, others from here, in a pass for each decision.
+            max_in_flight: settlements that wait for their answer at once.
 
         Returns:
             A frame with an outcome for each message: entity, sequence_number, decision, status, message_id,
             condition, description, tracking_id and retryable. It is fixed, and can be given to :meth:`undo`.
 
         Raises:
-            ConfigurationError: a column is missing or wrong; or completed messages could not be archived, on a cluster.
+            ConfigurationError: a column is missing or wrong.
             DecisionError: a row cannot be carried out, or a message has two decisions; nothing was done.
-            SbNotebookError: the Spark job failed, and it is not known what it had settled by then.
 
         Example:
             >>> frame = spark.read.format("servicebus").options(target="emulator", entity="orders/$dlq").load()

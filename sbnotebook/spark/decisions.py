@@ -10,14 +10,24 @@ entity                of the message, as in the message columns; without this co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from sbnotebook.errors import ConfigurationError, DecisionError, InvalidEntityAddressError
-from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Resubmit
+from sbnotebook.model import (
+    Abandon,
+    Complete,
+    DeadLetter,
+    Decision,
+    Defer,
+    EntityAddress,
+    Outcome,
+    OutcomeStatus,
+    Resubmit,
+)
 from sbnotebook.settlement import check_decision
 
 COLUMNS: Final = ("sequence_number", "decision", "reason", "description", "entity")
@@ -98,6 +108,14 @@ def decision_of(verb: str, reason: str | None = None, description: str | None = 
         said = f"{verb[:_SHOWN]!r} is not a decision" if verb.strip() else "There is no decision"
         raise DecisionError(f"{said}: {_VERBS}.")
     return DeadLetter(reason, description) if known == DeadLetter.verb else _BY_VERB[known]
+
+
+def skipped(entity: EntityAddress, decided: Mapping[int, Decision], why: str) -> list[Outcome]:
+    """Return outcomes of messages that were not attempted."""
+    return [
+        Outcome(OutcomeStatus.SKIPPED, decision.verb, entity, number, description=why)
+        for number, decision in decided.items()
+    ]
 
 
 def _read(only: EntityAddress | None, is_deferred: bool, *texts: str | None) -> DecidedRow:

@@ -1,7 +1,7 @@
 """A plan to settle messages by the rows of a Spark frame, each with its decision.
 
-Deferred messages can be received by sequence number, so the tasks settle them in parallel on the executors. The driver
-settles all others in their order, with :meth:`sbnotebook.client.Entity.pick`.
+This process settles them. It receives deferred messages by their numbers, many at once, and all others in their order,
+with :meth:`sbnotebook.client.Entity.pick`. The writer with ``operation=settle`` settles in the tasks of Spark instead.
 
 The rows are in a file with their outcomes, so that no memory grows with them. It is SQLite's own temporary file: only
 your user can read it, and it ends with the plan or the process. It takes about 100 bytes for each message, and its
@@ -11,57 +11,41 @@ folder is the one that ``SQLITE_TMPDIR`` or ``TMPDIR`` names.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import replace
-from functools import reduce
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial, reduce
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pac
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.entity import Entity
-from sbnotebook.client.targets import NamespaceTarget
+from sbnotebook.client.portal import run
 from sbnotebook.client.verbs import ShownAsPreview
-from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import ApplyOnce, AsyncNamespace, InFlight, Limits, Preview
-from sbnotebook.spark.decisions import COLUMNS, DecidedRow, check_schema, decided_rows, decision_of
+from sbnotebook.spark.decisions import COLUMNS, DecidedRow, check_schema, decided_rows, decision_of, skipped
 from sbnotebook.spark.schema import arrow_schema_for
-from sbnotebook.spark.scrubbing import in_words, scrubbed
-from sbnotebook.spark.settle_task import (
-    OUTCOMES,
-    MessageKey,
-    SettleTask,
-    TaskStorage,
-    outcome_table,
-    outcomes_of,
-    packed,
-    unpacked,
-)
-from sbnotebook.spark.task_context import speculates
+from sbnotebook.spark.scrubbing import in_words
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame, SparkSession
 
-_ON_EXECUTORS: Final = (Complete.verb, DeadLetter.verb, Abandon.verb)
-_FROM_DRIVER: Final = (OutcomeStatus.NOT_FOUND.value, OutcomeStatus.SKIPPED.value)
+_BY_NUMBER: Final = (Complete.verb, DeadLetter.verb, Abandon.verb)
+_NOT_DEFERRED: Final = (OutcomeStatus.NOT_FOUND, OutcomeStatus.SKIPPED)
 _PASSES: Final = 100
 _PARTITIONS: Final = 8
 _ROWS: Final = 10_000
 """Rows that are in memory at once as objects of Python."""
-_CELL: Final = 250
-"""Rows that stay together, so that each task of a small plan has as many."""
 _TOO_MANY: Final = (
     f"Not attempted: it is not deferred, and there are more than {_PASSES} different decisions, each of which would "
     "take a search from the head of the entity: defer the messages first, with defer_all."
 )
-_REPEATED: Final = "It is not there any more: Spark ran its task twice, and the first run may have settled it."
 _PAGES: Final = 10
 """Pages of so many rows that make a table."""
 _NAMED: Final = 3
@@ -72,11 +56,17 @@ _DECISIONS: Final = pa.schema(
     ]
 )
 """The columns of decisions."""
+_OUTCOMES: Final[pa.Schema] = pa.schema(
+    [("entity", pa.string()), ("sequence_number", pa.int64())]
+    + [(name, pa.string()) for name in ("decision", "status", "message_id", "condition", "description", "tracking_id")]
+    + [("retryable", pa.bool_())]
+)
+"""The columns of outcomes."""
 _CREATE: Final = """
     CREATE TABLE messages (
         entity TEXT COLLATE NOCASE, sequence_number INTEGER, decision TEXT, reason TEXT, description TEXT,
         split INTEGER DEFAULT 0, verb TEXT, status TEXT, message_id TEXT, condition TEXT, said TEXT,
-        tracking_id TEXT, retryable INTEGER, repeated INTEGER, PRIMARY KEY (entity, sequence_number)
+        tracking_id TEXT, retryable INTEGER, PRIMARY KEY (entity, sequence_number)
     ) WITHOUT ROWID
 """
 _ADD: Final = """
@@ -88,25 +78,24 @@ _COUNT: Final = """
     SELECT entity, decision, count(*) FROM messages GROUP BY entity, decision ORDER BY entity, min(sequence_number)
 """
 _END: Final = """
-    UPDATE messages SET verb = ?, status = ?, message_id = ?, condition = ?, said = ?, tracking_id = ?, retryable = ?,
-        repeated = ?
+    UPDATE messages SET verb = ?, status = ?, message_id = ?, condition = ?, said = ?, tracking_id = ?, retryable = ?
     WHERE entity = ? AND sequence_number = ?
 """
-_ROW: Final = "SELECT entity, sequence_number, decision, reason, description FROM messages WHERE"
+_ROW: Final = "SELECT entity, sequence_number, decision, reason, description FROM messages"
 _OUTCOME: Final = """
     SELECT entity, sequence_number, verb, status, message_id, condition, said, tracking_id, retryable FROM messages
     WHERE status IS NOT NULL
 """
+_IN_ORDER: Final = "ORDER BY entity, sequence_number"
 _pa: Any = pa
-_pc: Any = pac
 
 
 class FramePlan(ShownAsPreview):
     """Decisions of a Spark frame, read and checked. ``namespace.plan_settle_frame`` makes one; :meth:`apply` settles.
 
     The frame is computed once, when you make the plan: a preview shows exactly what :meth:`apply` carries out. Its rows
-    are in a temporary file of the driver, and the tasks settle 100,000 at a time, so the driver's Python does not grow
-    with them. For messages that the driver settles, it holds the numbers and the outcomes.
+    are in a temporary file, and deferred messages are settled 10,000 at a time, so that the memory of Python does not
+    grow with them. Of messages that are not deferred, it holds the numbers and the outcomes.
 
     Args:
         namespace: of the messages.
@@ -115,8 +104,7 @@ class FramePlan(ShownAsPreview):
         archived: False to complete messages for good; otherwise ``namespace.undo`` can send them back.
 
     Raises:
-        ConfigurationError: a column is missing or has another type, there is no archive that outlives the cluster, or
-            ``spark.speculation`` is on.
+        ConfigurationError: a column is missing or has another type.
         DecisionError: rows have no decision, or one that is not possible, or a message has two; says which.
     """
 
@@ -138,19 +126,9 @@ class FramePlan(ShownAsPreview):
         self._namespace = namespace
         self._once = ApplyOnce()
         self._spark: SparkSession = frame.sparkSession
-        if speculates({name: _setting(self._spark, name) for name in ("spark.master", "spark.speculation")}):
-            raise ConfigurationError(
-                "spark.speculation is on, so Spark may run a task twice at once, and one run would report messages as "
-                "gone that the other has settled: switch it off."
-            )
         self._archived = archived and namespace.archive is not None
-        archive = namespace.archive if self._archived else None
-        is_local = _setting(self._spark, "spark.master").startswith("local")
-        self._storage = TaskStorage.of(namespace.journal, archive) if is_local else TaskStorage()
         self._rows = _read(frame.select(*[field.name for field in read]), only)
-        if self._archived:
-            self._storage.require_archive((decision_of(verb) for _, verb in self.counts), "say archived=False")
-        for address in self.entities:  # an entity that cannot be reached fails here, and not in every task
+        for address in self.entities:  # an entity that cannot be reached fails here, before any is settled
             Entity(AsyncEntity(namespace.entity(address))).peek(1, show_progress=False)
 
     @property
@@ -165,8 +143,7 @@ class FramePlan(ShownAsPreview):
 
     def to_pandas(self) -> pd.DataFrame:
         """Return a pandas frame with a row for each message: its entity, sequence number and decision."""
-        verbs = {verb for _, verb in self.counts}
-        untyped: Any = pa.concat_tables([_DECISIONS.empty_table(), *self._rows.decisions(*verbs)])
+        untyped: Any = pa.concat_tables([_DECISIONS.empty_table(), *self._rows.decisions()])
         return untyped.to_pandas()
 
     def preview(self) -> Preview:
@@ -188,8 +165,8 @@ class FramePlan(ShownAsPreview):
         """Carry the decisions out.
 
         Args:
-            max_in_flight: settlements of each task that wait for their answer at once.
-            show_progress: False for no bar while the driver settles what the tasks could not.
+            max_in_flight: settlements that wait for their answer at once.
+            show_progress: False for no bar while it settles messages that are not deferred.
 
         Returns:
             An outcome for each message, in a fixed frame: reading it twice settles nothing twice.
@@ -197,74 +174,76 @@ class FramePlan(ShownAsPreview):
         Raises:
             DecisionError: the plan was applied already; nothing was done.
             ReadOnlyError: the namespace is read-only.
-            SbNotebookError: the Spark job failed, and it is not known what its tasks had settled by then.
         """
         Limits(max_in_flight)
         self._namespace.connection.require_writing()
         self._once.begin()
-        rows = self._rows
-        rows.begin()
         try:
-            # The tasks settle deferred messages, and leave all that they do not find to the driver.
-            for decided in rows.decisions(*_ON_EXECUTORS):
-                rows.end(self._on_executors(decided, max_in_flight))
-            self._from_driver(rows, max_in_flight, show_progress=show_progress)
+            self._settle_deferred(max_in_flight)
+            self._pick_others(max_in_flight, show_progress=show_progress)
         except BaseException as error:
-            error.__dict__["report"] = Report(chain.from_iterable(map(outcomes_of, rows.outcomes())))
+            error.__dict__["report"] = Report(chain.from_iterable(map(_outcomes_of, self._rows.outcomes())))
             raise
-        frames = [self._spark.createDataFrame(table) for table in rows.outcomes()]
+        frames = [self._spark.createDataFrame(table) for table in self._rows.outcomes()]
         # Spark Connect takes no empty table.
         return (
             reduce(lambda first, more: first.union(more), frames)
             if frames
-            else self._spark.createDataFrame([], from_arrow_schema(OUTCOMES))
+            else self._spark.createDataFrame([], from_arrow_schema(_OUTCOMES))
         )
 
-    def _on_executors(self, rows: pa.Table, max_in_flight: InFlight) -> pa.Table:
-        """Return the outcomes of the tasks; the status is null where the driver has to look."""
-        target = NamespaceTarget.of(self._namespace.connection)
-        settle = SettleTask(target, max_in_flight, self._storage)
-        try:
-            with scrubbed(target.secrets):
-                decided = self._spark.createDataFrame(packed(rows, _CELL))
-                done = unpacked(decided.mapInArrow(settle, decided.schema).toArrow())
-        except SbNotebookError as error:
-            raise SbNotebookError(
-                f"The Spark job failed, and it is unknown which of the {rows.num_rows:,} messages its tasks had "
-                f"settled: settle the same frame again, which finds out and continues. {error}"
-            ) from None
-        left = _pc.is_in(done["status"], pa.array(_FROM_DRIVER))
-        return done.set_column(done.schema.get_field_index("status"), "status", _pc.if_else(left, None, done["status"]))
+    def _settle_deferred(self, max_in_flight: InFlight) -> None:
+        """Settle the messages that are deferred by their numbers, and leave the others without an outcome."""
+        for entity, decided in self._rows.decided(*_BY_NUMBER):
+            outcomes = self._attempted(entity, decided, partial(self._by_number, entity, decided, max_in_flight))
+            self._rows.end(outcome for outcome in outcomes if outcome.status not in _NOT_DEFERRED)
 
-    def _from_driver(self, rows: FrameRows, max_in_flight: InFlight, *, show_progress: bool) -> None:
-        """Settle messages that are not deferred, decision by decision; keep their outcomes as they come."""
+    def _by_number(
+        self, entity: EntityAddress, decided: Mapping[int, Decision], max_in_flight: InFlight
+    ) -> Iterable[Outcome]:
+        settle = self._namespace.entity(entity).settle_deferred
+        return run(settle, decided, max_in_flight=max_in_flight, archived=self._archived)
+
+    def _pick_others(self, max_in_flight: InFlight, *, show_progress: bool) -> None:
+        """Settle the other messages, decision by decision; keep their outcomes as they come."""
         groups: dict[tuple[EntityAddress, Decision], list[int]] = {}
-        for entity, number, decision in rows.open():
+        for entity, number, decision in self._rows.open():
             groups.setdefault((entity, decision), []).append(number)
-        # A task that ran twice may have settled, in its first run, what the driver does not find.
-        repeated = rows.repeated_places()
-
-        def end(outcomes: Iterable[Outcome]) -> None:
-            rows.end(outcome_table((_judged(outcome, repeated) for outcome in outcomes), repeated=False))
-
         # Each decision takes a pass from the head of its entity.
-        largest_first = sorted(groups.items(), key=lambda group: -len(group[1]))
-        for (entity, decision), numbers in largest_first[:_PASSES]:
-            try:
-                place = Entity(AsyncEntity(self._namespace.entity(entity)))
-                plan = place.pick(numbers, decision, archived=self._archived, show_progress=show_progress)
-                end(plan.apply(max_in_flight=max_in_flight, show_progress=show_progress))
-            except BaseException as error:
-                report: Report = error.__dict__.get("report") or Report()
-                end(report)
-                if not isinstance(error, Exception):
-                    raise
-                # The outcomes of the others must not be lost.
-                ended = {outcome.sequence_number for outcome in report}
-                left = [number for number in numbers if number not in ended]
-                end(_skipped(entity, decision, left, f"Not attempted: {in_words(error)}"))
-        for (entity, decision), numbers in largest_first[_PASSES:]:
-            end(_skipped(entity, decision, numbers, _TOO_MANY))
+        for place, ((entity, decision), numbers) in enumerate(sorted(groups.items(), key=lambda each: -len(each[1]))):
+            decided = dict.fromkeys(numbers, decision)
+            pick = partial(self._picked, entity, numbers, decision, max_in_flight, show_progress)
+            is_one_more = place < _PASSES
+            self._rows.end(
+                self._attempted(entity, decided, pick) if is_one_more else skipped(entity, decided, _TOO_MANY)
+            )
+
+    def _picked(
+        self,
+        entity: EntityAddress,
+        numbers: Iterable[int],
+        decision: Decision,
+        max_in_flight: InFlight,
+        show_progress: bool,
+    ) -> Iterable[Outcome]:
+        place = Entity(AsyncEntity(self._namespace.entity(entity)))
+        plan = place.pick(numbers, decision, archived=self._archived, show_progress=show_progress)
+        return plan.apply(max_in_flight=max_in_flight, show_progress=show_progress)
+
+    def _attempted(
+        self, entity: EntityAddress, decided: Mapping[int, Decision], attempt: Callable[[], Iterable[Outcome]]
+    ) -> list[Outcome]:
+        """Return the outcomes of an attempt, also of one that fails: those of other messages must not be lost."""
+        try:
+            return [*attempt()]
+        except BaseException as error:
+            report: Report = error.__dict__.get("report") or Report()
+            if not isinstance(error, Exception):
+                self._rows.end(report)
+                raise
+            ended = {outcome.sequence_number for outcome in report}
+            left = {number: decision for number, decision in decided.items() if number not in ended}
+            return [*report, *skipped(entity, left, f"Not attempted: {in_words(error)}")]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -272,15 +251,7 @@ class FramePlan(ShownAsPreview):
 
 def outcomes_in(frame: DataFrame) -> Iterable[Outcome]:
     """Return the outcomes in a frame that :meth:`FramePlan.apply` returned."""
-    return outcomes_of(frame.toArrow())
-
-
-def _setting(spark: SparkSession, name: str) -> str:
-    try:
-        value: Any = spark.conf.get(name, None)
-    except Exception:  # noqa: BLE001 (Databricks' serverless compute, a cluster, does not tell)
-        return ""
-    return str(value or "")
+    return _outcomes_of(frame.toArrow())
 
 
 def _read(frame: DataFrame, entity: EntityAddress | None) -> FrameRows:
@@ -296,17 +267,6 @@ def _read(frame: DataFrame, entity: EntityAddress | None) -> FrameRows:
         rows.add(decided_rows(pa.Table.from_arrays(arrays, schema=schema), entity))
     rows.check()
     return rows
-
-
-def _skipped(entity: EntityAddress, decision: Decision, numbers: Sequence[int], why: str) -> list[Outcome]:
-    return [Outcome(OutcomeStatus.SKIPPED, decision.verb, entity, number, description=why) for number in numbers]
-
-
-def _judged(outcome: Outcome, repeated: Container[tuple[EntityAddress, int | None]]) -> Outcome:
-    """Return an outcome of the driver; unconfirmed where the first run of a task may have settled the message."""
-    if AsyncNamespace.is_gone(outcome) and (outcome.entity, outcome.sequence_number) in repeated:
-        return replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=_REPEATED)
-    return outcome
 
 
 class FrameRows:
@@ -365,39 +325,42 @@ class FrameRows:
         """Return how many messages there are of each entity and decision."""
         return self._file.execute(_COUNT).fetchall()
 
-    def decisions(self, *verbs: str) -> Iterator[pa.Table]:
-        """Yield the decisions with these verbs, some at a time."""
-        marks = ", ".join("?" * len(verbs))
-        return self._tables(f"{_ROW} decision IN ({marks})", verbs, _DECISIONS)
+    def decisions(self) -> Iterator[pa.Table]:
+        """Yield the decisions, some at a time."""
+        return self._tables(_ROW, _DECISIONS)
+
+    def decided(self, *verbs: str) -> Iterator[tuple[EntityAddress, dict[int, Decision]]]:
+        """Yield the decisions with these verbs by number, of one entity and some at a time."""
+        # The rows may get outcomes meanwhile, which moves none of them.
+        found = self._file.execute(f"{_ROW} WHERE decision IN ({', '.join('?' * len(verbs))}) {_IN_ORDER}", verbs)
+        while rows := found.fetchmany(_ROWS):
+            for entity, some in groupby(rows, lambda row: row[0].lower()):
+                yield EntityAddress.parse(entity), {number: decision_of(*said) for _, number, *said in some}
 
     def open(self) -> Iterator[tuple[EntityAddress, int, Decision]]:
         """Yield the entity, the number and the decision of each message that has no outcome."""
-        for entity, number, *decided in self._file.execute(f"{_ROW} status IS NULL ORDER BY entity, sequence_number"):
+        for entity, number, *decided in self._file.execute(f"{_ROW} WHERE status IS NULL {_IN_ORDER}"):
             yield EntityAddress.parse(entity), number, decision_of(*decided)
 
-    def begin(self) -> None:
-        """Forget the outcomes."""
-        self._file.execute("UPDATE messages SET status = NULL, repeated = 0")
-
-    def end(self, outcomes: pa.Table) -> None:
+    def end(self, outcomes: Iterable[Outcome]) -> None:
         """Keep outcomes."""
-        for batch in outcomes.to_batches(max_chunksize=_ROWS):
-            columns: Any = [batch.column(place).to_pylist() for place in range(batch.num_columns)]
-            entities, numbers, *others = columns
-            self._file.executemany(_END, zip(*others, entities, numbers, strict=True))
-
-    def repeated_places(self) -> set[MessageKey]:
-        """Return the messages that a repeated task looked for."""
-        found = self._file.execute("SELECT entity, sequence_number FROM messages WHERE repeated")
-        return {(EntityAddress.parse(entity), number) for entity, number in found}
+        self._file.executemany(
+            _END,
+            (
+                (
+                    *(each.verb, each.status.value, each.message_id, each.condition, each.description),
+                    *(each.tracking_id, each.retryable, str(each.entity), each.sequence_number),
+                )
+                for each in outcomes
+            ),
+        )
 
     def outcomes(self) -> Iterator[pa.Table]:
         """Yield the outcomes, some at a time."""
-        return self._tables(_OUTCOME, (), OUTCOMES)
+        return self._tables(_OUTCOME, _OUTCOMES)
 
-    def _tables(self, query: str, values: tuple[str, ...], schema: pa.Schema) -> Iterator[pa.Table]:
-        # The rows may get outcomes meanwhile, which moves none of them.
-        found = self._file.execute(f"{query} ORDER BY entity, sequence_number", values)
+    def _tables(self, query: str, schema: pa.Schema) -> Iterator[pa.Table]:
+        found = self._file.execute(f"{query} {_IN_ORDER}")
         while pages := [_page(rows, schema) for _ in range(_PAGES) if (rows := found.fetchmany(_ROWS))]:
             yield _pa.Table.from_batches(pages)
 
@@ -409,3 +372,9 @@ def _page(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
     # SQLite has whole numbers for booleans.
     arrays = [_pa.array(column).cast(kind) for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
     return _pa.record_batch(arrays, schema=schema)
+
+
+def _outcomes_of(table: pa.Table) -> Iterable[Outcome]:
+    columns: Any = [table.column(name).to_pylist() for name in _OUTCOMES.names]
+    for entity, number, verb, status, *rest in zip(*columns, strict=True):
+        yield Outcome(OutcomeStatus(status), verb, EntityAddress.parse(entity), number, *rest)

@@ -12,7 +12,6 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Outcome, OutcomeStatus
 from sbnotebook.spark.decisions import decided_rows
 from sbnotebook.spark.frame_plan import FrameRows
-from sbnotebook.spark.settle_task import outcome_table, outcomes_of
 
 ORDERS = EntityAddress("orders")
 
@@ -43,7 +42,12 @@ def test_each_message_comes_once_and_in_order() -> None:
         (ORDERS, 9, DeadLetter("Bad")),
         (ORDERS, 10, Complete()),
     ]
-    assert listed(made.decisions("dead-letter", "abandon")) == [["Orders", 9, "dead-letter", "Bad", None]]
+    assert listed(made.decisions())[1:] == [
+        ["Orders", 9, "dead-letter", "Bad", None],
+        ["orders", 10, "complete", None, None],
+    ]
+    assert [*made.decided("dead-letter", "abandon")] == [(ORDERS, {9: DeadLetter("Bad")})]
+    assert [*made.decided("dead-letter", "complete")][1:] == [(ORDERS, {9: DeadLetter("Bad"), 10: Complete()})]
     assert made.counts() == [
         ("events/subscriptions/all", "complete", 1),
         ("Orders", "dead-letter", 1),
@@ -69,13 +73,10 @@ def test_rows_with_a_problem_are_counted_and_three_shown() -> None:
         made.check()
 
 
-def test_outcomes_are_kept_until_the_next_run() -> None:
+def test_outcomes_are_kept() -> None:
     made = rows(("orders", 1, "complete", None), ("orders", 2, "abandon", None))
-    for _ in range(2):
-        made.begin()
-        assert len([*made.open()]) == 2
-        done = Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("ORDERS"), 1, "m1", retryable=False)
-        made.end(outcome_table([done], repeated=True))
-        assert [*made.open()] == [(ORDERS, 2, Abandon())]
-        assert made.repeated_places() == {(ORDERS, 1)}
-        assert [each for table in made.outcomes() for each in outcomes_of(table)] == [done]
+    assert len([*made.open()]) == 2
+    made.end([Outcome(OutcomeStatus.SETTLED, "complete", EntityAddress("ORDERS"), 1, "m1", retryable=False)])
+    assert [*made.open()] == [(ORDERS, 2, Abandon())]
+    outcome = ["orders", 1, "complete", "settled", "m1", None, None, None, False]
+    assert listed(made.outcomes()) == [outcome]

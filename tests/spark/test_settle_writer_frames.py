@@ -204,20 +204,18 @@ def test_read_only_settle_frame_plans_but_does_not_apply(
     assert len(own.entity(queue).peek(show_progress=False)) == 1
 
 
-def settings_of_a_cluster(_spark: SparkSession, name: str) -> str:
-    return {"spark.master": "spark://driver:7077"}.get(name, "")
-
-
-def test_settle_frame_on_a_cluster_refuses_to_archive(
-    spark: SparkSession, own: Namespace, queue: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    partly_deferred_queue(own, queue, 2, deferred=2)
-    frame = spark.createDataFrame([(1, "complete")], "sequence_number long, decision string")
-    monkeypatch.setattr("sbnotebook.spark.frame_plan._setting", settings_of_a_cluster)
-    with pytest.raises(ConfigurationError, match="write the messages to a durable place first, and say archived=False"):
-        own.settle_frame(frame, entity=queue)
-    assert settled(own.settle_frame(frame, entity=queue, archived=False)) == {1: "settled"}
-    assert settled(own.settle_frame(frame.selectExpr("2 AS sequence_number", "'abandon' AS decision"), entity=queue))
+def test_an_entity_that_is_gone_does_not_hide_other_outcomes(spark: SparkSession, own: Namespace, queue: str) -> None:
+    gone = f"gone-{uuid.uuid4().hex[:8]}"
+    own.create_queue(gone)
+    for name in (queue, gone):
+        partly_deferred_queue(own, name, 3, deferred=2)
+    rows = [(name, number, "complete") for name in (queue, gone) for number in (1, 3)]
+    plan = own.plan_settle_frame(spark.createDataFrame(rows, "entity string, sequence_number long, decision string"))
+    own.delete_queue(gone)
+    said = {(row.entity, row.sequence_number): row for row in plan.apply(show_progress=False).collect()}
+    assert [said[queue, number].status for number in (1, 3)] == ["settled", "settled"]
+    assert [said[gone, number].status for number in (1, 3)] == ["skipped", "skipped"]
+    assert "Not attempted: " in said[gone, 1].description
 
 
 # ------------------------------------------------------------------ secrets

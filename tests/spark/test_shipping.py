@@ -7,17 +7,17 @@ from typing import Any, Final
 from pyspark import cloudpickle
 from pyspark.sql.types import StructType
 
-from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.spark.consume_stream import ConsumeStream
 from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions
 from sbnotebook.spark.peek_reader import PeekReader
 from sbnotebook.spark.schema import message_schema
 from sbnotebook.spark.send_writer import SendWriter
-from sbnotebook.spark.settle_task import SettleTask, TaskStorage
+from sbnotebook.spark.settle_writer import SettleWriter
 from sbnotebook.spark.source import ServiceBusDataSource
 
 HOST: Final = "name.servicebus.windows.net"
 GIVEN: Final = {"entity": "orders", "fullyQualifiedNamespace": HOST}
+DECISIONS: Final = StructType().add("sequence_number", "long").add("decision", "string")
 ON_A_WORKER: Final = """
 import pickle, sys
 for package in sys.argv[1:]:
@@ -42,7 +42,7 @@ def shipped() -> list[object]:
         PeekReader(ReadOptions.parse(GIVEN), schema),
         ConsumeStream(StreamOptions.parse({**GIVEN, "mode": "consume"}), message_schema()),
         SendWriter(WriteOptions.parse(GIVEN), schema, is_stream=False),
-        SettleTask(NamespaceTarget(HOST), 10, TaskStorage()),
+        SettleWriter(WriteOptions.parse({**GIVEN, "operation": "settle"}), DECISIONS, is_stream=False),
     ]
 
 
@@ -53,7 +53,7 @@ def test_shipped_objects_arrive_as_they_are() -> None:
         "PeekReader",
         "ConsumeStream",
         "SendWriter",
-        "SettleTask",
+        "SettleWriter",
     ], ended.stderr
 
 

@@ -18,7 +18,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import sbnotebook as sb
-from sbnotebook.errors import SbNotebookError
 from sbnotebook.spark import register
 
 COUNT = 600
@@ -62,21 +61,20 @@ def consume(spark: SparkSession, _: sb.Namespace, options: dict[str, str]) -> di
     return dict(Counter(row.message_id for row in spark.read.parquet(f"{folder}/output").collect()))
 
 
-def settle(spark: SparkSession, namespace: sb.Namespace, _: dict[str, str]) -> list[dict[str, int]]:
-    """Complete deferred messages until none is left; return how many rows of each run ended how."""
-    said: list[dict[str, int]] = []
+def settle(spark: SparkSession, namespace: sb.Namespace, options: dict[str, str]) -> list[str]:
+    """Complete deferred messages until none is left; return how each run ended."""
+    said: list[str] = []
     for _run in range(RUNS):
         numbers = [(message.sequence_number, "complete") for message in namespace.entity("orders").peek()]
         if not numbers:
             break
         rows = spark.createDataFrame(numbers, "sequence_number long, decision string").repartition(2)
         try:
-            outcomes = namespace.settle_frame(
-                rows, entity="orders", archived=False, max_in_flight=1, show_progress=False
-            )
-            said.append(dict(Counter(row.status for row in outcomes.select("status").collect())))
-        except (PySparkException, SbNotebookError) as error:
-            said.append({f"failed: {error}"[:500]: 1})
+            writer = rows.write.format("servicebus").mode("append").options(**options, operation="settle")
+            writer.options(archive=False, maxInFlight=1).save()
+            said.append("settled")
+        except PySparkException as error:
+            said.append(f"failed: {error}"[:500])
         time.sleep(LOCK)  # until the locks of dead tasks have ended
     return said
 
