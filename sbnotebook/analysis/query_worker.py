@@ -18,7 +18,7 @@ import re
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, NoReturn, TypedDict, TypeVar, cast
 
 from sbnotebook.analysis.json_values import (
@@ -81,7 +81,6 @@ _MOST_GROUPS: Final = 64
 _TOGETHER: Final = 32 * 1024 * 1024
 """Bytes of the batches whose values are looked at together."""
 _FROM: Final = " FROM messages"
-_ROWS: Final = "rows_"
 _PLACE: Final = re.compile(r"\[(\d+),(\d+)\]")
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
 _ADVICE: Final = " You might need to add explicit type casts."
@@ -215,9 +214,16 @@ def _parts(batches: Iterable[Any]) -> Iterator[list[Any]]:
     yield together  # none of an empty table, for which an expression is checked, too
 
 
-def _with_json(database: duckdb.DuckDBPyConnection, table: Any) -> duckdb.DuckDBPyRelation:
+@contextlib.contextmanager
+def _messages(database: duckdb.DuckDBPyConnection, table: Any) -> Generator[None]:
+    """Let queries of the block read a table as ``messages``."""
+    # Serialized queries do not see a table that is registered.
     rows = database.from_arrow(table)
-    return rows.project(_COLUMNS) if BODY_JSON in table.schema.names else rows
+    (rows.project(_COLUMNS) if BODY_JSON in table.schema.names else rows).create_view("messages")
+    try:
+        yield
+    finally:
+        database.execute("DROP VIEW messages")
 
 
 def _answered(
@@ -254,18 +260,19 @@ def _true_in(database: duckdb.DuckDBPyConnection, schema: pa.Schema, batches: li
     """
     import pyarrow as pa
 
-    def rows_where(statement: str) -> list[tuple[int]]:
+    def rows_where(rows: Any, statement: str) -> list[tuple[int]]:
         expression = statement.removeprefix(_SELECT).removesuffix(_FROM)
-        return _rows_of(database, schema, f"{_SELECT}{INDEX}{_FROM} WHERE {expression}")
+        with _messages(database, rows):
+            return database.execute(f"{_SELECT}{INDEX}{_FROM} WHERE {expression}").fetchall()
 
     table: Any = pa.Table.from_batches(batches, schema)
-    with _registered(database, {_ROWS: table}):
-        groups = _by_kinds(database, schema, text.paths.paths)
+    with _messages(database, table):
+        groups = _by_kinds(database, text.paths.paths)
     for kinds, indexes in groups.items():
         truth = text.fit(kinds)
         if truth in _TRUTHS:
-            with _registered(database, {_ROWS: _taken(batches, indexes) if indexes else table}):
-                yield from [index for (index,) in text.run(kinds, rows_where)]
+            rows = _taken(batches, indexes) if indexes else table
+            yield from [index for (index,) in text.run(kinds, partial(rows_where, rows))]
         elif len(groups) == 1 and (batches or not text.paths.paths):
             _refuse(f"it gives a {truth}, and not true or false: compare it with something")
 
@@ -282,17 +289,9 @@ def _taken(batches: list[Any], indexes: list[int]) -> Any:
     return pa.Table.from_batches(taken)
 
 
-def _rows_of(database: duckdb.DuckDBPyConnection, schema: pa.Schema, query: str) -> list[Any]:
-    """Run a query over the registered rows, as messages: DuckDB binds a relation anew for each of its steps."""
-    columns = _COLUMNS if BODY_JSON in schema.names else "*"
-    return database.execute(f"WITH messages AS ({_SELECT}{columns} FROM {_ROWS}) {query}").fetchall()
-
-
-def _by_kinds(
-    database: duckdb.DuckDBPyConnection, schema: pa.Schema, paths: list[str]
-) -> dict[tuple[str, ...], list[int]]:
+def _by_kinds(database: duckdb.DuckDBPyConnection, paths: list[str]) -> dict[tuple[str, ...], list[int]]:
     """Return the kinds of the values of some paths, each with the rows that have them; none stands for all rows."""
-    found = _rows_of(database, schema, kinds_query(paths, "messages", INDEX)) if paths else []
+    found = database.execute(kinds_query(paths, "messages", INDEX)).fetchall() if paths else []
     of_paths = [{*each} - {None} for each in list(zip(*found, strict=True))[1:]] or [set[str]() for _ in paths]
     all_kinds = tuple(map(kind_of_all, of_paths))
     mixed = [place for place, each in enumerate(of_paths) if len(each) > 1]
@@ -353,11 +352,11 @@ class _Text:
         import duckdb
 
         described = json.dumps({"error": False, "statements": [self._bound]})
-        _with_json(self._database, self._none).create_view("messages")
         try:
-            rows: Any = self._database.execute("FROM json_execute_serialized_sql($1::VARCHAR)", [described])
-            self._kind = str(rows.description[0][1])
-            rows.fetchall()
+            with _messages(self._database, self._none):
+                rows: Any = self._database.execute("FROM json_execute_serialized_sql($1::VARCHAR)", [described])
+                self._kind = str(rows.description[0][1])
+                rows.fetchall()
         except duckdb.OutOfMemoryException:
             raise
         except duckdb.Error as error:
@@ -366,8 +365,6 @@ class _Text:
                 raise
             place = _PLACE.fullmatch(str(told.get("location")))
             return Refused((int(place[1]), int(place[2])) if place else None, error)
-        finally:
-            self._database.execute("DROP VIEW messages")
         return None
 
     def _parse(self, expression: str) -> Any:
@@ -401,13 +398,14 @@ def _result(
 
     query, is_check = request["expression"], request["kind"] == "check"
     text = _prepared(database, _BLANKS, query, schema, frozenset[str](("messages", *request["others"])))
-    rows = _with_json(database, pa.Table.from_batches([*messages], schema))
+    rows: Any = pa.Table.from_batches([*messages], schema)
     kinds: tuple[str, ...] = ()
     if text.paths.paths:
-        found: Any = rows.query("messages", kinds_query(text.paths.paths, "messages"))
-        kinds = tuple(kind_of_all(each or ()) for each in found.fetchall()[0])
+        with _messages(database, rows):
+            found = database.execute(kinds_query(text.paths.paths, "messages")).fetchall()
+        kinds = tuple(kind_of_all(each or ()) for each in found[0])
         text.fit(kinds)
-    result: Any = text.run(kinds, lambda sql: _table_of(rows, sql if kinds else query, is_check=is_check))
+    result: Any = text.run(kinds, lambda sql: _table_of(database, rows, sql if kinds else query, is_check=is_check))
     if is_check:
         # A table without columns has no rows.
         return {"columns": list(dict.fromkeys([*text.columns, _NUMBER])), "tables": text.tables}, b""
@@ -420,13 +418,14 @@ def _result(
     return {"size": len(data)}, data
 
 
-def _table_of(rows: duckdb.DuckDBPyRelation, query: str, *, is_check: bool) -> Any:
+def _table_of(database: duckdb.DuckDBPyConnection, rows: Any, query: str, *, is_check: bool) -> Any:
     import pyarrow as pa
 
-    found: Any = rows.query("messages", query)
-    if is_check:
-        return None
-    table: Any = found.to_arrow_table()
+    with _messages(database, rows):
+        found: Any = database.query(query)  # it is bound here
+        if is_check:
+            return None
+        table: Any = found.to_arrow_table()
     for place, field in enumerate(table.schema):
         if field.type == pa.decimal128(38, 0):  # such as a sum of whole numbers
             with contextlib.suppress(pa.ArrowInvalid):
