@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -24,11 +23,11 @@ from sbnotebook.settlement import (
     SequenceNumbers,
 )
 from sbnotebook.spark.batch_locking import BatchLocker
-from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset
+from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset, ranges_of
 from sbnotebook.spark.held_batches import HeldBatches
 from sbnotebook.spark.micro_batches import MicroBatches
 from sbnotebook.spark.options import StreamOptions
-from sbnotebook.spark.peek_reader import pages_up_to
+from sbnotebook.spark.peek_reader import Range, divide, pages_up_to
 from sbnotebook.spark.scrubbing import in_words
 from sbnotebook.spark.session_batches import SessionLocker
 
@@ -124,20 +123,17 @@ class ConsumeQuery:
         if self._scan is not None:
             self._scan.except_for(offset.numbers)
 
-    def divide(self, numbers: Sequence[int], count: int) -> list[list[int]]:
+    def divide(self, numbers: Sequence[int], count: int) -> list[list[Range]]:
         """Divide the messages of the last plan among tasks, each session to one of them."""
-        sessions = self._locker.sessions if isinstance(self._locker, SessionLocker) else None
-        if sessions is None:
-            count = max(1, min(count, len(numbers)))
-            cuts = [len(numbers) * part // count for part in range(count + 1)]
-            return [list(numbers[first:last]) for first, last in pairwise(cuts)]
-        whole: dict[str, list[int]] = {}
+        if not isinstance(self._locker, SessionLocker):
+            return divide(ranges_of(numbers), count) or [[]]
+        sessions, whole = self._locker.sessions, dict[str, list[int]]()
         for number in numbers:
             whole.setdefault(sessions[number], []).append(number)
         parts: list[list[int]] = [[] for _ in range(max(1, min(count, len(whole))))]
         for session in sorted(whole.values(), key=len, reverse=True):
             min(parts, key=len).extend(session)
-        return [sorted(part) for part in parts]
+        return [ranges_of(sorted(part)) for part in parts]
 
     def _run_cancellable(self, function: Callable[..., Awaitable[T]], *arguments: object) -> T:
         self._work = work = Work(function, *arguments)

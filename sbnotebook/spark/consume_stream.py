@@ -60,7 +60,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
 from sbnotebook.settlement import OUTAGE_PATIENCE, Page, PeekCursor
-from sbnotebook.spark.consume_offset import ConsumeOffset, ranges_of
+from sbnotebook.spark.consume_offset import ConsumeOffset
 from sbnotebook.spark.consume_query import ConsumeQuery
 from sbnotebook.spark.micro_batches import report_loss
 from sbnotebook.spark.options import StreamOptions
@@ -146,7 +146,7 @@ class ConsumeStream(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow
             offset = self._offset(end)
             query = self._opened()
             parts = query.divide(query.plan(offset), self._options.partitions)
-        return [RangesOfTask(ranges_of(part), offset.batch) for part in parts]
+        return [RangesOfTask(part, offset.batch) for part in parts]
 
     def stop(self) -> None:
         """Release the locked messages that are not deferred, without raising a delivery count."""

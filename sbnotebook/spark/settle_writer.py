@@ -98,8 +98,8 @@ class SettleWriter(TaskWriter):
         whole = {number: decision for number, decision in decided.items() if number not in split}
         if self.options.archived and not is_local() and any(isinstance(each, Complete) for each in whole.values()):
             raise ConfigurationError(
-                "Spark runs on a cluster, where an archive on a worker's disk is not durable, so completed messages "
-                "could not be sent back: write the messages to a durable place first, and give "
+                "Spark runs on a cluster, where an archive on a worker's disk is not durable, and could not send "
+                "completed messages back. Write the messages to a durable place first, and give "
                 'option("archive", false).'
             )
         found = run(self._settled, settle, whole, pauses)

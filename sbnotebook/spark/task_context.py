@@ -47,18 +47,13 @@ def is_local() -> bool:
     return local_properties().get("spark.master", "").startswith("local")
 
 
-def speculates(settings: Mapping[str, str]) -> bool:
-    """Return whether Spark may run a task twice at the same time.
-
-    It never does so in a local session. Source: its TaskSchedulerImpl, start().
-    """
-    is_alone = _LOCAL.fullmatch(settings.get("spark.master", ""))
-    return not is_alone and settings.get("spark.speculation", "").lower() == "true"
-
-
 def refuse_speculation(options: WriteOptions) -> None:
     """Refuse to run where Spark may run a task twice at the same time: both attempts would send its messages."""
-    if speculates(local_properties()) and not options.allow_speculation:
+    settings = local_properties()
+    # It never does so in a local session. Source: its TaskSchedulerImpl, start().
+    is_alone = _LOCAL.fullmatch(settings.get("spark.master", ""))
+    speculates = settings.get("spark.speculation", "").lower() == "true" and not is_alone
+    if speculates and not options.allow_speculation:
         raise ConfigurationError(
             "spark.speculation is on, so Spark may run a task twice at once and send or settle its messages twice: "
             "switch it off. If the entity detects duplicates and your messages have their own ids, you can set "
