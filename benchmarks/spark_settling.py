@@ -1,4 +1,4 @@
-"""Triage at scale: 100,000 messages are deferred, read by Spark, decided on, and settled by its tasks.
+"""Triage at scale: 100,000 messages are deferred, read by Spark, decided on, and settled by the rows of its frame.
 
 The emulator, Spark's JVM and its Python workers share the cores of this machine. Beside it the plain SDK's own loop
 settles deferred messages, in turn with Spark: it receives them by their numbers and completes one after the other.

@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.entity import Entity
-from sbnotebook.client.portal import run
+from sbnotebook.client.portal import progress_bar, run
 from sbnotebook.client.verbs import ShownAsPreview
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
@@ -166,7 +166,7 @@ class FramePlan(ShownAsPreview):
 
         Args:
             max_in_flight: settlements that wait for their answer at once.
-            show_progress: False for no bar while it settles messages that are not deferred.
+            show_progress: False for no bar.
 
         Returns:
             An outcome for each message, in a fixed frame: reading it twice settles nothing twice.
@@ -179,7 +179,7 @@ class FramePlan(ShownAsPreview):
         self._namespace.connection.require_writing()
         self._once.begin()
         try:
-            self._settle_deferred(max_in_flight)
+            self._settle_deferred(max_in_flight, show_progress=show_progress)
             self._pick_others(max_in_flight, show_progress=show_progress)
         except BaseException as error:
             error.__dict__["report"] = Report(chain.from_iterable(map(_outcomes_of, self._rows.outcomes())))
@@ -192,11 +192,14 @@ class FramePlan(ShownAsPreview):
             else self._spark.createDataFrame([], from_arrow_schema(_OUTCOMES))
         )
 
-    def _settle_deferred(self, max_in_flight: InFlight) -> None:
+    def _settle_deferred(self, max_in_flight: InFlight, *, show_progress: bool) -> None:
         """Settle the messages that are deferred by their numbers, and leave the others without an outcome."""
-        for entity, decided in self._rows.decided(*_BY_NUMBER):
-            outcomes = self._attempted(entity, decided, partial(self._by_number, entity, decided, max_in_flight))
-            self._rows.end(outcome for outcome in outcomes if outcome.status not in _NOT_DEFERRED)
+        with progress_bar("settle", len(self), shown=show_progress) as advance:
+            for entity, decided in self._rows.decided(*_BY_NUMBER):
+                outcomes = self._attempted(entity, decided, partial(self._by_number, entity, decided, max_in_flight))
+                self._rows.end(outcome for outcome in outcomes if outcome.status not in _NOT_DEFERRED)
+                if advance is not None:
+                    advance(len(decided))
 
     def _by_number(
         self, entity: EntityAddress, decided: Mapping[int, Decision], max_in_flight: InFlight
