@@ -31,9 +31,9 @@ IS_SHORT: Final = "SBNOTEBOOK_MESSAGES" not in os.environ
 ROUNDS: Final = 3 if IS_SHORT else 1
 _ALL: Final = (
     *("write 2", "read 1", "read 2", "read 4", "consume exactly-once", "write 1", "consume at-least-once"),
-    *("settle_frame 1", "settle_frame 2"),
+    *("settle 1", "settle 2"),
 )
-_LONG: Final = ("write 2", "consume exactly-once", "consume at-least-once", "settle_frame 2")
+_LONG: Final = ("write 2", "consume exactly-once", "consume at-least-once", "settle 2")
 OPERATIONS: Final = _ALL if IS_SHORT else _LONG
 MOST_GROWTH: Final = 50.0
 """MB of the driver's Python, and of that of the workers."""
@@ -42,7 +42,7 @@ _COMPARED: Final = {
     "read 4": "read 1",
     "write 2": "write 1",
     "consume at-least-once": "consume exactly-once",
-    "settle_frame 2": "settle_frame 1",
+    "settle 2": "settle 1",
 }
 
 
@@ -71,7 +71,7 @@ def measure() -> list[Result]:
 
 def _measured(cluster: Cluster, connection_string: str) -> list[Result]:
     given = {"COUNT": str(COUNT), "ROUNDS": str(ROUNDS), "OPERATIONS": ",".join(OPERATIONS)}
-    # What Spark has by default: Java has the outcomes of settle_frame.
+    # What Spark has by default.
     job = cluster.start("measured.py", "spark.driver.memory=1g", SERVICEBUS=connection_string, **given)
     try:
         with _sampling(cluster, psutil.Process(job.pid)) as samples:

@@ -69,7 +69,7 @@ class Operations:
         queue = self._namespace.entity(QUEUE)
         if operation != "write" and not queue.peek(1, show_progress=False):
             self.write(count, 2)
-        if operation == "settle_frame":
+        if operation == "settle":
             subprocess.run([sys.executable, "-c", DEFER], check=True)
         began = time.time()
         match operation:
@@ -108,9 +108,8 @@ class Operations:
         options = self._options | {"state": "deferred", "partitions": str(tasks)}
         frame = self._spark.read.format("servicebus").options(**options).load()
         rows = frame.selectExpr("sequence_number", "'complete' AS decision")
-        outcomes = self._namespace.settle_frame(rows, entity=QUEUE, archived=False, show_progress=False)
-        if outcomes.where("status <> 'settled'").count():
-            raise RuntimeError("Not all were settled.")
+        writer = rows.write.format("servicebus").options(**self._options, operation="settle", archive=False)
+        writer.mode("append").save()
         self._must_be_empty()
 
     def _must_be_empty(self) -> None:
