@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def settle(spark: SparkSession, namespace: Namespace, connection_string: str) -> None:
-    """Say what is left of the messages."""
+    """Print the number of messages left, and of those in the archive."""
     register(spark)
     rows = spark.range(1, COUNT + 1).selectExpr("id AS sequence_number", "'complete' AS decision")
     options = {"entity": "orders", "connectionString": connection_string, "operation": "settle"}
