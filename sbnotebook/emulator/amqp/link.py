@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.amqp.held import footprint
@@ -65,6 +65,7 @@ class Link:
         self.state = LinkState.ATTACHING
         self.size = 0  # bytes that it takes in memory
         self.session = session
+        self.handler: Any = None  # of its events; the connection's owner sets it
         self._max_message_size = 0
         self._is_answered = False
         size = footprint(self.name, self.source, self.target, self.properties)

@@ -29,7 +29,7 @@ from sbnotebook.emulator.amqp.performatives import (
 )
 from sbnotebook.emulator.clock import no_alarm, ticks_of
 from sbnotebook.emulator.entities.box import RELEASE, Receivable, ReceivingEntity
-from sbnotebook.emulator.entities.message import BrokeredMessage, SentMessage, read_sent
+from sbnotebook.emulator.entities.message import SentMessage, read_sent
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity
@@ -67,9 +67,10 @@ _ACCEPTED: Final = Accepted()
 class LinkHandler:
     """The handler of one link's events. Events that a link cannot have are ignored."""
 
-    def __init__(self, entity: AnyEntity | Receivable | None) -> None:
+    def __init__(self, peer: AmqpPeer, entity: AnyEntity | Receivable | None) -> None:
         self.attached_to = entity
         self.path = None if entity is None else entity.path
+        self._peer = peer
 
     def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:
         """Take a message that the client sent."""
@@ -88,11 +89,10 @@ class SenderLink(LinkHandler):
     def __init__(
         self, peer: AmqpPeer, link: ReceivingLink, destination: Queue | Topic, via: Queue | Topic | None = None
     ) -> None:
-        super().__init__(destination)
+        super().__init__(peer, destination)
+        self._link = link
         self._destination = destination
         self._via = via
-        self._peer = peer
-        self._link = link
         link.grant_credit(_CREDIT)
 
     def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:
@@ -152,11 +152,11 @@ class ReceiverLink(LinkHandler):
     """A client receives messages, in peek-lock or receive-and-delete mode."""
 
     def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable) -> None:
-        super().__init__(entity)
+        super().__init__(peer, entity)
+        self._link = link
         self.entity = entity
         self.source: Receivable | SessionReceiverLink = entity
-        self._link = link
-        self._peer = peer
+        self._session: MessageSession | None = None
         self._deletes = link.snd_settle_mode == _SETTLED
         self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
         # By delivery tag: the lock, and since when (ms) the client has it. Some of the locks have ended.
@@ -183,7 +183,8 @@ class ReceiverLink(LinkHandler):
         """Send the next message, and return its size in bytes."""
         faults = self._faults
         delay = faults.delivery_delay_ms / 1000
-        message = self.source.receive_and_delete(now) if self._deletes else self.source.receive(now)
+        receive = self.entity.receive_and_delete if self._deletes else self.entity.receive
+        message = receive(now, self._session)
         if message is None:
             return 0
         with_lock = not self._deletes and self.source is self.entity
@@ -272,9 +273,8 @@ class ReceiverLink(LinkHandler):
         self._most_given = max(_MANY_GIVEN, 2 * len(self._given))
 
     def _detach_forced(self) -> None:
-        if self._link in self._peer.handlers:
-            text = f"The link '{self._link.name}' is force detached: too many of its messages are not settled."
-            self._peer.detach(self._link, new_error(Condition.DETACH_FORCED, text))
+        text = f"The link '{self._link.name}' is force detached: too many of its messages are not settled."
+        self._peer.detach(self._link, new_error(Condition.DETACH_FORCED, text))
 
     def _arrive(self) -> None:
         """Send a message whose delay has passed."""
@@ -302,7 +302,6 @@ class SessionReceiverLink(ReceiverLink):
         self.source = self
         self._owner = entity
         self._name = (entity, link.name)
-        self._session: MessageSession | None = None
         self._token: UUID | None = None
         self._cancel_alarm: Callable[[], None] = no_alarm
 
@@ -350,12 +349,6 @@ class SessionReceiverLink(ReceiverLink):
     @property
     def has_available(self) -> bool:
         return self._session is not None and self._session.holder == self._token and self._session.has_ready
-
-    def receive(self, now: int) -> BrokeredMessage | None:
-        return self._owner.receive(now, self._session)
-
-    def receive_and_delete(self, now: int) -> BrokeredMessage | None:
-        return self._owner.receive_and_delete(now, self._session)
 
     def _lose(self, until: int) -> None:
         self._peer.broker.session_links.pop(self._name, None)

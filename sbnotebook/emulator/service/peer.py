@@ -32,8 +32,6 @@ from sbnotebook.emulator.service.transactions import Transactions
 from sbnotebook.errors import ProtocolViolationError
 
 _LOGGER: Final = clean_logger(__name__)
-# The handler for events of a link that was refused or detached while they were on the way
-_NO_HANDLER: Final = LinkHandler(None)
 _SHORTEST_BEAT: Final = 0.05  # The least time in seconds between two signs of life, even if the client asks for less
 _SLICE: Final = 0.002  # Seconds for which a connection is handled before it is the turn of the others
 _MAX_UNSENT: Final = 134_217_728  # Bytes that one read may make us write. Small requests can have large answers.
@@ -60,7 +58,6 @@ class AmqpPeer(asyncio.Protocol):
         self.is_trusted = False
         self.transactions = Transactions(broker)
         self.is_writable = True
-        self.handlers: dict[Link, LinkHandler] = {}
         idle_timeout_ms = round(1000 * self.idle_timeout)
         self._connection = AmqpConnection(idle_timeout_ms=idle_timeout_ms, log_in=self.access.log_in, held=self.held)
         self._transport: asyncio.Transport | None = None
@@ -72,6 +69,11 @@ class AmqpPeer(asyncio.Protocol):
         self._idle_check: asyncio.TimerHandle | None = None
         self._was_heard = True
         self._silent_since = 0.0
+
+    @property
+    def handlers(self) -> list[LinkHandler]:
+        """Return the handlers of all links that are attached, or wait for a session."""
+        return [link.handler for link in self.held.links.values() if link.handler is not None]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -172,18 +174,20 @@ class AmqpPeer(asyncio.Protocol):
         self, entities: Collection[object], condition: Condition, sentence: str, *, is_node: bool = False
     ) -> None:
         """Detach the links to these entities, or only those to their management nodes."""
-        for link, handler in list(self.handlers.items()):
-            if handler.attached_to in entities and (not is_node or isinstance(handler, RequestLink | ReplyLink)):
+        for link in list(self.held.links.values()):
+            handler: LinkHandler | None = link.handler
+            is_meant = handler is not None and handler.attached_to in entities
+            if is_meant and (not is_node or isinstance(handler, RequestLink | ReplyLink)):
                 self.detach(link, new_error(condition, sentence))
 
     def detach(self, link: Link, error: Error) -> None:
         """Detach a link, or refuse it if it is not attached yet."""
-        self.handlers.pop(link, _NO_HANDLER).detached()
+        _leave(link)
         link.detach(error)
         self.broker.touch(self)
 
     def is_attached_to(self, entities: Collection[object]) -> bool:
-        return any(handler.attached_to in entities for handler in self.handlers.values())
+        return any(handler.attached_to in entities for handler in self.handlers)
 
     def _adjust(self) -> None:
         self.is_writable = not (self._is_full or self._is_frozen)
@@ -192,14 +196,14 @@ class AmqpPeer(asyncio.Protocol):
                 self._transport.pause_reading()
                 return
             self._transport.resume_reading()
-            for handler in self.handlers.values():
+            for handler in self.handlers:
                 handler.credit_changed()
             self.broker.schedule_turn()
         elif self._transport is not None:
             self._transport.pause_reading()
 
     def _detach_unauthorized(self) -> None:
-        for link in list(self.handlers):
+        for link in list(self.held.links.values()):
             try:
                 authorize(self, link)
             except RefusedError as error:
@@ -276,8 +280,8 @@ class AmqpPeer(asyncio.Protocol):
         try:
             if isinstance(event, Link):
                 self._handle_link(event)
-            elif not self._is_cut:
-                self._tell(self.handlers.get(event.link, _NO_HANDLER), event)
+            elif not self._is_cut and event.link.handler is not None:  # a link may be refused or detached meanwhile
+                self._tell(event.link.handler, event)
         except ProtocolViolationError as error:  # the answer does not fit into the peer's frames
             self._connection.close(Error(error.condition, str(error)))
         except Exception:
@@ -290,16 +294,14 @@ class AmqpPeer(asyncio.Protocol):
 
     def _handle_link(self, link: ReceivingLink | SendingLink) -> None:
         if link.state in (LinkState.DETACHING, LinkState.DETACHED):
-            self.handlers.pop(link, _NO_HANDLER).detached()
+            _leave(link)
             return
         if self._is_cut:
             return
-        handler = self.handlers.get(link)
-        if handler is None:
-            handler = attach(self, link)
-        if handler is not None:
-            self.handlers[link] = handler
-            handler.credit_changed()
+        if link.handler is None:
+            link.handler = attach(self, link)
+        if link.handler is not None:
+            link.handler.credit_changed()
 
     def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived) -> None:
         # A fault on demand may drop the connection before or after the event is handled. Messages that a client gives
@@ -327,5 +329,11 @@ class AmqpPeer(asyncio.Protocol):
             event.link.settle(event.delivery_id, Rejected(error))
         elif isinstance(event, DispositionReceived):
             event.link.settle(event.delivery_tag, Rejected(error))
-        elif event not in self.handlers:
+        elif event.handler is None:
             event.detach(error)
+
+
+def _leave(link: Link) -> None:
+    handler, link.handler = link.handler, None
+    if handler is not None:
+        handler.detached()

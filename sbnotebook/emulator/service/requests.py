@@ -93,8 +93,7 @@ class RequestLink(LinkHandler):
         entity: AnyEntity | Receivable | None,
         answer: Callable[[Call], Reply],
     ) -> None:
-        super().__init__(entity)
-        self._peer = peer
+        super().__init__(peer, entity)
         self._link = link
         self._address = address
         self._answer = answer
@@ -139,8 +138,7 @@ class RequestLink(LinkHandler):
 
     def _reply_link(self, reply_to: AmqpValue) -> ReplyLink | None:
         """Return the link that ``reply_to`` names, or else the first link from this node; None if there is none."""
-        handlers = self._peer.handlers.values()
-        links = [each for each in handlers if isinstance(each, ReplyLink) and each.address == self._address]
+        links = [each for each in self._peer.handlers if isinstance(each, ReplyLink) and each.address == self._address]
         named = (each for each in links if reply_to is not None and reply_to in each.names)
         return next(named, links[0] if links else None)
 
@@ -168,8 +166,7 @@ class RequestLink(LinkHandler):
 
 class ReplyLink(LinkHandler):
     def __init__(self, peer: AmqpPeer, link: SendingLink, address: str, entity: AnyEntity | Receivable | None) -> None:
-        super().__init__(entity)
-        self._peer = peer
+        super().__init__(peer, entity)
         self._link = link
         self.address = address
         self._waiting: deque[bytes] = deque()

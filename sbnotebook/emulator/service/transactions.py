@@ -117,10 +117,9 @@ class CoordinatorLink(LinkHandler):
     """A client declares and discharges transactions. Those that are open are rolled back with the link."""
 
     def __init__(self, peer: AmqpPeer, link: ReceivingLink) -> None:
-        super().__init__(None)
-        self.path = COORDINATOR
-        self._peer = peer
+        super().__init__(peer, None)
         self._link = link
+        self.path = COORDINATOR
         link.grant_credit(_CREDIT)
 
     def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
@@ -167,7 +166,7 @@ class CoordinatorLink(LinkHandler):
         return Accepted()
 
     def _expect_no_part_of(self, txn_id: bytes) -> None:
-        links = (link for link in self._peer.handlers if isinstance(link, ReceivingLink))
+        links = (link for link in self._peer.held.links.values() if isinstance(link, ReceivingLink))
         if any(link.arriving_txn_id == txn_id for link in links):
             self._peer.transactions.roll_back(txn_id)
             raise RefusedError(Condition.NOT_ALLOWED, "One of its messages has not come in whole.")

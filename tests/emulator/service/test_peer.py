@@ -42,8 +42,8 @@ async def test_a_fault_of_the_emulator_is_answered_and_logged(caplog: pytest.Log
         await broken.send_messages(ServiceBusMessage("x"))
         (peer,) = server.broker.peers
         assert isinstance(peer, AmqpPeer)
-        (link,) = (link for link, handler in peer.handlers.items() if isinstance(handler, SenderLink))
-        peer.handlers[link] = BrokenHandler(None)
+        (link,) = (link for link in peer.held.links.values() if isinstance(link.handler, SenderLink))
+        link.handler = BrokenHandler(peer, None)
         with pytest.raises(ServiceBusError, match="its log says why"):
             await broken.send_messages(ServiceBusMessage("x"))
         async with client.get_queue_sender("orders") as whole:
