@@ -9,26 +9,7 @@ from typing import Any, Final, NoReturn
 from uuid import UUID
 
 from sbnotebook.amqp.limits import ITEMS, LEVELS, UNUSUAL_KEYS
-from sbnotebook.amqp.types import (
-    AmqpValue,
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Long,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
+from sbnotebook.amqp.types import TYPES, AmqpValue, Array, Char, Described, Symbol, UInt, ULong
 from sbnotebook.errors import AmqpDecodeError
 
 _MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64  # The cache of symbols: their largest number, and their largest size in bytes
@@ -294,32 +275,13 @@ def _char(point: int) -> Char:
     return Char(chr(point))
 
 
+_MAKERS: Final[dict[type, Callable[[Any], Any]]] = {Char: _char, UUID: lambda raw: UUID(bytes=raw)}
+for _kind, (_, _codes) in TYPES.items():
+    for _code, _layout in _codes.items():
+        if 0x50 <= _code < 0xA0:
+            _fixed(_code, f">{_layout}", _MAKERS.get(_kind, _kind))
 for _code, _value in ((0x40, None), (0x41, True), (0x42, False), (0x43, UInt(0)), (0x44, ULong(0))):
     _constant(_code, _value)
-_FIXED: Final[tuple[tuple[int, str, Callable[[Any], Any]], ...]] = (
-    (0x50, ">B", UByte),
-    (0x51, ">b", Byte),
-    (0x52, ">B", UInt),
-    (0x53, ">B", ULong),
-    (0x54, ">b", Int),
-    (0x55, ">b", Long),
-    (0x60, ">H", UShort),
-    (0x61, ">h", Short),
-    (0x70, ">I", UInt),
-    (0x71, ">i", Int),
-    (0x72, ">f", Float),
-    (0x73, ">I", _char),
-    (0x74, ">4s", Decimal32),
-    (0x80, ">Q", ULong),
-    (0x81, ">q", Long),
-    (0x82, ">d", float),
-    (0x83, ">q", Timestamp),
-    (0x84, ">8s", Decimal64),
-    (0x94, ">16s", Decimal128),
-    (0x98, ">16s", lambda raw: UUID(bytes=raw)),
-)
-for _code, _layout, _make in _FIXED:
-    _fixed(_code, _layout, _make)
 _sized((0xA0, 0xB0), bytes)
 _sized((0xA1, 0xB1), bytes.decode)
 _sized((0xA3, 0xB3), _symbol)
@@ -336,10 +298,4 @@ _compound: Final[dict[int, _Decoder]] = {
 }  # fmt: skip
 for _code, _read in _compound.items():
     _DECODERS[_code] = _read
-_ELEMENT_TYPES: Final[dict[int, type]] = {
-    0x40: type(None), 0x41: bool, 0x42: bool, 0x56: bool, 0x50: UByte, 0x51: Byte, 0x60: UShort, 0x61: Short,
-    0x43: UInt, 0x52: UInt, 0x70: UInt, 0x44: ULong, 0x53: ULong, 0x80: ULong, 0x54: Int, 0x71: Int,
-    0x55: Long, 0x81: Long, 0x72: Float, 0x82: float, 0x73: Char, 0x83: Timestamp, 0x98: UUID,
-    0x74: Decimal32, 0x84: Decimal64, 0x94: Decimal128, 0xA0: bytes, 0xB0: bytes, 0xA1: str, 0xB1: str,
-    0xA3: Symbol, 0xB3: Symbol, 0x45: list, 0xC0: list, 0xD0: list, 0xC1: dict, 0xD1: dict, 0xE0: Array, 0xF0: Array,
-}  # fmt: skip
+_ELEMENT_TYPES: Final = {code: kind for kind, (_, codes) in TYPES.items() for code in codes}

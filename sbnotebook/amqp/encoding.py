@@ -10,24 +10,16 @@ from typing import Any, Final
 from uuid import UUID
 
 from sbnotebook.amqp.types import (
+    TYPES,
     AmqpValue,
     Array,
-    Byte,
     Char,
     Decimal32,
     Decimal64,
     Decimal128,
     Described,
-    Float,
-    Int,
     Long,
-    Short,
     Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
     plain,
     type_name,
 )
@@ -77,20 +69,16 @@ def _decimal(code: int, size: int) -> Callable[[bytes], bytes]:
     return write
 
 
-def _unsigned(zero: int, small: int, wide: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    short: list[bytes] = [bytes((zero,)), *(bytes((small, value)) for value in range(1, 256))]
+def _whole(codes: dict[int, str], wide: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return the encoder of whole numbers, of which the small ones take a byte and, if they have no sign, 0 none."""
+    *zero, small = list(codes)[:-1]
+    least = 0 if zero else -128
+    short = [bytes((small, value & 0xFF)) for value in (*range(least + 256), *range(least, 0))]  # Below 0 from the end.
+    if zero:
+        short[0] = bytes(zero)
 
     def write(value: int) -> bytes:
-        return short[value] if 0 <= value < 256 else wide(value)
-
-    return write
-
-
-def _signed(small: int, wide: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    short: list[bytes] = [bytes((small, value & 0xFF)) for value in (*range(128), *range(-128, 0))]
-
-    def write(value: int) -> bytes:
-        return short[value] if -128 <= value < 128 else wide(value)
+        return short[value] if least <= value < least + 256 else wide(value)
 
     return write
 
@@ -130,32 +118,25 @@ def _array_content(value: Array) -> bytes:
     if value.element_type is Described:
         inner = Array(item.value for item in value)
         return b"\x00" + encode(value[0].descriptor) + _array_content(inner)
-    element = _ARRAY_ELEMENTS.get(value.element_type)
-    if element is None:
-        raise TypeError(f"An AMQP array cannot hold {value.element_type.__name__}.")
-    code, width, write = element
-    return bytes((code,)) + b"".join(write(item)[width:] for item in value)
+    kind = Long if value.element_type is int else value.element_type
+    if kind not in TYPES:
+        raise TypeError(f"An AMQP array cannot hold {kind.__name__}.")
+    width, write = _ARRAY_ELEMENTS[kind]
+    return bytes((max(TYPES[kind][1]),)) + b"".join(write(item)[width:] for item in value)
 
 
-_wide = {name: _pack(code, layout) for name, code, layout in (
-    ("uint", 0x70, "I"), ("ulong", 0x80, "Q"), ("int", 0x71, "i"), ("long", 0x81, "q"),
-)}  # fmt: skip
+def _wide_bytes(convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def write(value: Any) -> bytes:
+        raw = convert(value)
+        return _UINT32.pack(len(raw)) + raw
+
+    return write
+
 
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     type(None): lambda _: b"\x40",
     bool: lambda value: b"\x41" if value else b"\x42",
-    UByte: _pack(0x50, "B"),
-    Byte: _pack(0x51, "b"),
-    UShort: _pack(0x60, "H"),
-    Short: _pack(0x61, "h"),
-    UInt: _unsigned(0x43, 0x52, _wide["uint"]),
-    ULong: _unsigned(0x44, 0x53, _wide["ulong"]),
-    Int: _signed(0x54, _wide["int"]),
-    Long: _signed(0x55, _wide["long"]),
-    Float: _pack(0x72, "f"),
-    float: _pack(0x82, "d"),
     Char: lambda value: _pack(0x73, "I")(ord(value)),
-    Timestamp: _pack(0x83, "q"),
     UUID: lambda value: b"\x98" + value.bytes,
     Decimal32: _decimal(0x74, 4),
     Decimal64: _decimal(0x84, 8),
@@ -168,37 +149,21 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     Array: _encode_array,
     Described: lambda value: b"\x00" + encode(value.descriptor) + encode(value.value),
 }
-
-
-def _wide_bytes(convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    def write(value: Any) -> bytes:
-        raw = convert(value)
-        return _UINT32.pack(len(raw)) + raw
-
-    return write
-
-
 # All elements of an array share one constructor, so each type is written in its widest form:
-# constructor byte, bytes to cut off an encoded element, encoder.
-_ARRAY_ELEMENTS: Final[dict[type, tuple[int, int, Callable[[Any], bytes]]]] = {
-    type(None): (0x40, 1, _ENCODERS[type(None)]),
-    bool: (0x56, 1, _pack(0x56, "?")),
-    UInt: (0x70, 1, _wide["uint"]),
-    ULong: (0x80, 1, _wide["ulong"]),
-    Int: (0x71, 1, _wide["int"]),
-    int: (0x81, 1, _wide["long"]),
-    Long: (0x81, 1, _wide["long"]),
-    bytes: (0xB0, 0, _wide_bytes(bytes)),
-    str: (0xB1, 0, _wide_bytes(str.encode)),
-    Symbol: (0xB3, 0, _wide_bytes(str.encode)),
-    Array: (0xF0, 1, partial(_encode_array, small=0)),
-    list: (0xD0, 1, partial(_encode_list, small=0)),
-    dict: (0xD1, 1, partial(_encode_map, small=0)),
-} | {
-    kind: (_ENCODERS[kind](sample)[0], 1, _ENCODERS[kind])
-    for kind, sample in (
-        (UByte, UByte(0)), (Byte, Byte(0)), (UShort, UShort(0)), (Short, Short(0)), (Float, Float(0)), (float, 0.0),
-        (Char, Char("a")), (Timestamp, Timestamp(0)), (UUID, UUID(int=0)), (Decimal32, Decimal32(4)),
-        (Decimal64, Decimal64(8)), (Decimal128, Decimal128(16)),
-    )
-}  # fmt: skip
+# bytes to cut off an encoded element, and the encoder.
+_ARRAY_ELEMENTS: Final[dict[type, tuple[int, Callable[[Any], bytes]]]] = {
+    bool: (1, _pack(0x56, "?")),
+    bytes: (0, _wide_bytes(bytes)),
+    str: (0, _wide_bytes(str.encode)),
+    Symbol: (0, _wide_bytes(str.encode)),
+    Array: (1, partial(_encode_array, small=0)),
+    list: (1, partial(_encode_list, small=0)),
+    dict: (1, partial(_encode_map, small=0)),
+}
+for _kind, (_, _codes) in TYPES.items():
+    _widest = max(_codes)
+    if _kind not in _ENCODERS:
+        _write = _pack(_widest, _codes[_widest])
+        _ARRAY_ELEMENTS[_kind] = 1, _write
+        _ENCODERS[_kind] = _write if len(_codes) == 1 else _whole(_codes, _write)
+    _ARRAY_ELEMENTS.setdefault(_kind, (1, _ENCODERS[_kind]))

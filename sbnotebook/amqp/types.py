@@ -106,34 +106,38 @@ AmqpValue = (
     None | bool | int | float | str | bytes | UUID | datetime | Described | list["AmqpValue"] | dict[Any, "AmqpValue"]
 )
 
-type_names: Final[dict[type, str]] = {
-    type(None): "null",
-    bool: "boolean",
-    UByte: "ubyte",
-    UShort: "ushort",
-    UInt: "uint",
-    ULong: "ulong",
-    Byte: "byte",
-    Short: "short",
-    Int: "int",
-    Long: "long",
-    Float: "float",
-    float: "double",
-    Decimal32: "decimal32",
-    Decimal64: "decimal64",
-    Decimal128: "decimal128",
-    Char: "char",
-    Timestamp: "timestamp",
-    UUID: "uuid",
-    bytes: "binary",
-    str: "string",
-    Symbol: "symbol",
-    list: "list",
-    dict: "map",
-    Array: "array",
-    Described: "described",
+TYPES: Final[dict[type, tuple[str, dict[int, str]]]] = {
+    type(None): ("null", {0x40: ""}),
+    bool: ("boolean", {0x41: "", 0x42: "", 0x56: "?"}),
+    UByte: ("ubyte", {0x50: "B"}),
+    UShort: ("ushort", {0x60: "H"}),
+    UInt: ("uint", {0x43: "", 0x52: "B", 0x70: "I"}),
+    ULong: ("ulong", {0x44: "", 0x53: "B", 0x80: "Q"}),
+    Byte: ("byte", {0x51: "b"}),
+    Short: ("short", {0x61: "h"}),
+    Int: ("int", {0x54: "b", 0x71: "i"}),
+    Long: ("long", {0x55: "b", 0x81: "q"}),
+    Float: ("float", {0x72: "f"}),
+    float: ("double", {0x82: "d"}),
+    Decimal32: ("decimal32", {0x74: "4s"}),
+    Decimal64: ("decimal64", {0x84: "8s"}),
+    Decimal128: ("decimal128", {0x94: "16s"}),
+    Char: ("char", {0x73: "I"}),
+    Timestamp: ("timestamp", {0x83: "q"}),
+    UUID: ("uuid", {0x98: "16s"}),
+    bytes: ("binary", {0xA0: "B", 0xB0: "I"}),
+    str: ("string", {0xA1: "B", 0xB1: "I"}),
+    Symbol: ("symbol", {0xA3: "B", 0xB3: "I"}),
+    list: ("list", {0x45: "", 0xC0: "BB", 0xD0: "II"}),
+    dict: ("map", {0xC1: "BB", 0xD1: "II"}),
+    Array: ("array", {0xE0: "BB", 0xF0: "II"}),
+    Described: ("described", {0x00: ""}),
 }
-"""AMQP type name by Python class, for every class that decoding returns."""
+"""Each class that decoding returns: the AMQP name of its type, and its constructors, the widest last.
+
+Of a constructor, the layout of what follows: the value or, from 0xA0 on, its size and the count of its elements.
+"""
+type_names: Final = {kind: name for kind, (name, _) in TYPES.items()}
 
 
 def type_name(value: AmqpValue) -> str:
