@@ -51,6 +51,8 @@ class AmqpPeer(asyncio.Protocol):
     # Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone.
     idle_timeout: ClassVar = 240.0
 
+    _transport: asyncio.Transport  # which ignores what comes after its end
+
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.access = ConnectionAccess(broker.access, self._detach_unauthorized, self._trust)
@@ -60,7 +62,6 @@ class AmqpPeer(asyncio.Protocol):
         self.is_writable = True
         idle_timeout_ms = round(1000 * self.idle_timeout)
         self._connection = AmqpConnection(idle_timeout_ms=idle_timeout_ms, log_in=self.access.log_in, held=self.held)
-        self._transport: asyncio.Transport | None = None
         self._heartbeat: asyncio.TimerHandle | None = None
         self._is_full = self._is_frozen = self._is_busy = self._is_cut = False
         self._unheard = b""
@@ -97,7 +98,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._is_busy = False
-        if self._transport is not None and not self._is_frozen:
+        if not self._is_frozen:
             self._adjust()
             self._hear_the_rest()
 
@@ -108,9 +109,7 @@ class AmqpPeer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, because the connection is gone. The client's locks stay until they end."""
         del exc
-        if self._transport is not None:
-            self.broker.connections.leave(self._transport)
-        self._transport = None  # uvloop fails where asyncio ignores writes to a closed transport.
+        self.broker.connections.leave(self._transport)
         self.broker.peers.discard(self)
         self.access.close()
         self._connection.receive_eof()
@@ -144,7 +143,7 @@ class AmqpPeer(asyncio.Protocol):
         self.broker.touch(self)
 
     def flush(self) -> None:
-        if self._transport is None or self._is_frozen:
+        if self._is_frozen:
             return
         data = self._connection.data_to_send()
         if data:
@@ -162,8 +161,7 @@ class AmqpPeer(asyncio.Protocol):
 
     def abort(self) -> None:
         self._is_cut = True
-        if self._transport is not None:
-            self._transport.abort()
+        self._transport.abort()
 
     def drop(self, reason: str) -> None:
         """Drop a connection whose client cannot be served, and log the reason."""
@@ -191,16 +189,13 @@ class AmqpPeer(asyncio.Protocol):
 
     def _adjust(self) -> None:
         self.is_writable = not (self._is_full or self._is_frozen)
-        if self._transport is not None and self.is_writable:
-            if self._is_busy:
-                self._transport.pause_reading()
-                return
-            self._transport.resume_reading()
-            for handler in self.handlers:
-                handler.credit_changed()
-            self.broker.schedule_turn()
-        elif self._transport is not None:
+        if self._is_busy or not self.is_writable:
             self._transport.pause_reading()
+            return
+        self._transport.resume_reading()
+        for handler in self.handlers:
+            handler.credit_changed()
+        self.broker.schedule_turn()
 
     def _detach_unauthorized(self) -> None:
         for link in list(self.held.links.values()):
@@ -249,12 +244,11 @@ class AmqpPeer(asyncio.Protocol):
         if not self.is_trusted:
             self.is_trusted = True
             self.held.trust()
-            if self._transport is not None:
-                self.broker.connections.settle(self._transport.get_extra_info("line", self._transport))
+            self.broker.connections.settle(self._transport.get_extra_info("line", self._transport))
 
     def _count_unsent(self) -> None:
         # What the client does not take is in the transport, which is small unless it reads nothing at all.
-        before, self._unsent = self._unsent, 0 if self._transport is None else self._transport.get_write_buffer_size()
+        before, self._unsent = self._unsent, self._transport.get_write_buffer_size()
         if self._unsent != before:
             self.held.add_answers(self._unsent - before)
 
