@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
@@ -9,20 +9,12 @@ from sbnotebook.emulator.amqp.composites import decode_composite, encode_composi
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
 from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
-from sbnotebook.emulator.amqp.link import (
-    DispositionReceived,
-    Event,
-    LinkState,
-    ReceivingLink,
-    SendingLink,
-    TransferReceived,
-)
+from sbnotebook.emulator.amqp.link import Event, LinkState, ReceivingLink, SendingLink
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
     Attach,
     Begin,
-    Error,
     Flow,
     Open,
     Performative,
@@ -64,91 +56,31 @@ def trusted_memory() -> HeldMemory:
     return held
 
 
-@dataclass(frozen=True)
-class LinkAttaching:
-    """The peer wants a link."""
-
-    link: ReceivingLink | SendingLink
-
-
-@dataclass(frozen=True)
-class CreditChanged:
-    """The peer changed the credit of a link."""
-
-    link: SendingLink
-
-
-@dataclass(frozen=True)
-class LinkDetached:
-    """A link is gone."""
-
-    link: ReceivingLink | SendingLink
-
-
-@dataclass(frozen=True)
-class ConnectionClosed:
-    """No more is read."""
-
-    error: Error | None
-
-
-Told = TransferReceived | DispositionReceived | LinkAttaching | CreditChanged | LinkDetached | ConnectionClosed
-
-
-def told(event: Event) -> Told:
-    """Say what an event means now: the state of a link tells it."""
-    if isinstance(event, TransferReceived | DispositionReceived):
-        return event
-    if event.state is LinkState.ATTACHING:
-        return LinkAttaching(event)
-    if event.attached:
-        assert isinstance(event, SendingLink)
-        return CreditChanged(event)
-    return LinkDetached(event)
-
-
-class Connection(AmqpConnection):
-    """A connection that reads all that comes in, and records what it tells its owner."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._told: list[Told] = []
-        self._has_told_the_end = False
-
-    def receive_data(self, data: bytes) -> None:
-        """Take bytes, and read all of them."""
-        super().receive_data(data)
-        has_more = True
-        while has_more:
-            has_more = self.read()
-            self._told += map(told, self.events)
-            self.events.clear()
-
-    def events_received(self) -> list[Told]:
-        """Return what the connection has told since the last call, and at last that it is closed."""
-        found = [*self._told, *map(told, self.events)]
-        self._told, self.events[:] = [], []
-        if self.is_closed and not self._has_told_the_end:
-            self._has_told_the_end = True
-            found.append(ConnectionClosed(self.error))
-        return found
-
-
 class Peer:
     """A client that says what a test tells it to say, and shows what the server answered."""
 
     def __init__(self, **options: Any) -> None:
         options.setdefault("held", trusted_memory())
-        self.connection = Connection(**options)
+        self.connection = AmqpConnection(**options)
         self._reader = FrameReader(2**31)
 
-    def write(self, performative: Any, payload: bytes = b"", *, channel: int = 1) -> list[Told]:
-        """Send one performative; what the server makes of it."""
+    def write(self, performative: Any, payload: bytes = b"", *, channel: int = 1) -> list[Event]:
+        """Send one performative, and return the events that it leads to."""
         return self.write_bytes(frame(performative, payload, channel=channel))
 
-    def write_bytes(self, data: bytes) -> list[Told]:
+    def write_bytes(self, data: bytes) -> list[Event]:
         self.connection.receive_data(data)
-        return self.connection.events_received()
+        events: list[Event] = []
+        has_more = True
+        while has_more:
+            has_more = self.connection.read()
+            events += self.take_events()
+        return events
+
+    def take_events(self) -> list[Event]:
+        events = self.connection.events[:]
+        self.connection.events.clear()
+        return events
 
     def read(self) -> list[tuple[Any, bytes]]:
         """The performatives, with their payloads, that the server sent since the last call."""
@@ -170,7 +102,7 @@ class Peer:
 
     def open(self, *, max_frame_size: int = 65_536, incoming_window: int = 1000) -> Peer:
         """Open the connection, and one session on channel 1."""
-        self.connection.receive_data(AMQP_HEADER)
+        self.write_bytes(AMQP_HEADER)
         assert self.connection.data_to_send() == AMQP_HEADER
         self.write(Open(container_id="peer", max_frame_size=max_frame_size), channel=0)
         self.write(Begin(next_outgoing_id=0, incoming_window=incoming_window, outgoing_window=1000))
@@ -179,9 +111,7 @@ class Peer:
 
     def attaching(self, attach: Attach) -> ReceivingLink | SendingLink:
         """Return the server's link for this attach, not answered yet."""
-        (event,) = self.write(attach)
-        assert isinstance(event, LinkAttaching)
-        return event.link
+        return attaching(self.write(attach))
 
     def sender(self, *, handle: int = 1, max_message_size: int = 0) -> ReceivingLink:
         """Attach a link on which the peer sends: the server's end of it."""
@@ -201,12 +131,12 @@ class Peer:
             self.flow(handle=handle, delivery_count=0, link_credit=credit)
         return link
 
-    def flow(self, *, window: int = 1000, seen: int = 0, **link_state: Any) -> list[Told]:
+    def flow(self, *, window: int = 1000, seen: int = 0, **link_state: Any) -> list[Event]:
         return self.write(
             Flow(next_incoming_id=seen, incoming_window=window, next_outgoing_id=0, outgoing_window=1000, **link_state)
         )
 
-    def transfer(self, delivery_id: int | None, payload: bytes = b"", **fields: Any) -> list[Told]:
+    def transfer(self, delivery_id: int | None, payload: bytes = b"", **fields: Any) -> list[Event]:
         tag = None if delivery_id is None else delivery_id.to_bytes(4, "big")
         given: dict[str, Any] = {
             "handle": 1,
@@ -215,6 +145,14 @@ class Peer:
             "message_format": 0,
         } | fields
         return self.write(Transfer(**given), payload)
+
+
+def attaching(events: list[Event]) -> ReceivingLink | SendingLink:
+    """Return the link that these events are about, which waits for an answer."""
+    (link,) = events
+    assert isinstance(link, ReceivingLink | SendingLink)
+    assert link.state is LinkState.ATTACHING
+    return link
 
 
 def split_body(body: bytes) -> tuple[Any, bytes]:

@@ -5,17 +5,13 @@ from typing import Any
 import pytest
 
 from sbnotebook.emulator.amqp.composites import encode_composite
-from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, SASL_FRAME, FrameWriter
-from sbnotebook.emulator.amqp.link import TransferReceived
+from sbnotebook.emulator.amqp.link import LinkState, TransferReceived
 from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Error, Open, Transfer
 from sbnotebook.emulator.amqp.sasl import ACCEPTED, OFFER, SaslInit
 from tests.emulator.amqp.conftest import (
     AMQP_HEADER,
     SENDING_ATTACH,
-    Connection,
-    ConnectionClosed,
-    LinkDetached,
     Peer,
     frame,
 )
@@ -46,19 +42,19 @@ def _error(peer: Peer) -> Error:
 
 
 def test_the_handshake_byte_by_byte() -> None:
-    connection = Connection()
-    connection.receive_data(SASL_HEADER)
-    assert connection.data_to_send() == SASL_HEADER + _sasl_frame(OFFER)
-    connection.receive_data(_sasl_init())
-    assert connection.data_to_send() == _sasl_frame(ACCEPTED)
-    connection.receive_data(AMQP_HEADER)
-    assert connection.data_to_send() == AMQP_HEADER
-    connection.receive_data(frame(Open(container_id="c"), channel=0))
-    assert connection.data_to_send() == frame(
-        Open(container_id="emulator", max_frame_size=65_536, channel_max=4095), channel=0
-    )
-    assert connection.events_received() == []
-    assert not connection.is_closed
+    peer = Peer()
+    for data, answer in (
+        (SASL_HEADER, SASL_HEADER + _sasl_frame(OFFER)),
+        (_sasl_init(), _sasl_frame(ACCEPTED)),
+        (AMQP_HEADER, AMQP_HEADER),
+        (
+            frame(Open(container_id="c"), channel=0),
+            frame(Open(container_id="emulator", max_frame_size=65_536, channel_max=4095), channel=0),
+        ),
+    ):
+        assert peer.write_bytes(data) == []
+        assert peer.connection.data_to_send() == answer
+    assert not peer.connection.is_closed
 
 
 @pytest.mark.parametrize(
@@ -66,25 +62,23 @@ def test_the_handshake_byte_by_byte() -> None:
     [b"AMQP\x00\x00\x09\x01", b"AMQP\x02\x01\x00\x00", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01"],
 )
 def test_another_protocol_is_answered_with_ours(first: bytes) -> None:
-    connection = Connection()
-    connection.receive_data(first)
-    assert connection.data_to_send() == SASL_HEADER
-    assert connection.is_closed
-    (event,) = connection.events_received()
-    assert isinstance(event, ConnectionClosed)
-    assert "does not speak AMQP 1.0" in str(event.error)
+    peer = Peer()
+    assert peer.write_bytes(first) == []
+    assert peer.connection.data_to_send() == SASL_HEADER
+    assert peer.connection.is_closed
+    assert "does not speak AMQP 1.0" in str(peer.connection.error)
 
 
 def test_sasl_is_done_once() -> None:
-    connection = Connection()
-    connection.receive_data(SASL_HEADER + _sasl_init() + SASL_HEADER)
-    assert connection.is_closed
+    peer = Peer()
+    peer.write_bytes(SASL_HEADER + _sasl_init() + SASL_HEADER)
+    assert peer.connection.is_closed
 
 
 def test_an_amqp_frame_is_no_sasl_frame_and_the_other_way_round() -> None:
-    connection = Connection()
-    connection.receive_data(SASL_HEADER + frame(Open(container_id="c")))
-    assert connection.is_closed
+    peer = Peer()
+    peer.write_bytes(SASL_HEADER + frame(Open(container_id="c")))
+    assert peer.connection.is_closed
     peer = Peer()
     peer.write_bytes(AMQP_HEADER)
     assert peer.connection.data_to_send() == AMQP_HEADER
@@ -133,9 +127,10 @@ def test_no_heartbeat_before_open_or_after_close() -> None:
 def test_a_close_is_answered(peer: Peer) -> None:
     link = peer.sender()
     error = Error("amqp:connection:forced", "going home")
-    assert peer.write(Close(error=error), channel=0) == [LinkDetached(link), ConnectionClosed(error)]
+    assert peer.write(Close(error=error), channel=0) == [link]
     assert peer.answer(Close) == Close()
     assert peer.connection.is_closed
+    assert peer.connection.error == error
 
 
 def test_we_close(peer: Peer) -> None:
@@ -143,13 +138,13 @@ def test_we_close(peer: Peer) -> None:
     error = Error("amqp:connection:forced", "The emulator stops.")
     peer.connection.close(error)
     peer.connection.close()
-    assert peer.connection.events_received() == [LinkDetached(link), ConnectionClosed(error)]
+    assert peer.connection.events == [link]
+    assert peer.connection.error == error
     assert peer.answer(Close) == Close(error=error)
 
 
 def test_after_the_close_nothing_is_read(peer: Peer) -> None:
     peer.connection.close()
-    peer.connection.events_received()
     peer.read()
     assert peer.write(SENDING_ATTACH) == []
     assert peer.write_bytes(b"garbage garbage") == []
@@ -160,8 +155,9 @@ def test_the_end_of_the_socket_closes(peer: Peer) -> None:
     link = peer.receiver()
     peer.connection.receive_eof()
     peer.connection.receive_eof()
-    assert peer.connection.events_received() == [LinkDetached(link), ConnectionClosed(None)]
+    assert peer.connection.events == [link]
     assert peer.connection.is_closed
+    assert peer.connection.error is None
     assert peer.answers() == []
 
 
@@ -193,15 +189,16 @@ def test_a_violation_closes_the_connection_with_the_reason(peer: Peer, data: byt
     error = _error(peer)
     assert error.condition == condition
     assert error.description
-    assert events == [LinkDetached(link), ConnectionClosed(error)]
+    assert events == [link]
+    assert peer.connection.error == error
 
 
 def test_events_before_a_violation_still_come(peer: Peer) -> None:
     link = peer.sender()
     good = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t"), b"payload")
     events = peer.write_bytes(good + b"\xff" * 8 + good)
-    assert events[:2] == [TransferReceived(link, 0, 0, b"payload", settled=False), LinkDetached(link)]
-    assert len(events) == 3
+    assert events == [TransferReceived(link, 0, 0, b"payload", settled=False), link]
+    assert link.state is LinkState.DETACHED
 
 
 def test_frames_larger_than_ours_are_never_sent() -> None:
@@ -225,10 +222,10 @@ def test_the_sdk_s_way_to_leave(peer: Peer, last: Any) -> None:
 def test_frames_are_read_some_at_a_time(peer: Peer) -> None:
     peer.sender()
     one = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t", settled=True), b"x")
-    AmqpConnection.receive_data(peer.connection, EMPTY_FRAME * 200 + one * 200)
+    peer.connection.receive_data(EMPTY_FRAME * 200 + one * 200)
     assert peer.connection.read()
-    assert peer.connection.events_received() == []
+    assert peer.take_events() == []
     assert sum(peer.connection.read() for _ in range(5)) == 5
-    assert len(peer.connection.events_received()) == 6 * 64 - 200
+    assert len(peer.take_events()) == 6 * 64 - 200
     assert not peer.connection.read()
-    assert len(peer.connection.events_received()) == 400 - 6 * 64
+    assert len(peer.take_events()) == 400 - 6 * 64

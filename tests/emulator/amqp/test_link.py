@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.amqp.link import ReceivingLink, SendingLink, TransferReceived
+from sbnotebook.emulator.amqp.link import LinkState, ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
     Attach,
@@ -18,7 +18,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     Target,
 )
-from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, LinkDetached, Peer
+from tests.emulator.amqp.conftest import RECEIVING_ATTACH, SENDING_ATTACH, Peer
 
 NOT_FOUND = Error("amqp:not-found", "There is no such queue.")
 
@@ -53,7 +53,8 @@ def test_a_detach_that_does_not_close_is_answered_likewise(peer: Peer) -> None:
 
 def test_the_peer_detaches_before_it_was_answered(peer: Peer) -> None:
     link = peer.attaching(RECEIVING_ATTACH)
-    assert peer.write(Detach(handle=2, closed=True)) == [LinkDetached(link)]
+    assert peer.write(Detach(handle=2, closed=True)) == [link]
+    assert link.state is LinkState.DETACHED
     attach, detach = peer.answers()
     assert attach.source is None
     assert detach == Detach(handle=2, closed=True)

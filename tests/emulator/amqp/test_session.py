@@ -6,7 +6,7 @@ import pytest
 
 from sbnotebook.amqp import AmqpValue, Symbol
 from sbnotebook.emulator.amqp.frames import HEADER_SIZE
-from sbnotebook.emulator.amqp.link import DispositionReceived, SendingLink
+from sbnotebook.emulator.amqp.link import DispositionReceived, LinkState, SendingLink
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -27,10 +27,8 @@ from tests.costs import steps
 from tests.emulator.amqp.conftest import (
     RECEIVING_ATTACH,
     SENDING_ATTACH,
-    ConnectionClosed,
-    LinkAttaching,
-    LinkDetached,
     Peer,
+    attaching,
     frame,
     split_body,
 )
@@ -51,7 +49,8 @@ def test_an_end_is_answered_and_takes_the_links_with_it(peer: Peer) -> None:
     refused = peer.attaching(replace(SENDING_ATTACH, handle=3))
     refused.detach()
     peer.read()
-    assert peer.write(End()) == [LinkDetached(sender), LinkDetached(receiver)]
+    assert peer.write(End()) == [sender, receiver]
+    assert {link.state for link in (sender, receiver)} == {LinkState.DETACHED}
     assert peer.answer(End) == End()
     receiver.detach()
     assert peer.answers() == []
@@ -86,8 +85,7 @@ def test_an_unknown_handle_is_ignored(peer: Peer, unknown: Detach | Transfer) ->
 def test_a_handle_that_we_detached_can_be_used_again(peer: Peer) -> None:
     peer.sender().detach()
     peer.read()
-    (event,) = peer.write(SENDING_ATTACH)
-    assert isinstance(event, LinkAttaching)
+    assert attaching(peer.write(SENDING_ATTACH)).name == SENDING_ATTACH.name
 
 
 # -------------------------------------------------------------------------------------------- windows
@@ -284,11 +282,10 @@ def test_sessions_do_not_share_handles_or_deliveries() -> None:
     _sent(peer, 1)
     peer.write(Begin(next_outgoing_id=0, incoming_window=9, outgoing_window=9), channel=2)
     assert peer.write(Disposition(role=RECEIVER, first=0, state=Accepted()), channel=2) == []
-    (event,) = peer.write(RECEIVING_ATTACH, channel=2)
-    assert isinstance(event, LinkAttaching)
+    assert attaching(peer.write(RECEIVING_ATTACH, channel=2)).name == RECEIVING_ATTACH.name
 
 
 def test_only_a_sessions_own_performatives_belong_to_it(peer: Peer) -> None:
-    (event,) = peer.write(Accepted())
-    assert isinstance(event, ConnectionClosed)
+    assert peer.write(Accepted()) == []
+    assert peer.connection.is_closed
     assert "Accepted is not a performative" in str(peer.answer(Close).error)

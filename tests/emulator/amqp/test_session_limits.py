@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sbnotebook.emulator.amqp.connection import AmqpConnection
-from sbnotebook.emulator.amqp.link import DispositionReceived, TransferReceived
+from sbnotebook.emulator.amqp.link import DispositionReceived, LinkState, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     Accepted,
@@ -19,44 +18,40 @@ from sbnotebook.emulator.amqp.performatives import (
 from tests.emulator.amqp.conftest import (
     RECEIVING_ATTACH,
     SENDING_ATTACH,
-    ConnectionClosed,
-    LinkAttaching,
-    LinkDetached,
     Peer,
-    Told,
+    attaching,
     frame,
     trusted_memory,
 )
 
 
-def end_of(events: list[Told]) -> str | None:
+def end_of(peer: Peer) -> str | None:
     """The condition with which the connection ended; None if it has not."""
-    end = events[-1]
-    return end.error.condition if isinstance(end, ConnectionClosed) and end.error is not None else None
+    error = peer.connection.error
+    return None if error is None else error.condition
 
 
 def test_a_name_is_that_of_one_link(peer: Peer) -> None:
     first = peer.sender(handle=1)
     peer.write(replace(SENDING_ATTACH, name="other", handle=7))
     peer.read()
-    events = peer.write(replace(SENDING_ATTACH, name=first.name, handle=2))
-    assert isinstance(events[0], LinkDetached)
-    assert isinstance(events[1], LinkAttaching)
-    assert events[0].link is first
-    assert not first.attached
+    stolen, link = peer.write(replace(SENDING_ATTACH, name=first.name, handle=2))
+    assert stolen is first
+    assert first.state is LinkState.DETACHING
+    attaching([link])
     detach = peer.answer(Detach)
     assert detach.error is not None
     assert (detach.handle, detach.closed, detach.error.condition) == (1, True, "amqp:link:stolen")
     # A link that receives may have the same name, and so may one on another connection.
-    assert [type(each) for each in peer.write(replace(RECEIVING_ATTACH, name=first.name, handle=3))] == [LinkAttaching]
+    attaching(peer.write(replace(RECEIVING_ATTACH, name=first.name, handle=3)))
 
 
 def test_a_link_may_be_attached_again_with_its_name_and_handle(peer: Peer) -> None:
     for _ in range(3):
         link = peer.sender(handle=1)
         assert [type(each) for each in peer.transfer(0, b"x")] == [TransferReceived]
-        assert [type(each) for each in peer.write(Detach(handle=1, closed=True))] == [LinkDetached]
-        assert not link.attached
+        assert peer.write(Detach(handle=1, closed=True)) == [link]
+        assert link.state is LinkState.DETACHED
         peer.read()
 
 
@@ -64,18 +59,17 @@ def test_a_link_name_is_taken_over_from_another_session(peer: Peer) -> None:
     first = peer.sender(handle=1)
     peer.write(Begin(next_outgoing_id=0, incoming_window=10, outgoing_window=10), channel=2)
     events = peer.write(replace(SENDING_ATTACH, name=first.name, handle=1), channel=2)
-    assert [type(each) for each in events] == [LinkDetached, LinkAttaching]
+    assert events[0] is first
+    attaching(events[1:])
 
 
 def test_frames_after_an_attach_wait_for_its_answer(peer: Peer) -> None:
     message = Transfer(handle=1, delivery_id=0, delivery_tag=b"0", message_format=0)
-    AmqpConnection.receive_data(peer.connection, frame(SENDING_ATTACH) + frame(message, b"early"))
+    peer.connection.receive_data(frame(SENDING_ATTACH) + frame(message, b"early"))
     assert peer.connection.read()
-    (attaching,) = peer.connection.events_received()
-    assert isinstance(attaching, LinkAttaching)
-    attaching.link.accept()
+    attaching(peer.take_events()).accept()
     assert not peer.connection.read()
-    (arrived,) = peer.connection.events_received()
+    (arrived,) = peer.take_events()
     assert isinstance(arrived, TransferReceived)
     assert arrived.payload == b"early"
 
@@ -86,11 +80,9 @@ def test_no_more_links_than_a_connection_can_have(peer: Peer) -> None:
         channel, handle = 1 + number // 4000, number % 4000
         events = peer.write(replace(SENDING_ATTACH, name=f"{number}", handle=handle), channel=channel)
         if number < 5000:
-            (event,) = events
-            assert isinstance(event, LinkAttaching)
-            event.link.detach(Error("amqp:not-found"))
+            attaching(events).detach(Error("amqp:not-found"))
         else:
-            assert end_of(events) == "amqp:resource-limit-exceeded"
+            assert end_of(peer) == "amqp:resource-limit-exceeded"
 
 
 def test_links_that_are_gone_do_not_count(peer: Peer) -> None:
@@ -106,7 +98,7 @@ def test_messages_that_never_end_do_not_fill_the_memory(peer: Peer) -> None:
         peer.sender(handle=handle)
         events = peer.transfer(handle, part, handle=handle, more=True)
         if events:
-            assert end_of(events) == "amqp:resource-limit-exceeded"
+            assert end_of(peer) == "amqp:resource-limit-exceeded"
             assert handle == 134_217_728 // (60_000 + 64 + 16) + 1  # what a piece takes beside its content
             return
     pytest.fail("the server kept everything")
