@@ -17,7 +17,7 @@ from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.options import AuthorizationRule, QueueOptions, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.partitions import without_partition
 from sbnotebook.emulator.entities.quotas import Tier
-from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.rules.rule import Rule
 from sbnotebook.emulator.faults import Faults
 from sbnotebook.errors import EmulatorError
@@ -25,6 +25,7 @@ from sbnotebook.errors import EmulatorError
 if TYPE_CHECKING:
     from sbnotebook.emulator.clock import Clock
     from sbnotebook.emulator.server import EmulatorServer
+    from sbnotebook.emulator.service.broker import Broker
 
 _T = TypeVar("_T")
 
@@ -53,15 +54,22 @@ class RunningEmulator:
 
     def counts(self, path: str) -> Counts:
         """Return the numbers of messages that a queue or subscription holds now."""
-        return self._call(lambda: self._receiving(path).counts)
+
+        def counts(broker: Broker) -> Counts:
+            entity = broker.registry.find(path)
+            if not isinstance(entity, ReceivingEntity):
+                raise EmulatorError(f"There is no queue or subscription {path!r}.")
+            return entity.counts
+
+        return self._do(counts)
 
     def create_queue(self, name: str, options: QueueOptions | None = None) -> None:
         """Create a queue."""
-        self._change(lambda registry, now: registry.create_queue(name, options, now=now))
+        self._do(lambda broker: broker.registry.create_queue(name, options, now=broker.now))
 
     def create_topic(self, name: str, options: TopicOptions | None = None) -> None:
         """Create a topic; raise the errors of ``create_queue``."""
-        self._change(lambda registry, now: registry.create_topic(name, options, now=now))
+        self._do(lambda broker: broker.registry.create_topic(name, options, now=broker.now))
 
     def create_subscription(
         self,
@@ -73,60 +81,59 @@ class RunningEmulator:
     ) -> None:
         """Create a subscription."""
 
-        def create(registry: Registry, now: int) -> None:
-            found = registry.find_topic(topic)
+        def create(broker: Broker) -> None:
+            found = broker.registry.find_topic(topic)
             if found is None:
                 raise EmulatorError(f"There is no topic {topic!r}.")
-            registry.create_subscription(found, name, options, now=now, rules=rules)
+            broker.registry.create_subscription(found, name, options, now=broker.now, rules=rules)
 
-        self._change(create)
+        self._do(create)
 
     def delete(self, path: str) -> None:
         """Remove a queue, topic or subscription with all its messages."""
 
-        def delete(registry: Registry, _now: int) -> None:
-            entity = registry.find(path)
+        def delete(broker: Broker) -> None:
+            entity = broker.registry.find(path)
             if not isinstance(entity, AnyEntity):
                 raise EmulatorError(f"There is no queue, topic or subscription {path!r}.")
-            self._server.broker.delete(entity)
+            broker.delete(entity)
 
-        self._change(delete)
+        self._do(delete)
 
     def paths(self) -> list[str]:
         """Return the paths of all queues, topics and subscriptions."""
 
-        def paths() -> list[str]:
-            topics = self._server.broker.registry.topics
-            inside = [each for topic in topics for each in (topic, *topic.subscriptions)]
-            return [entity.path for entity in (*self._server.broker.registry.queues, *inside)]
+        def paths(broker: Broker) -> list[str]:
+            topics = [each for topic in broker.registry.topics for each in (topic, *topic.subscriptions)]
+            return [entity.path for entity in (*broker.registry.queues, *topics)]
 
-        return self._call(paths)
+        return self._do(paths)
 
     def configuration(self) -> dict[str, Any]:
         """Return the entities with their options and rules as a ``Config.json``, without messages and keys."""
-        return self._call(lambda: config_to_json(self._server.broker.registry))
+        return self._do(lambda broker: config_to_json(broker.registry))
 
     def configure(self, configuration: Any) -> None:
         """Create the entities of a ``Config.json``, also where a stranger wrote it."""
         config = config_of(configuration)
-        self._change(lambda registry, now: apply_config(registry, config, now))
+        self._do(lambda broker: apply_config(broker.registry, config, broker.now))
 
     def put(self, path: str, messages: Iterable[BrokeredMessage]) -> None:
         """Put messages into an entity or a sub-queue as they are, with their numbers and times."""
 
-        def put(registry: Registry, now: int) -> None:
-            found = registry.find(path)
+        def put(broker: Broker) -> None:
+            found = broker.registry.find(path)
             if not isinstance(found, Receivable):
                 raise EmulatorError(f"There is no queue or subscription {path!r}.")
             owner = found.owner
             for message in messages:
-                found.put(message, now)
+                found.put(message, broker.now)
                 found.deferred_count += message.state is BrokeredState.DEFERRED
                 # Later messages get higher numbers.
                 number = without_partition(message.sequence_number)
                 owner.last_sequence_number = max(owner.last_sequence_number, number)
 
-        self._change(put)
+        self._do(put)
 
     # The faults of ``fault_injection.ACTS``.
 
@@ -156,7 +163,7 @@ class RunningEmulator:
 
     def use_clock(self, clock: Clock) -> None:
         """Use another clock from now on, until ``reset``. With a ``ManualClock`` time stands still."""
-        self._call(lambda: self._server.broker.use_clock(clock))
+        self._do(lambda broker: broker.use_clock(clock))
 
     def reset(self) -> None:
         """Return to an empty namespace: no entity, no fault, no connection, and the clock of the start."""
@@ -181,28 +188,19 @@ class RunningEmulator:
     def _break(self, act: str, path: str | None = None) -> None:
         from sbnotebook.emulator.service.fault_injection import change_faults
 
-        self._change(lambda _registry, _now: change_faults(self._server.broker, {act: path or True}))
+        self._do(lambda broker: change_faults(broker, {act: path or True}))
 
-    def _receiving(self, path: str) -> ReceivingEntity:
-        self._server.broker.advance()
-        entity = self._server.broker.registry.find(path)
-        if not isinstance(entity, ReceivingEntity):
-            raise EmulatorError(f"There is no queue or subscription {path!r}.")
-        return entity
+    def _do(self, function: Callable[[Broker], _T]) -> _T:
+        """Call a function in the emulator's loop, and return its result once all changes are stored."""
 
-    def _change(self, function: Callable[[Registry, int], object]) -> None:
-        async def change() -> None:
+        async def act() -> _T:
             broker = self._server.broker
-            function(broker.registry, broker.advance())
+            broker.advance()
+            result = function(broker)
             await broker.committed()
+            return result
 
-        self._run(change)
-
-    def _call(self, function: Callable[[], _T]) -> _T:
-        async def call() -> _T:
-            return function()
-
-        return self._run(call)
+        return self._run(act)
 
     def _run(self, function: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         with self.lock:

@@ -270,25 +270,21 @@ def encode_within(size: int, performative: Any) -> bytes:
     if len(body) <= size:
         return body
     match performative:
-        case Detach(error=Error() as error) | End(error=Error() as error) | Close(error=Error() as error):
-            return encode_composite(replace(performative, error=_cut(error)))
-        case Disposition(state=Rejected(error=Error() as error)):
-            return encode_composite(replace(performative, state=Rejected(_cut(error))))
-        case Disposition(state=TransactionalState(txn_id, Rejected(error=Error() as error))):
-            state = TransactionalState(txn_id, Rejected(_cut(error)))
-            return encode_composite(replace(performative, state=state))
         case Attach(properties=properties) if properties:
             return encode_within(size, replace(performative, properties={}))
         case Attach() | Begin() | Flow():
             text = f"The {type(performative).__name__.lower()} needs a frame of {len(body) + 8} bytes."
             raise ProtocolViolationError(text, "amqp:frame-size-too-small")
         case _:
-            return body
+            return encode_composite(_with_short_error(performative))
 
 
-def _cut(error: Error) -> Error:
-    # At most four bytes for a character, and the smallest frame that a peer may ask for has 512.
-    return Error(error.condition, error.description and error.description[:80])
+def _with_short_error(value: Any) -> Any:
+    if isinstance(value, Error):
+        # At most four bytes for a character, and the smallest frame that a peer may ask for has 512.
+        return Error(value.condition, value.description and value.description[:80])
+    inside = {name: getattr(value, name, None) for name in ("error", "state", "outcome")}
+    return replace(value, **{name: _with_short_error(each) for name, each in inside.items() if each is not None})
 
 
 def encode_settlement(size: int, role: bool, delivery_id: int, outcome: DeliveryState) -> bytes:

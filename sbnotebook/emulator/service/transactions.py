@@ -63,8 +63,7 @@ class Transactions:
 
     def find(self, txn_id: bytes) -> Transaction:
         """Return a transaction for an operation; from the first one on its time runs."""
-        self._forget_ended(txn_id)
-        found = self.open.get(txn_id)
+        found = self._find_open(txn_id)
         if found is None:
             raise RefusedError(Condition.UNKNOWN_TRANSACTION, _UNKNOWN)
         if found.end is None:
@@ -83,29 +82,28 @@ class Transactions:
 
     def end(self, txn_id: bytes) -> Transaction:
         """Return a transaction that its client ends, to be committed or forgotten."""
-        self._forget_ended(txn_id)
-        return self._end(txn_id)
+        found = self._find_open(txn_id)
+        if found is None:
+            raise RefusedError(Condition.UNKNOWN_TRANSACTION, _NOT_DECLARED)
+        self.roll_back(txn_id)
+        return found
 
     def roll_back(self, txn_id: bytes) -> None:
-        if txn_id in self.open:
-            self._end(txn_id)
+        """Forget a transaction, if it is open: nothing of it was carried out."""
+        found = self.open.pop(txn_id, None)
+        if found is not None:
+            found.cancel_alarm()
+            self._count()
 
     def roll_back_all(self, link: Link) -> None:
         for txn_id in [txn_id for txn_id, each in self.open.items() if each.link is link]:
-            self._end(txn_id)
+            self.roll_back(txn_id)
 
-    def _forget_ended(self, txn_id: bytes) -> None:
-        # Its alarm may not have been heard yet.
+    def _find_open(self, txn_id: bytes) -> Transaction | None:
         found = self.open.get(txn_id)
         if found is not None and found.end is not None and found.end <= self._broker.clock.now():
-            self._end(txn_id)
-
-    def _end(self, txn_id: bytes) -> Transaction:
-        found = self.open.pop(txn_id, None)
-        if found is None:
-            raise RefusedError(Condition.UNKNOWN_TRANSACTION, _NOT_DECLARED)
-        found.cancel_alarm()
-        self._count()
+            self.roll_back(txn_id)  # Its alarm may not have been heard yet.
+            return None
         return found
 
     def _count(self) -> None:
