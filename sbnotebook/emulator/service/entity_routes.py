@@ -75,6 +75,7 @@ _FORWARDING: Final = {
 }
 """The headers in which a client shows that it may manage the entity that an option names."""
 _O = TypeVar("_O", bound=Options)
+_Find = Callable[[web.Request], AnyEntity | Rule]
 
 
 def add_entity_routes(router: web.UrlDispatcher, broker: Broker) -> None:
@@ -107,6 +108,7 @@ class _EntityRoutes:
         """Return the handler of a request for an entity, with what all of them have in common."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
+            self._broker.advance()
             # The tag is that of the queue or topic, as it was before the request.
             owner = self._registry.find(_owner_path(request))
             tag = ticks_of(owner.updated_time) if isinstance(owner, Queue | Topic) else None
@@ -141,24 +143,21 @@ class _EntityRoutes:
         return self._page(request, kind.title(), entities)
 
     async def list_subscriptions(self, request: web.Request) -> web.Response:
-        self._broker.advance()
         return self._page(request, "Subscriptions", self._topic(request).subscriptions)
 
     async def list_rules(self, request: web.Request) -> web.Response:
-        self._broker.advance()
         return self._page(request, "Rules", self.find_subscription(request).rules)
 
     async def put_entity(self, request: web.Request) -> web.Response:
         name, body = request.match_info["entity"], await _body(request, "QueueDescription", "TopicDescription")
         kind = TopicOptions if body is not None and _is(body, "TopicDescription") else QueueOptions
-        now = self._broker.advance()
         if "If-Match" in request.headers:
             entity = self.find_entity(request)
             if type(entity.options) is not kind:
                 raise ConfigurationError(f"{entity.path!r} cannot become another kind of entity: delete it first.")
             return await self._updated(request, entity, self._read(request, kind, body, entity.options))
         try:
-            made = self._registry.create(name, self._read(request, kind, body, None), now=now)
+            made = self._registry.create(name, self._read(request, kind, body, None), now=self._broker.now)
         except RefusedError as error:
             if error.condition is Condition.ENTITY_ALREADY_EXISTS:
                 raise web.HTTPConflict(text=_CONFLICT) from None
@@ -167,11 +166,11 @@ class _EntityRoutes:
 
     async def put_subscription(self, request: web.Request) -> web.Response:
         body = await _body(request, "SubscriptionDescription")
-        now = self._broker.advance()
         if "If-Match" in request.headers:
             found = self.find_subscription(request)
             return await self._updated(request, found, self._read(request, SubscriptionOptions, body, found.options))
         options = self._read(request, SubscriptionOptions, body, None)
+        now = self._broker.now
         rule = None if body is None else read_default_rule(body, now)
         topic, name = self._topic(request), request.match_info["subscription"]
         if topic.find_subscription(name) is not None:
@@ -181,7 +180,7 @@ class _EntityRoutes:
 
     async def put_rule(self, request: web.Request) -> web.Response:
         body = await _body(request, "RuleDescription")
-        now = self._broker.advance()
+        now = self._broker.now
         if body is None:
             raise ConfigurationError("The body must have a RuleDescription.")
         subscription, name = self.find_subscription(request), request.match_info["rule"]
@@ -195,14 +194,13 @@ class _EntityRoutes:
         self._registry.put_rule(subscription, rule, now=now)
         return await self._stored(request, rule, 200 if is_update else 201)
 
-    async def get(self, find: Callable[[web.Request], AnyEntity | Rule], request: web.Request) -> web.Response:
-        self._broker.advance()
+    async def get(self, find: _Find, request: web.Request) -> web.Response:
         return _atom(self._entry(request, find(request)))
 
-    async def delete(self, find: Callable[[web.Request], AnyEntity | Rule], request: web.Request) -> web.Response:
-        now, found = self._broker.advance(), find(request)
+    async def delete(self, find: _Find, request: web.Request) -> web.Response:
+        found = find(request)
         if isinstance(found, Rule):
-            self._registry.remove_rule(self.find_subscription(request), found.name, now=now)
+            self._registry.remove_rule(self.find_subscription(request), found.name, now=self._broker.now)
         else:
             self._broker.delete(found)
         await self._broker.committed()

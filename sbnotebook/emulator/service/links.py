@@ -134,9 +134,7 @@ class SenderLink(LinkHandler):
             if transaction is not None:
                 transaction.send(self._destination, messages, self._via)
                 return TransactionalState(transaction.txn_id, _ACCEPTED)
-        except AmqpDecodeError as error:
-            return self._refused(event, new_error(Condition.DECODE_ERROR, str(error)), transaction)
-        except RefusedError as error:
+        except (AmqpDecodeError, RefusedError) as error:
             return self._refused(event, error_of(error), transaction)
         for message in messages:
             self._destination.send(message, now)

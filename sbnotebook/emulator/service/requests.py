@@ -22,7 +22,7 @@ from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import new_error, with_tracking_id
+from sbnotebook.emulator.service.conditions import error_of, with_tracking_id
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError
 
@@ -105,7 +105,7 @@ class RequestLink(LinkHandler):
         try:
             call = self._read(event.payload)
         except AmqpDecodeError as error:
-            self._link.settle(event.delivery_id, Rejected(new_error(Condition.DECODE_ERROR, str(error))))
+            self._link.settle(event.delivery_id, Rejected(error_of(error)))
             return
         self._link.settle(event.delivery_id, Accepted())
         reply = self._carry_out(call, event.txn_id)

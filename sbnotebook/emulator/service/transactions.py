@@ -128,9 +128,7 @@ class CoordinatorLink(LinkHandler):
             return
         try:
             state = self._answer(_body(event.payload))
-        except (AmqpDecodeError, ProtocolViolationError) as error:
-            state = Rejected(new_error(Condition.DECODE_ERROR, str(error)))
-        except RefusedError as error:
+        except (AmqpDecodeError, ProtocolViolationError, RefusedError) as error:
             state = Rejected(error_of(error))
         self._link.settle(event.delivery_id, state)
 
