@@ -214,7 +214,7 @@ class RunningEmulator:
 
 
 @contextmanager
-def running(  # noqa: PLR0913 - all that a namespace can be started with
+def running(
     *,
     queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
     topics: Mapping[str, Iterable[str]] | None = None,
@@ -222,7 +222,6 @@ def running(  # noqa: PLR0913 - all that a namespace can be started with
     clock: Clock | None = None,
     port: int = 0,
     tier: Tier = Tier.PREMIUM,
-    token_clock: Clock | None = None,
     keys: Sequence[AuthorizationRule] = (),
     key: str | None = None,
 ) -> Generator[RunningEmulator]:
@@ -242,7 +241,6 @@ def running(  # noqa: PLR0913 - all that a namespace can be started with
         topics=topics,
         clock=clock,
         tier=tier,
-        token_clock=token_clock,
         keys=keys,
         key=key,
     )

@@ -62,7 +62,6 @@ class EmulatorServer:
         topics: Mapping[str, Iterable[str]] | None = None,
         clock: Clock | None = None,
         tier: Tier = Tier.PREMIUM,
-        token_clock: Clock | None = None,
         keys: Sequence[AuthorizationRule] = (),
         key: str | None = None,
         host_names: Iterable[str] = (),
@@ -78,7 +77,6 @@ class EmulatorServer:
         self._wanted_ports = [port] if http_port is None else [port, http_port]
         self._entities = _wanted(queues, topics or {})
         self._clock = clock or SystemClock()
-        self._token_clock = token_clock
         root = ROOT_RULE if key is None else replace(ROOT_RULE, primary_key=key)
         self._keys = (root, *keys)
         self._host_names = tuple(host_names)
@@ -136,9 +134,7 @@ class EmulatorServer:
                 now = self._clock.now()
                 restore(self._registry, store.load(now), store, now=now)
             # Create the namespace.
-            self._broker = Broker(
-                self._registry, self._clock, store, self._on_store_failure, token_clock=self._token_clock
-            )
+            self._broker = Broker(self._registry, self._clock, store, self._on_store_failure)
             self._broker.access.rules = self._keys
             apply_config(self._registry, self._entities, self._clock.now())
             # Listen, HTTP first: every port speaks both protocols.

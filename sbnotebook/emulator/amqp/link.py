@@ -67,7 +67,6 @@ class Link:
         self.session = session
         self.handler: Any = None  # of its events; the connection's owner sets it
         self._max_message_size = 0
-        self._is_answered = False
         size = footprint(self.name, self.source, self.target, self.properties)
         if size > _MAX_ATTACH:
             text = f"The name, source, target and properties of a link take {size} bytes, the limit is {_MAX_ATTACH}."
@@ -128,12 +127,10 @@ class Link:
 
     def _forget_attach(self) -> None:
         """Keep only the parts that are used after the answer to the attach."""
-        if not self._is_answered:
-            self._is_answered = True
-            self.source = self.source and Source(self.source.address)
-            self.target = Target(self.target.address) if isinstance(self.target, Target) else self.target
-            self.properties = {}
-            self._take(footprint(self.name, *_addresses(self.source, self.target)))
+        self.source = self.source and Source(self.source.address)
+        self.target = Target(self.target.address) if isinstance(self.target, Target) else self.target
+        self.properties = {}
+        self._take(footprint(self.name, *(getattr(end, "address", None) for end in (self.source, self.target))))
 
     def _take(self, size: int) -> None:
         before, self.size = self.size, _LINK_SIZE + size
@@ -165,10 +162,6 @@ class Link:
                 properties=properties or {},
             )
         )
-
-
-def _addresses(*ends: Source | Target | Coordinator | None) -> list[AmqpValue]:
-    return [end.address for end in ends if isinstance(end, Source | Target)]
 
 
 class ReceivingLink(Link):

@@ -48,15 +48,13 @@ class Broker:
         clock: Clock,
         store: Store | None,
         on_failure: Callable[[Exception], None],
-        *,
-        token_clock: Clock | None = None,
     ) -> None:
         self.registry = registry
         registry.is_in_use = self.is_in_use
         registry.order_after_release = lambda path: self.faults.at(path).order_after_release
         self.clock = clock
         self.now = clock.now()  # ms; the time that ``advance`` returned last
-        self.access = NamespaceAccess(registry, token_clock or SystemClock())
+        self.access = NamespaceAccess(registry, SystemClock())
         self.identity = store.identity if store is not None else uuid4().hex
         self.faults = Faults()
         self.freezes_new = False
@@ -74,15 +72,14 @@ class Broker:
         self._turn_is_due = False
         self._is_stopped = False
         self._turn_ended: asyncio.Future[None] | None = None
-        self._deadline: int | None = None
         self._alarm_time: int | None = None
         self._cancel_alarm: Callable[[], None] = no_alarm
 
     def advance(self) -> int:
         """Do everything that is due, and return the time now (ms)."""
         self.now = now = self.clock.now()
-        if self._deadline is not None and self._deadline <= now:
-            self._deadline = None
+        deadline = self.registry.next_deadline
+        if deadline is not None and deadline <= now:
             self.registry.expire(now)
             for entity in self.registry.take_idle():
                 self.delete(entity)
@@ -251,12 +248,12 @@ class Broker:
         return True
 
     def _set_alarm(self) -> None:
-        self._deadline = self.registry.next_deadline
-        if self._deadline is None or (self._alarm_time is not None and self._alarm_time <= self._deadline):
+        deadline = self.registry.next_deadline
+        if deadline is None or (self._alarm_time is not None and self._alarm_time <= deadline):
             return  # An alarm that comes too early sets the next one, which is cheaper than to set it anew each turn.
         self._cancel_alarm()
-        self._alarm_time = self._deadline
-        self._cancel_alarm = self.clock.wake_at(self._deadline, self._on_alarm)
+        self._alarm_time = deadline
+        self._cancel_alarm = self.clock.wake_at(deadline, self._on_alarm)
 
     def _on_alarm(self) -> None:
         self._alarm_time = None

@@ -43,8 +43,10 @@ OWNER = AuthorizationRule("owner", "own-1", "own-2", frozenset({MANAGE}))
 def emulator(clock: ManualClock) -> Iterator[RunningEmulator]:
     """``orders`` has keys of its own; ``bills``, and ``orders/old`` below it, have none."""
     keyed = QueueOptions(authorization_rules=(SENDER, LISTENER, OWNER))
-    with running(queues={"orders": keyed, "bills": None, "orders/old": None}, clock=clock, token_clock=clock) as server:
-        yield server
+    with running(queues={"orders": keyed, "bills": None, "orders/old": None}, clock=clock) as emulator:
+        access = emulator._server.broker.access  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        access.clock = clock
+        yield emulator
 
 
 @contextmanager
