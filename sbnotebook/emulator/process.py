@@ -18,7 +18,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Generator
@@ -58,15 +57,12 @@ class EmulatorState:
     secret: str = field(repr=False)  # what only it and its owner know, see :mod:`sbnotebook.emulator.proof`
 
     def write(self, data_dir: Path) -> None:
-        draft = None
+        draft = data_dir / f"{_STATE_FILE}.{self.pid}"
         try:
-            descriptor, draft = tempfile.mkstemp(prefix=f"{_STATE_FILE}.", dir=data_dir)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(asdict(self), file)
-            Path(draft).replace(data_dir / _STATE_FILE)
+            make_private(draft)
+            draft.write_text(json.dumps(asdict(self)), encoding="utf-8")
+            draft.replace(data_dir / _STATE_FILE)
         except OSError as error:
-            if draft is not None:
-                Path(draft).unlink(missing_ok=True)
             raise _unusable(data_dir, error) from error
 
     def remove(self, data_dir: Path) -> None:

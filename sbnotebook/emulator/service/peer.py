@@ -109,7 +109,6 @@ class AmqpPeer(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, because the connection is gone. The client's locks stay until they end."""
         del exc
-        self.broker.connections.leave(self._transport)
         self.broker.peers.discard(self)
         self.access.close()
         self._connection.receive_eof()
@@ -152,11 +151,12 @@ class AmqpPeer(asyncio.Protocol):
         if self._connection.is_closed:
             self._transport.close()
 
-    def close(self) -> None:
-        if self._is_frozen:
-            self.abort()
+    def close(self, reason: str = "The emulator ends.") -> None:
+        if self._connection.is_closed or not self.is_writable:
+            self.abort()  # A client that does not read would not get the close, either.
             return
-        self._connection.close(Error("amqp:connection:forced", "The emulator ends."))
+        self._connection.close(Error("amqp:connection:forced", reason))
+        self._handle_events()
         self.flush()
 
     def abort(self) -> None:
@@ -217,18 +217,11 @@ class AmqpPeer(asyncio.Protocol):
             self._was_heard = False
             self._silent_since = loop.time()
         elif loop.time() - self._silent_since > 2 * self.idle_timeout:
-            self._end_silence()
+            milliseconds = round(1000 * self.idle_timeout)
+            self.close(
+                f"The connection was inactive for more than the allowed {milliseconds} milliseconds and is closed."
+            )
         self._idle_check = loop.call_later(self.idle_timeout / 2, self._check_idle)
-
-    def _end_silence(self) -> None:
-        if self._connection.is_closed or not self.is_writable:
-            self.abort()  # A client that does not read would not get the close, either.
-            return
-        milliseconds = round(1000 * self.idle_timeout)
-        text = f"The connection was inactive for more than the allowed {milliseconds} milliseconds and is closed."
-        self._connection.close(Error("amqp:connection:forced", text))
-        self._handle_events()
-        self.flush()
 
     def _expect_open(self) -> None:
         if not (self._connection.is_open or self._is_frozen):
