@@ -17,7 +17,7 @@ from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.topic import Topic
 from sbnotebook.emulator.entities.transaction import SPANS_ENTITIES, root_of
 from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND
-from sbnotebook.emulator.service.conditions import KNOW_MORE, error_of
+from sbnotebook.emulator.service.conditions import KNOW_MORE
 from sbnotebook.emulator.service.links import (
     SESSION_FILTER,
     LinkHandler,
@@ -46,15 +46,7 @@ _DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
 _AnyEntity = AnyEntity | Receivable | None
 
 
-def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler | None:
-    try:
-        return _attached(peer, link)
-    except RefusedError as error:
-        link.detach(error_of(error))
-        return None
-
-
-def _attached(peer: AmqpPeer, link: _AnyLink) -> LinkHandler:
+def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler:
     if isinstance(link.target, Coordinator) and isinstance(link, ReceivingLink):
         return attach_coordinator(peer, link)
     authorize(peer, link)

@@ -29,7 +29,7 @@ from sbnotebook.emulator.service.conditions import error_of, new_error
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.emulator.service.requests import ReplyLink, RequestLink
 from sbnotebook.emulator.service.transactions import Transactions
-from sbnotebook.errors import ProtocolViolationError
+from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 _LOGGER: Final = clean_logger(__name__)
 _SHORTEST_BEAT: Final = 0.05  # The least time in seconds between two signs of life, even if the client asks for less
@@ -269,11 +269,13 @@ class AmqpPeer(asyncio.Protocol):
                 self._handle_link(event)
             elif not self._is_cut and event.link.handler is not None:  # a link may be refused or detached meanwhile
                 self._tell(event.link.handler, event)
+        except (RefusedError, AmqpDecodeError) as error:
+            _refuse(event, error_of(error))
         except ProtocolViolationError as error:  # the answer does not fit into the peer's frames
             self._connection.close(Error(error.condition, str(error)))
         except Exception:
             _LOGGER.exception("An event was not handled: %s", type(event).__name__)
-            self._report_failure(event)
+            _refuse(event, new_error(Condition.INTERNAL_ERROR, "The emulator failed to handle this; its log says why."))
         # Handle the other events nevertheless: a client that gave a session back must not hold it.
         most = _MAX_UNSENT if self.is_trusted else _MAX_UNSENT_TO_A_STRANGER
         if self._connection.unsent_bytes > most and not self._is_cut:
@@ -287,8 +289,7 @@ class AmqpPeer(asyncio.Protocol):
             return
         if link.handler is None:
             link.handler = attach(self, link)
-        if link.handler is not None:
-            link.handler.credit_changed()
+        link.handler.credit_changed()
 
     def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived) -> None:
         # A fault on demand may drop the connection before or after the event is handled. Messages that a client gives
@@ -310,14 +311,14 @@ class AmqpPeer(asyncio.Protocol):
         if drop == "after":
             self.abort()
 
-    def _report_failure(self, event: Event) -> None:
-        error = new_error(Condition.INTERNAL_ERROR, "The emulator failed to handle this; its log says why.")
-        if isinstance(event, TransferReceived):
-            event.link.settle(event.delivery_id, Rejected(error))
-        elif isinstance(event, DispositionReceived):
-            event.link.settle(event.delivery_tag, Rejected(error))
-        elif event.handler is None:
-            event.detach(error)
+
+def _refuse(event: Event, error: Error) -> None:
+    if isinstance(event, TransferReceived):
+        event.link.settle(event.delivery_id, Rejected(error))
+    elif isinstance(event, DispositionReceived):
+        event.link.settle(event.delivery_tag, Rejected(error))
+    elif event.handler is None:
+        event.detach(error)
 
 
 def _leave(link: Link) -> None:

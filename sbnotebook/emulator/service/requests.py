@@ -14,7 +14,7 @@ from sbnotebook.amqp import AmqpValue, Int, Symbol
 from sbnotebook.amqp.limits import ITEMS
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, encode_section, section_value, split
 from sbnotebook.emulator.amqp.link import ReceivingLink, SendingLink, TransferReceived
-from sbnotebook.emulator.amqp.performatives import Accepted, Rejected
+from sbnotebook.emulator.amqp.performatives import Accepted
 from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity
@@ -22,7 +22,7 @@ from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import error_of, with_tracking_id
+from sbnotebook.emulator.service.conditions import with_tracking_id
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError
 
@@ -102,11 +102,7 @@ class RequestLink(LinkHandler):
     def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
         """Answer a request. It is carried out even if no link waits for the reply."""
         self._link.grant_credit(_CREDIT)
-        try:
-            call = self._read(event.payload)
-        except AmqpDecodeError as error:
-            self._link.settle(event.delivery_id, Rejected(error_of(error)))
-            return
+        call = self._read(event.payload)
         self._link.settle(event.delivery_id, Accepted())
         reply = self._carry_out(call, event.txn_id)
         link = self._reply_link(call.reply_to)

@@ -28,7 +28,7 @@ from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import error_of, new_error
+from sbnotebook.emulator.service.conditions import new_error
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
@@ -126,11 +126,7 @@ class CoordinatorLink(LinkHandler):
             text = "A message to a coordinator must not be sent settled: its outcome is the answer."
             self._peer.detach(self._link, new_error(Condition.NOT_ALLOWED, text))
             return
-        try:
-            state = self._answer(_body(event.payload))
-        except (AmqpDecodeError, ProtocolViolationError, RefusedError) as error:
-            state = Rejected(error_of(error))
-        self._link.settle(event.delivery_id, state)
+        self._link.settle(event.delivery_id, self._answer(_body(event.payload)))
 
     def detached(self) -> None:
         self._peer.transactions.roll_back_all(self._link)
@@ -142,7 +138,7 @@ class CoordinatorLink(LinkHandler):
             case Discharge():
                 return self._discharge(body)
             case _:
-                raise ProtocolViolationError("A coordinator takes a declare or a discharge.")
+                raise AmqpDecodeError("A coordinator takes a declare or a discharge.")
 
     def _discharge(self, discharge: Discharge) -> DeliveryState:
         broker, transactions = self._peer.broker, self._peer.transactions
@@ -185,5 +181,8 @@ def attach_coordinator(peer: AmqpPeer, link: ReceivingLink) -> LinkHandler:
 def _body(payload: bytes) -> object:
     for section in split(payload, in_order=False):
         if section.code == VALUE:
-            return decode_composite(payload, section.value_start)[0]
-    raise ProtocolViolationError("A message to a coordinator has an amqp-value as its body.")
+            try:
+                return decode_composite(payload, section.value_start)[0]
+            except ProtocolViolationError as error:
+                raise AmqpDecodeError(str(error)) from None
+    raise AmqpDecodeError("A message to a coordinator has an amqp-value as its body.")
