@@ -32,8 +32,8 @@ def encode(value: AmqpValue) -> bytes:
     """Encode one value, in the shortest form of its type.
 
     Example:
-        >>> encode(ULong(7)).hex(), encode("a").hex()
-        ('5307', 'a10161')
+        >>> encode(Long(7)).hex(), encode("a").hex()
+        ('5507', 'a10161')
     """
     encoder = _ENCODERS.get(type(value))
     if encoder is None:

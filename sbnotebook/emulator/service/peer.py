@@ -51,7 +51,7 @@ class AmqpPeer(asyncio.Protocol):
     # Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone.
     idle_timeout: ClassVar = 240.0
 
-    _transport: asyncio.Transport  # which ignores what comes after its end
+    _transport: asyncio.Transport  # it ignores calls after its end
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
