@@ -77,7 +77,7 @@ class EntityFaults:
     # Of a delivery Azure says scheduled (azure-sdk-for-js 19357); of a peek no source says anything.
     activated_state: Annotated[str, "active", "scheduled"] = "active"
 
-    def happens(self, name: Literal["server_busy", "empty_peeks", "broken_off"]) -> bool:
+    def happens(self, name: Literal["server_busy", "empty_peeks"]) -> bool:
         """Return whether a fault that is counted happens now, and count it."""
         left: int = getattr(self, name)
         if left <= 0:
@@ -102,9 +102,8 @@ class EntityFaults:
         return "after" if after == 1 else None
 
     def break_off(self, settle: Callable[[], object]) -> None:
-        """Break off the settlement that has just come in, if it is one of those; ``settle`` carries it out."""
-        if not self.happens("broken_off"):
-            return
+        """Break off the settlement that has just come in; ``settle`` carries it out."""
+        self.broken_off -= 1
         if self.broken_off_is == "busy":
             raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
         if self.broken_off_is == "settled":

@@ -297,12 +297,10 @@ class SendingLink(Link):
         return self._credit if self.attached and not self.session.is_shut else 0
 
     def send(self, delivery_tag: bytes, payload: bytes, *, settled: bool = False) -> None:
-        """Send one message, in as many frames as it needs, for one credit.
+        """Send one message, in as many frames as it needs, for one credit, which the peer must have given.
 
         Frames for which the session's window has no room wait.
         """
-        if not self.attached or self._credit <= 0:
-            raise ValueError(f"The peer gave no credit on the link {self.name!r}.")
         self._credit -= 1
         self._delivery_count = (self._delivery_count + 1) % _SERIAL
         self.session.deliver(self, delivery_tag, payload, settled=settled)

@@ -73,13 +73,9 @@ class _WebSocketTransport(asyncio.Transport):
         self._is_paused = False
         self._may_read = asyncio.Event()
         self._may_read.set()
-        self._is_closing = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._request.transport if name == "line" else default
-
-    def is_closing(self) -> bool:
-        return self._is_closing
 
     def pause_reading(self) -> None:
         self._may_read.clear()
@@ -99,11 +95,9 @@ class _WebSocketTransport(asyncio.Transport):
             self._peer.pause_writing()
 
     def close(self) -> None:
-        self._is_closing = True
         self._pieces.put_nowait(None)
 
     def abort(self) -> None:
-        self._is_closing = True
         if self._request.transport is not None:
             self._request.transport.abort()
 
