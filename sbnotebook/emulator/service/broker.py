@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
     _Source = Receivable | SessionReceiverLink
+    _Receivers = OrderedDict[ReceiverLink, None]  # in turn
 
 _MAX_MESSAGES: Final = 500
 # What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed
@@ -67,7 +68,8 @@ class Broker:
         self._second = self._operations = 0
         self._store = store
         self._on_failure = on_failure
-        self._receivers: dict[_Source, deque[ReceiverLink]] = {}  # those that wait, by what they receive from
+        # Those that wait, by what they receive from
+        self._receivers: defaultdict[_Source, _Receivers] = defaultdict(OrderedDict)
         self._touched: set[AmqpPeer] = set()
         self._turn_is_due = False
         self._is_stopped = False
@@ -92,14 +94,10 @@ class Broker:
 
     def wait(self, receiver: ReceiverLink) -> None:
         """Add a receiver that can take messages, or wants an answer when there are none."""
-        waiting = self._receivers.setdefault(receiver.source, deque())
-        if receiver not in waiting:
-            waiting.append(receiver)
+        self._receivers[receiver.source].setdefault(receiver)
 
     def forget(self, receiver: ReceiverLink) -> None:
-        waiting = self._receivers.get(receiver.source)
-        if waiting is not None and receiver in waiting:
-            waiting.remove(receiver)
+        self._receivers[receiver.source].pop(receiver, None)
 
     def schedule_turn(self) -> None:
         """Schedule the turn, which follows once everything that has come in was handled."""
@@ -260,13 +258,13 @@ class Broker:
         self.schedule_turn()
 
 
-def _deliver(source: _Source, waiting: deque[ReceiverLink], now: int) -> None:
+def _deliver(source: _Source, waiting: _Receivers, now: int) -> None:
     """Give available messages to the receivers that can take them, in turn. Those that can take no more are removed."""
     messages = size = 0
     while waiting and source.has_available and messages < _MAX_MESSAGES and size < _MAX_BYTES:
-        receiver = waiting[0]
+        receiver = next(iter(waiting))
         if receiver.can_take:
-            waiting.rotate(-1)
+            waiting.move_to_end(receiver)
             size += receiver.deliver(now)
             messages += 1
         else:
@@ -276,7 +274,7 @@ def _deliver(source: _Source, waiting: deque[ReceiverLink], now: int) -> None:
             _dismiss(receiver, waiting)
 
 
-def _dismiss(receiver: ReceiverLink, waiting: deque[ReceiverLink]) -> None:
-    waiting.remove(receiver)
+def _dismiss(receiver: ReceiverLink, waiting: _Receivers) -> None:
+    del waiting[receiver]
     if receiver.is_draining:
         receiver.end_drain()

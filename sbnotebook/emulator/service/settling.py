@@ -64,10 +64,21 @@ def settle(
     since: int | None = None,
 ) -> None:
     """Settle all of these messages or none; ``since`` is when a link delivered them (ms), None for a request."""
-    if since is None:
-        _check_request(entity, tokens, settlement, now, faults)
+
+    def settle_held() -> None:
+        for token in tokens:
+            with suppress(RefusedError):
+                entity.settle(token, settlement, now)
+
+    try:
+        for token in tokens if since is None else ():
+            entity.check_settlement(token, settlement, now)
+    except RefusedError as error:
+        if faults.refused_tokens == "settled" and error.condition in _LOST:
+            settle_held()
+        raise
     if faults.broken_off:
-        faults.break_off(lambda: _settle_held(entity, tokens, settlement, now))
+        faults.break_off(settle_held)
     check_age(entity, now, faults, since)
     for token in tokens:
         entity.settle(token, settlement, now)
@@ -97,24 +108,6 @@ def check_age(entity: Receivable, now: int, faults: EntityFaults, since: int | N
     """Check that a link may still settle a message that it delivered at a moment (ms)."""
     if since is not None and faults.refuses_on_link(now - since):
         raise entity.lock_lost()
-
-
-def _check_request(
-    entity: Receivable, tokens: Sequence[UUID], settlement: Settlement, now: int, faults: EntityFaults
-) -> None:
-    try:
-        for token in tokens:
-            entity.check_settlement(token, settlement, now)
-    except RefusedError as error:
-        if faults.refused_tokens == "settled" and error.condition in _LOST:
-            _settle_held(entity, tokens, settlement, now)
-        raise
-
-
-def _settle_held(entity: Receivable, tokens: Sequence[UUID], settlement: Settlement, now: int) -> None:
-    for token in tokens:
-        with suppress(RefusedError):
-            entity.settle(token, settlement, now)
 
 
 def _why(reason: object, description: object) -> DeadLetterReason:
