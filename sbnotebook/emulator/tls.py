@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from sbnotebook.emulator.service.middleware import NAMES
 from sbnotebook.emulator.store import make_private
 from sbnotebook.errors import EmulatorStartError
 
 _CERTIFICATE: Final = "certificate.pem"
 _KEY: Final = "certificate.key"
-_NAMES: Final = ("localhost", "host.docker.internal", "host.containers.internal")
 _ADDRESSES: Final = ("127.0.0.1", "::1")
 _LIFE: Final = timedelta(days=825)  # The longest that the clients of all systems accept
 
@@ -29,7 +29,7 @@ def tls_context(directory: Path, names: Iterable[str] = ()) -> tuple[ssl.SSLCont
     path = directory / _CERTIFICATE
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not _fits(path, wanted := {*_NAMES, socket.gethostname().casefold(), *map(str.casefold, names)}):
+        if not _fits(path, wanted := {*NAMES, socket.gethostname().casefold(), *map(str.casefold, names)}):
             _make(directory, sorted(wanted))
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(path, directory / _KEY)

@@ -14,10 +14,10 @@ from sbnotebook.emulator.clock import Clock, SystemClock, no_alarm
 from sbnotebook.emulator.connection_limit import ConnectionLimit
 from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.options import Options
-from sbnotebook.emulator.entities.refusals import Condition
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.topic import Subscription, Topic
-from sbnotebook.emulator.faults import Faults
+from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults, Faults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.emulator.store import Store
@@ -150,15 +150,13 @@ class Broker:
         self.clock = clock
         self.schedule_turn()
 
-    def is_throttled(self) -> bool:
-        """Return whether the namespace has done all operations of this second, so that the next one is refused."""
-        allowed = self.faults.operations_per_second
-        if not allowed:
-            return False
-        second = self.clock.now() // 1000
+    def admit(self, faults: EntityFaults) -> None:
+        """Refuse an operation if a fault says so, or if the namespace has done all operations of this second."""
+        second, allowed = self.clock.now() // 1000, self.faults.operations_per_second
         if second != self._second:
             self._second, self._operations = second, 0
-        return allowed <= self._operations
+        if faults.happens("server_busy") or 0 < allowed <= self._operations:
+            raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
 
     def charge(self, operations: int) -> None:
         """Count operations of the namespace, as Service Bus does in the tier Standard: each message counts.

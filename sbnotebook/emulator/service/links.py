@@ -36,8 +36,7 @@ from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.sessions import MessageSession
 from sbnotebook.emulator.entities.topic import Topic
 from sbnotebook.emulator.entities.transaction import Transaction
-from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults
-from sbnotebook.emulator.service.broker import Broker
+from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.service.conditions import error_of, new_error, with_tracking_id
 from sbnotebook.emulator.service.settling import check_age, settle, settle_later, settlement_of
 from sbnotebook.errors import AmqpDecodeError
@@ -128,9 +127,11 @@ class SenderLink(LinkHandler):
             # A fault on demand refuses messages that are valid.
             broker = self._peer.broker
             if faults.server_busy or faults.reject_nth or broker.faults.operations_per_second:
-                fault = _fault(broker, faults, len(messages))
-                if fault is not None:
-                    return self._refused(event, fault, transaction)
+                broker.admit(faults)
+                if faults.rejects(len(messages)):
+                    text = with_tracking_id("The message was rejected on demand.")
+                    return self._refused(event, Error(faults.reject_condition, text), transaction)
+                broker.charge(len(messages))
             if transaction is not None:
                 transaction.send(self._destination, messages, self._via)
                 return TransactionalState(transaction.txn_id, _ACCEPTED)
@@ -384,15 +385,6 @@ def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -
 
 def _filter(link: SendingLink) -> AmqpValue:
     return (link.source.filter or {}).get(SESSION_FILTER) if link.source is not None else None
-
-
-def _fault(broker: Broker, faults: EntityFaults, count: int) -> Error | None:
-    if faults.happens("server_busy") or broker.is_throttled():
-        return new_error(Condition.SERVER_BUSY, SERVER_BUSY)
-    if faults.rejects(count):
-        return Error(faults.reject_condition, with_tracking_id("The message was rejected on demand."))
-    broker.charge(count)
-    return None
 
 
 def _echo(outcome: Outcome) -> Outcome:

@@ -14,7 +14,6 @@ from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.topic import Subscription, Topic
-from sbnotebook.emulator.faults import SERVER_BUSY
 from sbnotebook.emulator.service import message_operations as messages
 from sbnotebook.emulator.service import rule_operations as rules
 from sbnotebook.emulator.service.access import LISTEN, SEND, ConnectionAccess
@@ -61,8 +60,7 @@ def answer(address: str, access: ConnectionAccess, missing: str, call: Call) -> 
     name = call.operation.removeprefix(_PREFIX)
     act, kinds = _OPERATIONS.get(name, (None, ()))
     access.require(address, SEND if name in _NEED_SEND else LISTEN)
-    if broker.faults.at(entity.path).happens("server_busy") or broker.is_throttled():
-        raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
+    broker.admit(call.faults)
     if act is None or not isinstance(entity, kinds) or (name in _OF_SESSIONS and entity.sessions is None):
         raise RefusedError(Condition.NOT_IMPLEMENTED, f"There is no operation {call.operation[:80]!r} here.")
     reply = _carry_out(act, name, call)

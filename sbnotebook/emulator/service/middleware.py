@@ -31,7 +31,7 @@ _ASKS_FOR_ENTITY: Final = "api-version"
 _MAX_PATH: Final = 260
 _BODY_TIMEOUT: Final = 30.0  # Seconds for the whole body
 _LOGGER: Final = clean_logger(__name__)
-_NAMES: Final = frozenset(("localhost", "host.docker.internal", "host.containers.internal"))
+NAMES: Final = frozenset(("localhost", "host.docker.internal", "host.containers.internal"))
 """This machine, by itself and from a container of Docker or Podman. No public name server answers for the last two
 (ICANN's resolution of 2024-07-29)."""
 _ENDS: Final = (".localhost", ".servicebus.windows.net")
@@ -59,7 +59,7 @@ def refuse_other_names(names: Iterable[str]) -> Middleware:
 
     Addresses are always accepted: a page cannot make one resolve to another.
     """
-    accepted = _NAMES.union(map(_plain, names))
+    accepted = NAMES.union(map(_plain, names))
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
