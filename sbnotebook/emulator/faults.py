@@ -11,11 +11,10 @@ JSON. The guide "Break the emulator on purpose" says what each does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, get_type_hints
 
-from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import ConfigurationError
 
 MAX_DELAY_MS: Final = 600_000
@@ -30,7 +29,6 @@ SERVER_BUSY: Final = (
 
 _MAX_CONDITION: Final = 100
 _MAX_PATH: Final = 400
-_BROKEN_OFF: Final = "The service was unable to process the request; please retry the operation."
 
 
 @dataclass(slots=True)
@@ -100,25 +98,6 @@ class EntityFaults:
         if before == 1:
             return "before"
         return "after" if after == 1 else None
-
-    def break_off(self, settle: Callable[[], object]) -> None:
-        """Break off the settlement that has just come in; ``settle`` carries it out."""
-        self.broken_off -= 1
-        if self.broken_off_is == "busy":
-            raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
-        if self.broken_off_is == "settled":
-            settle()
-        raise RefusedError(Condition.INTERNAL_ERROR, _BROKEN_OFF)
-
-    def refuses_on_link(self, held_ms: int) -> bool:
-        """Return whether a link refuses to settle a message that it delivered so many milliseconds ago."""
-        return 0 < self.link_settles_minutes * 60_000 <= held_ms
-
-    def stops_link(self, unsettled: int) -> bool:
-        return 0 < self.max_unsettled <= unsettled and self.over_max_unsettled == "stop"
-
-    def detaches_link(self, unsettled: int) -> bool:
-        return 0 < self.max_unsettled < unsettled and self.over_max_unsettled == "detach"
 
 
 @dataclass(slots=True)

@@ -166,7 +166,10 @@ class ReceiverLink(LinkHandler):
     def can_take(self) -> bool:
         if self._link.credit <= len(self._late) or not self._peer.is_writable:
             return False
-        return not (self._given and self._faults.stops_link(len(self._given)))
+        if not self._given:
+            return True
+        faults = self._faults
+        return not (0 < faults.max_unsettled <= len(self._given) and faults.over_max_unsettled == "stop")
 
     @property
     def is_draining(self) -> bool:
@@ -194,7 +197,7 @@ class ReceiverLink(LinkHandler):
         if message.lock_token is not None:
             self._given[tag] = message.lock_token, now
             if faults.max_unsettled:
-                if faults.detaches_link(len(self._given)):
+                if len(self._given) > faults.max_unsettled and faults.over_max_unsettled == "detach":
                     asyncio.get_running_loop().call_soon(self._detach_forced)
             elif len(self._given) > self._most_given:
                 self._forget_ended(now)

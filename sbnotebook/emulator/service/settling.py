@@ -13,9 +13,10 @@ from sbnotebook.emulator.entities.message import DeadLetterReason
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.entities.transitions import MessageEvent
-from sbnotebook.emulator.faults import EntityFaults
+from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults
 
 _LOST: Final = (Condition.MESSAGE_LOCK_LOST, Condition.SESSION_LOCK_LOST)
+_BROKEN_OFF: Final = "The service was unable to process the request; please retry the operation."
 _STATUSES: Final = {
     "completed": COMPLETE,
     "abandoned": ABANDON,
@@ -78,10 +79,19 @@ def settle(
             settle_held()
         raise
     if faults.broken_off:
-        faults.break_off(settle_held)
+        _break_off(faults, settle_held)
     check_age(entity, now, faults, since)
     for token in tokens:
         entity.settle(token, settlement, now)
+
+
+def _break_off(faults: EntityFaults, settle_held: Callable[[], None]) -> None:
+    faults.broken_off -= 1
+    if faults.broken_off_is == "busy":
+        raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
+    if faults.broken_off_is == "settled":
+        settle_held()
+    raise RefusedError(Condition.INTERNAL_ERROR, _BROKEN_OFF)
 
 
 def settle_later(
@@ -106,7 +116,7 @@ def settle_later(
 
 def check_age(entity: Receivable, now: int, faults: EntityFaults, since: int | None) -> None:
     """Check that a link may still settle a message that it delivered at a moment (ms)."""
-    if since is not None and faults.refuses_on_link(now - since):
+    if since is not None and 0 < faults.link_settles_minutes * 60_000 <= now - since:
         raise entity.lock_lost()
 
 
