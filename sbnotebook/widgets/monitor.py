@@ -151,7 +151,7 @@ class Monitor(Panel):
         if not latest:
             return f"<Monitor of {self._namespace.host}: no samples yet; sample() takes one>"
         when = max(sample.time for sample in latest)
-        caption = f"{self._namespace.host} at {when:%Y-%m-%d %H:%M:%S} UTC; ages in s, rates each second, at least"
+        caption = f"{self._namespace.host} at {when:%Y-%m-%d %H:%M:%S} UTC; ages in seconds, rates per second at least"
         return tables.text_table(_HEADERS, [[_shown(sample, name) for name in _HEADERS] for sample in latest], caption)
 
     # ------------------------------------------------------------------ when samples are taken
@@ -237,7 +237,7 @@ def _card(entity: str, samples: Sequence[Sample]) -> Block:
     blocks = (
         Table(list(counts), [list(counts.values())]),
         Chart("Messages", times, numbers, key="messages"),
-        Chart("Each second, at least", times, rates, key="rates"),
+        Chart("Per second, at least", times, rates, key="rates"),
     )
     return Column(blocks, entity, "card")
 

@@ -157,7 +157,7 @@ def test_the_other_panels_act_in_marimo(tmp_path: Path, theme: str) -> None:
 
 
 def _watch(monitor: Locator) -> None:
-    expect(monitor.get_by_role("img", name="Each second, at least").first).to_be_visible()
+    expect(monitor.get_by_role("img", name="Per second, at least").first).to_be_visible()
     use(monitor, "Stop")
     expect(monitor).to_contain_text("Stopped.")
     use(monitor, "Start")

@@ -54,7 +54,7 @@ def act(panel: Locator) -> None:
     use(panel, "Select 120")
     see(panel, "120 messages are selected.")
     use(panel.locator(".sbn-selection"), "Resubmit…")
-    rate = panel.get_by_label("Rate, a second")
+    rate = panel.get_by_label("Rate per second")
     rate.fill("many")
     use(panel, "Show the plan")
     see(panel, "Write a number above 0")
@@ -82,7 +82,7 @@ def control(panel: Locator) -> None:
     every = panel.get_by_label("every (s)")
     every.fill("0.1")
     every.press("Enter")
-    expect(panel.get_by_role("img", name="Each second, at least")).to_be_visible()  # by a second sample
+    expect(panel.get_by_role("img", name="Per second, at least")).to_be_visible()  # by a second sample
 
 
 def browse(panel: Locator) -> None:

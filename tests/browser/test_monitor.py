@@ -44,7 +44,7 @@ def test_counts_and_rates_are_drawn_while_they_are_seen(run: Run, tmp_path: Path
     notebook.kernel("report = orders.send([Message(body=b'x')] * 60)")
     messages = orders.get_by_role("img", name="active: 100 now, between 40 and 100")
     expect(messages).to_be_visible()
-    expect(orders.get_by_role("img", name="Each second, at least")).to_be_visible()
+    expect(orders.get_by_role("img", name="Per second, at least")).to_be_visible()
     messages.focus()
     notebook.page.keyboard.press("Home")
     expect(orders.locator(".sbn-chart-value").first).to_have_text("active40")

@@ -40,7 +40,7 @@ def test_triage_in_a_shadow_root_resubmits_a_cause(run_here: Callable[..., Light
     bar = page.locator(".sbn-selection")
     expect(bar.locator("button > svg > path")).to_have_count(int(notebook.kernel("print(len(triage.bar.actions))")))
     bar.get_by_role("button", name="Resubmit…", exact=True).click()
-    rate, words = page.get_by_label("Rate, a second"), page.locator(".sbn-words").first
+    rate, words = page.get_by_label("Rate per second"), page.locator(".sbn-words").first
     expect(page.locator(".sbn-form input").first).to_be_focused()
     rate.fill("many")
     page.get_by_role("button", name="Show the plan").click()

@@ -144,7 +144,7 @@ def test_entities_are_created(shell: Shell) -> None:
     shown = repr(shell.run("%sb_entities").value)
     assert all(name in shown for name in ("new-queue", "new-topic ", "new-topic/subscriptions/audit"))
     for wrong in ("subscription new-topic", "queue new-topic/subscriptions/b", "topic new/$dlq"):
-        assert shell.error(f"%sb_create {wrong}").startswith("A queue and a topic have a plain name")
+        assert shell.error(f"%sb_create {wrong}").startswith(f"A {wrong.split()[0]} is written like ")
     assert "must be from 1 to" in shell.error("%sb_create queue other --max-delivery-count 9999999999")
     assert "maximum of '5' minutes" in shell.error("%sb_create queue other --lock-duration 6m")
     assert "give these options to its subscriptions" in shell.error("%sb_create topic other --requires-session")

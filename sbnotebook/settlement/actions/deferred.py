@@ -55,11 +55,9 @@ class Deferrals:
         return tuple(entry for number, entry in self.entries.items() if number not in self.messages)
 
     def __str__(self) -> str:
-        known = len(self.messages) - len(self.orphans)
-        return (
-            f"{len(self.messages):,} deferred in {self.entity}: {known:,} in the journal, "
-            f"{len(self.orphans):,} orphans; {len(self.gone):,} in the journal only"
-        )
+        found, orphans = len(self.messages), len(self.orphans)
+        split = f": {found - orphans:,} in the journal, {orphans:,} orphans" if found else ""
+        return f"{found:,} deferred in {self.entity}{split}; {len(self.gone):,} in the journal only"
 
 
 async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[int, datetime | None]]]) -> Deferrals:
@@ -103,6 +101,7 @@ async def settle_deferred(
     decisions: Mapping[int, Decision],
     *,
     max_in_flight: InFlight = AUTO,
+    archived: bool = True,
     journalled: bool = True,
 ) -> Report:
     """Settle deferred messages by their numbers, each as it was decided."""
@@ -112,6 +111,7 @@ async def settle_deferred(
     messages = [PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions]
 
     async def work(run: Run) -> None:
-        await Reach(place, run, settling(run), journalled=journalled).deferred(run.messages)
+        reach = Reach(place, run, settling(run), archived=archived, journalled=journalled)
+        await reach.deferred(run.messages)
 
     return await Run(messages, Complete(), Limits(max_in_flight), decisions=decisions).carry_out(work)

@@ -247,9 +247,13 @@ def resubmit_form(entity: Entity, changes: EditForm | None = None) -> ActionForm
     whom = ", whose subscriptions get them by their rules" if address.subscription else ""
     to = Entry("To", optional(queue_or_topic), hint=f"{address.sends_to}{whom}")
     delay = Entry("Delay", optional(duration), hint="such as 5m or 2h: they become active that much later")
-    cap = Entry("How often at most", optional(whole_number), hint="a number of resubmits; empty for 5 of dead letters")
-    rate = Entry("Rate, a second", optional(number), hint="messages a second at most, such as 20")
-    in_flight = Entry("In flight at once", optional(whole_number), hint="empty for as many as the network bears")
+    cap = Entry(
+        "Resubmit limit",
+        optional(whole_number),
+        hint="skips messages resubmitted this often; empty for 5 of dead letters",
+    )
+    rate = Entry("Rate per second", optional(number), hint="a number of messages, such as 20; empty for no limit")
+    in_flight = Entry("In flight at most", optional(whole_number), hint="empty to adapt to the network")
 
     def read() -> Proposal:
         edit = changes.edit if changes else None
@@ -258,9 +262,9 @@ def resubmit_form(entity: Entity, changes: EditForm | None = None) -> ActionForm
         make = partial(entity.resubmit, to=to.read(), delay=delay.read(), edit=edit, max_resubmits=cap.read() or AUTO)
         return make, Limits(in_flight.read() or AUTO, rate.read())
 
-    words = "A copy of each message is sent; when it is confirmed to have arrived, the original is removed from here."
+    words = "Sends a clone of each message, and removes the original when Service Bus has confirmed the clone."
     if address.sub_queue is not None:
-        words += f" Copies go back to {address.sends_to}, or to the queue or topic that you name."
+        words += f" Clones go back to {address.sends_to}, or to the queue or topic that you name."
     fields = (to, delay, cap, rate, in_flight)
     return ActionForm("Edit and resubmit" if changes else "Resubmit", words, (*filter(None, [changes]), *fields), read)
 
