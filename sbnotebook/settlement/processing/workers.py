@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -45,11 +45,13 @@ _SETTLE_GROUP: Final = BESIDE * GROUP
 _SESSION_AHEAD: Final = 50
 """Messages of one session that are locked at once; no other receiver can have them anyway."""
 _SESSION_MOST: Final = 1_000
-"""Messages held behind one that was given back, a multiple of the above. With more the session is opened again."""
-_AWAITED_TIMES: Final = 2
-"""Times that a session is opened again for a message that does not come, although a peek may show it."""
+"""Messages held behind one that was given back, at most: then the session is opened again."""
+_OPENED_TO_WAIT: Final = 2
+"""Times that a session is opened for a message that does not come, although a peek may show it."""
+_OPENED_IN_VAIN: Final = 6
+"""Times that a session is opened and lost before one of its messages is settled, with fewer locked each time."""
 _SESSIONS_REMEMBERED: Final = 1_000
-"""Sessions of which it is remembered which messages were given back."""
+"""Sessions of which it is remembered how often they were opened in vain."""
 _PEEKS: Final = 5
 """Pages that are peeked at most, at a time, to find messages that come behind later ones."""
 _SESSION_WAIT: Final = 30.0
@@ -290,9 +292,8 @@ class SharedProcessing(Processing):
 class SessionProcessing(Processing):
     """Has each worker take the next session, do its messages one after the other, and continue with another session.
 
-    A message is settled before the next one of its session is begun. If one is not removed, because its function failed
-    or its settlement was not confirmed, the session continues with that message as often as Service Bus delivers it.
-    Until it has come again, hold those behind it: Service Bus does not promise that it returns before them. See
+    A message is settled before the next one of its session is begun. Service Bus does not promise that a message that
+    was given back comes before later ones: as long as a peek shows an earlier one, those behind it wait. See
     azure-sdk-for-net issue 35846, azure-sdk-for-java issues 24064, 30027 and 36478.
     """
 
@@ -300,8 +301,8 @@ class SessionProcessing(Processing):
         super().__init__(place, function, options)
         self._behind: dict[int, int] = {}
         """Locked messages that wait, by worker."""
-        self._awaited: dict[str, dict[int, int]] = {}
-        """Messages of each session that were given back and have not come again, and how often they were awaited."""
+        self._openings: dict[str, int] = {}
+        """How often each session was opened since one of its messages was settled."""
         self._in_work: set[int] = set()
         """Messages in work, until their outcomes are known."""
         self._settling = 0
@@ -328,108 +329,102 @@ class SessionProcessing(Processing):
         """Work on the next session. Return False if there is none within ``max_wait``."""
         max_wait, archived = self._options.max_wait, self._options.archived
         wait = _SESSION_WAIT if max_wait is None else max_wait
+        batch = self._place.session(None, max_wait=wait, renew_for=RENEW_FOR, archived=archived)
         with self._stoppable() as opening:
             try:
                 async with contextlib.AsyncExitStack() as stack:
-                    session = self._place.session(None, max_wait=wait, renew_for=RENEW_FOR, archived=archived)
                     try:
-                        batch = await stack.enter_async_context(session)
+                        await stack.enter_async_context(batch)
                     except OperationTimeoutError:  # there is no session
                         self._note_reachable()
                         return max_wait is None
                     self._protect(opening)
-                    self._note_reachable()
+                    openings = self._note_opened(batch.session_id)
                     with self._lease(worker, batch.session_id) as lease:
-                        await self._work_on(worker, lease, batch)
-            except SessionLockLostError:
+                        await self._work_on(worker, lease, batch, openings)
+            except SessionLockLostError as error:
                 self._problem = "A session's lock was lost: its remaining messages are delivered again."
+                # Each loss counts as a delivery of all messages that were locked.
+                if self._openings.get(batch.session_id, 0) > _OPENED_IN_VAIN:
+                    await self._survive(error)
             except SERVICE_ERRORS as error:
                 await self._survive(error)
         return True
 
-    async def _work_on(self, worker: int, lease: Lease, batch: SessionBatch) -> None:
+    def _note_opened(self, session_id: str) -> int:
+        """Return how often a session was opened since one of its messages was settled; known of the last sessions."""
+        openings = self._openings[session_id] = self._openings.pop(session_id, 0) + 1
+        if len(self._openings) > _SESSIONS_REMEMBERED:
+            del self._openings[next(iter(self._openings))]
+        if openings == 1:
+            self._note_reachable()
+        return openings
+
+    async def _work_on(self, worker: int, lease: Lease, batch: SessionBatch, openings: int) -> None:
+        # In vain, its link may have had more messages than it bears.
+        ahead = max(1, _SESSION_AHEAD >> (openings - 1))
         held: list[LockedMessage] = []
-        known = self._awaited.pop(batch.session_id, dict[int, int]())
-        awaited, seen, newest = set(known), 0, 0
-        idle = self._place.namespace.waits.idle_session
+        coming, given_up, looked, is_waiting = set[int](), set[int](), 0, False
         try:
-            while not self._is_stopping and self._left != 0 and len(held) < _SESSION_MOST:
-                wanted = _SESSION_AHEAD if self._left is None else min(_SESSION_AHEAD, self._left)
-                locked: Sequence[LockedMessage] = ()
-                with self._stoppable():
-                    locked = await batch.receive(max(1, wanted - len(held)), max_wait=idle, more_wait=0)
-                held[:] = sorted((*held, *locked), key=_number)
-                newest = max(newest, *map(_number, held)) if held else newest
-                # Others may have given messages back, too, and those come behind later ones.
-                seen = await self._look_ahead(batch, newest, seen, awaited)
-                awaited.difference_update(map(_number, held))
-                # Asked now and then while others come, too: behind a message that is gone may be any number of them.
-                is_asked = not locked or len(held) % _SESSION_AHEAD == 0
-                is_nearer = is_asked and await self._forget_gone(batch, held, awaited, known, is_silent=not locked)
-                if not locked and not is_nearer:
+            while not self._is_stopping and self._left != 0:
+                # One that was given back often comes next.
+                is_silent = not await self._lock_ahead(batch, held, ahead if is_waiting else ahead - len(held))
+                if not held:
                     break
-                if not await self._work_through(worker, lease, batch, held, awaited):
+                if is_silent or is_waiting or held[-1].sequence_number > looked:
+                    looked = await self._look_ahead(batch, held, coming, looked)
+                coming.difference_update(given_up, map(_number, held))
+                earlier = {number for number in coming if number < held[0].sequence_number}
+                is_waiting = bool(earlier) and not is_silent and len(held) < _SESSION_MOST
+                if is_waiting:
+                    continue
+                if earlier and openings <= _OPENED_TO_WAIT:
+                    break
+                given_up |= earlier
+                coming -= earlier
+                if not await self._work_through(worker, lease, batch, held, coming):
                     break
         finally:
-            # Messages given back now may also come again behind later ones.
-            missed = {number for number in awaited if number < newest or number in known}
-            self._remember_awaited(batch.session_id, known, missed.union(map(_number, held)))
             self._behind.pop(worker, None)
 
-    def _remember_awaited(self, session_id: str, known: Mapping[int, int], awaited: Collection[int]) -> None:
-        """Remember which messages of a session may come again behind later ones; of the last sessions only."""
-        if awaited:
-            self._awaited[session_id] = {number: known.get(number, 0) + 1 for number in awaited}
-        while len(self._awaited) > _SESSIONS_REMEMBERED:
-            del self._awaited[next(iter(self._awaited))]
+    async def _lock_ahead(self, batch: SessionBatch, held: list[LockedMessage], count: int) -> bool:
+        """Lock about so many more messages of a session. Return False if none came."""
+        locked: Sequence[LockedMessage] = ()
+        most = count if self._left is None else min(count, self._left)
+        with self._stoppable():
+            idle = self._place.namespace.waits.idle_session
+            locked = await batch.receive(max(1, most), max_wait=idle, more_wait=0)
+        held[:] = sorted((*held, *locked), key=_number)
+        return bool(locked)
 
-    async def _look_ahead(self, batch: SessionBatch, newest: int, seen: int, awaited: set[int]) -> int:
-        """Await what a peek shows up to the newest message and beyond. Return up to which number all are known."""
-        seen = max(seen, start_of_partition(partition_of(newest)) - 1)
+    async def _look_ahead(
+        self, batch: SessionBatch, held: Sequence[LockedMessage], coming: set[int], looked: int
+    ) -> int:
+        """Note what a peek shows up to the newest message and beyond. Return up to which number all are known."""
+        newest = held[-1].sequence_number
+        first = max(min(looked + 1, held[0].sequence_number, *coming), start_of_partition(partition_of(newest)))
         for _ in range(_PEEKS):
-            if seen >= newest or self._is_stopping:
+            if first > newest or self._is_stopping:
                 break
-            numbers, last = await batch.numbers_from(seen + 1)
-            awaited.difference_update([number for number in awaited if seen < number <= last])
-            awaited |= numbers
-            seen = last
-        return max(seen, newest)
-
-    async def _forget_gone(
-        self,
-        batch: SessionBatch,
-        held: Sequence[LockedMessage],
-        awaited: set[int],
-        known: Mapping[int, int],
-        *,
-        is_silent: bool,
-    ) -> bool:
-        """Await no more messages that do not come, because they are dead-lettered, say. Return False if all may."""
-        before = {number for number in awaited if held and number < held[0].sequence_number}
-        if not before:
-            return False
-        standing, last = (before, 0) if self._is_stopping else await batch.numbers_from(min(before))
-        gone = {number for number in before - standing if number <= last}
-        # What did not come either each time that the session was opened does not come at all. In a long session, a
-        # message given back behind it may come again first.
-        if not gone and (is_silent or (len(held) >= _SESSION_MOST and held[0].sequence_number in known)):
-            gone = {number for number in before if known.get(number, 0) >= _AWAITED_TIMES}
-        awaited -= gone
-        return bool(gone)
+            numbers, last = await batch.numbers_from(first)
+            coming.difference_update([number for number in coming if first <= number <= last])
+            coming |= numbers
+            first = last + 1
+        return max(first - 1, newest)
 
     async def _work_through(
-        self, worker: int, lease: Lease, batch: SessionBatch, held: list[LockedMessage], awaited: set[int]
+        self, worker: int, lease: Lease, batch: SessionBatch, held: list[LockedMessage], coming: set[int]
     ) -> bool:
-        """Process held messages in order, up to an awaited one. Return False if the session is given back."""
+        """Process held messages in order, up to one that is yet to come. Return False if the session is given back."""
         while held and not self._is_stopping and self._left != 0:
             message = held[0]
             self._behind[worker] = len(held) - 1
-            if not batch.holds(message) or min(awaited, default=message.sequence_number) < message.sequence_number:
+            if not batch.holds(message) or min(coming, default=message.sequence_number) < message.sequence_number:
                 break
             is_removed = await self._work_on_message(lease, batch, message)
             del held[0]
             if not is_removed:
-                awaited.add(message.sequence_number)
+                coming.add(message.sequence_number)
                 if batch.holds(message):  # it comes again only when the session is closed
                     return False
         return True
@@ -469,6 +464,8 @@ class SessionProcessing(Processing):
         finally:
             self._settling -= 1
         self._note_outcome(ended, outcome)
+        if outcome.ok:
+            self._openings.pop(batch.session_id, None)
         is_removed = not self._returns(ended)
         if is_removed and not outcome.ok:
             self._keep_lost(ended)
