@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
@@ -16,7 +17,7 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockWatcher
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
-from sbnotebook.settlement.parallel import alike, halves
+from sbnotebook.settlement.parallel import alike, by_halves, halves, in_parallel
 from sbnotebook.settlement.sdk import links, management, tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
@@ -80,6 +81,7 @@ class Links:
         self._other = other
         self._requesting = requesting
         self._spare: ServiceBusReceiver | None = None
+        self._opening = anyio.Lock()
         self._used_spare = False
         self._avoids_own = False
         self.is_silent = False
@@ -93,11 +95,12 @@ class Links:
             with self._requesting():
                 yield own
             return
-        if self._spare is None:
-            spare = self._other()
-            await spare.__aenter__()  # an open that fails has cleaned up after itself
-            self._spare = spare
-        yield self._spare
+        async with self._opening:
+            if self._spare is None:
+                # An open that fails has cleaned up after itself.
+                self._spare = await self._other().__aenter__()
+            spare = self._spare
+        yield spare
 
     async def keep_token(self) -> None:
         """Have the batch's own links outlive their tokens, also while nothing goes over them."""
@@ -265,61 +268,48 @@ class Renewal:
             await self._links.failed()
 
     async def _try_all(self, due: Sequence[Hold]) -> tuple[list[Hold], Exception | None]:
-        """Renew locks once, and return those that are not renewed, with the last error."""
-        # What fails is halved, until the one that is to blame is alone, after all others had their turn.
+        """Renew locks once, and return those that are not renewed, with the error that says most."""
+        failed: list[Hold] = []
+        failures: list[Exception] = []
+
+        async def renew(some: Sequence[Hold]) -> list[Sequence[Hold]]:
+            holds = self._still_held(some)
+            broken = next((failure for failure in failures if not _is_about_messages(failure)), None)
+            error = broken or (await self._renew(holds) if holds else None)
+            if error is None:
+                return []
+            if _is_about_messages(error) and len(holds) > 1:
+                return halves(holds)  # until the one that is to blame is alone
+            if isinstance(error, MessageLockLostError):
+                self._held.lose(holds[0], "Its lock was lost: the service refused to renew it.")
+            else:
+                failed.extend(holds)
+                failures.append(error)
+            return []
+
         # A request renews locks of one partition, because Service Bus refuses those of several. Source:
         # azure-service-bus-dotnet, issue 386 ("Batching lock tokens for different partitions is not supported").
-        queue = deque(alike(due, lambda hold: partition_of(hold.message.sequence_number), _CHUNK))
-        failed: list[Hold] = []
-        failure: Exception | None = None
-        while queue:
-            parts = [self._still_held(queue.popleft()) for _ in range(min(_AT_ONCE, len(queue)))]
-            for holds, error in await self._renew([part for part in parts if part]):
-                if error is None:
-                    continue
-                if _is_about_messages(error) and len(holds) > 1:
-                    queue += halves(holds)
-                elif isinstance(error, MessageLockLostError):
-                    self._held.lose(holds[0], "Its lock was lost: the service refused to renew it.")
-                else:
-                    failed += holds
-                    failure = failure if failure and not _is_about_messages(failure) else error
-            if failure is not None and not _is_about_messages(failure):
-                failed += [hold for part in queue for hold in part]
-                break
-        return failed, failure
+        parts = alike(due, lambda hold: partition_of(hold.message.sequence_number), _CHUNK)
+        await in_parallel(partial(by_halves, renew), parts, _AT_ONCE)
+        return failed, min(failures, key=_is_about_messages, default=None)
 
     def _still_held(self, holds: Sequence[Hold]) -> list[Hold]:
         return [hold for hold in holds if self._held.of(hold.message) is hold]
 
-    async def _renew(self, parts: Sequence[Sequence[Hold]]) -> list[tuple[Sequence[Hold], Exception | None]]:
-        """Renew locks with a request for each part, all at once; return the parts, each with its error."""
-        if not parts:
-            return []
-        errors: dict[int, Exception | None] = {}
-
-        async def renew(receiver: ServiceBusReceiver, index: int) -> None:
-            holds, asked = parts[index], self._clock.now()
-            try:
-                ends = await management.renew_locks(receiver, [hold.lock for hold in holds])
-            except Exception as error:  # noqa: BLE001 (no error may end the batch, and its locks with it)
-                errors[index] = error
-                return
-            for hold, end in zip(holds, ends, strict=True):
-                hold.extend(asked, end)
-            errors[index] = None
-
-        left = (min(hold.ends for part in parts for hold in part) - self._clock.now()).total_seconds()
+    async def _renew(self, holds: Sequence[Hold]) -> Exception | None:
+        """Renew locks with one request; return the error."""
+        left = (min(hold.ends for hold in holds) - self._clock.now()).total_seconds()
         least, most = _ANSWER_WITHIN
-        failure: Exception | None = None
         try:
             with anyio.fail_after(min(max(left / 2, least), most)):
-                async with self._links.one() as receiver, anyio.create_task_group() as tasks:
-                    for index in range(len(parts)):
-                        tasks.start_soon(renew, receiver, index)
-        except Exception as error:  # noqa: BLE001 (as above)
-            failure = error
-        return [(holds, errors.get(index, failure)) for index, holds in enumerate(parts)]
+                async with self._links.one() as receiver:
+                    asked = self._clock.now()
+                    ends = await management.renew_locks(receiver, [hold.lock for hold in holds])
+        except Exception as error:  # noqa: BLE001 (no error may end the batch, and its locks with it)
+            return error
+        for hold, end in zip(holds, ends, strict=True):
+            hold.extend(asked, end)
+        return None
 
     def _tell_result(self, failed: Sequence[Hold], failure: Exception | None) -> None:
         told = self.told
