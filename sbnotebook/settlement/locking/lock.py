@@ -15,7 +15,7 @@ import anyio
 
 from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
-from sbnotebook.model import Abandon, Decision, LockedMessage, MessageState, Outcome, ReceivedMessage, Release, Report
+from sbnotebook.model import Abandon, Decision, LockedMessage, Outcome, ReceivedMessage, Release, Report
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.partition import partition_of
@@ -237,7 +237,7 @@ class LockedBatch:
             payload = payloads.get(message.sequence_number)
             found = message if payload is None else locked_from_payload(payload, self.address, token)
             # The end of the lock is unknown, so renew it at once.
-            hold = Hold(found, ReceivedLock(token, payload), asked, asked, is_adopted=True)
+            hold = Hold(found, ReceivedLock(token, payload), asked, asked)
             self.table.add(hold)
             adopted.append(hold)
         return tuple(hold.message for hold in adopted)
@@ -384,8 +384,7 @@ class LockedBatch:
         ours = [*{message.lock_token: message for message in self.table.check_ours(messages)}.values()]
 
         async def steps(group: Sequence[LockedMessage]) -> None:
-            pairs = [(each, decision) for each in group]
-            run.expect(group, await self.settle_group(run, pairs, as_they_come=self._keeps_bodies))
+            run.expect(group, await self.settle_group(run, [(each, decision) for each in group]))
 
         if not self._keeps_bodies:  # a request completes messages of one partition
             ours.sort(key=lambda message: partition_of(message.sequence_number))
@@ -398,15 +397,11 @@ class LockedBatch:
         delay = decision.delay if isinstance(decision, Abandon) and ours else None
         return self._keep_for(delay, taking) if delay else taking()
 
-    async def settle_group(self, run: Run, pairs: Sequence[Pair], *, as_they_come: bool = False) -> Report:
+    async def settle_group(self, run: Run, pairs: Sequence[Pair]) -> Report:
         """Settle a group of messages of this batch, with decisions of one kind, as the steps of a run.
 
         After a settlement that has no answer the run is stopped: the connection is most likely lost.
         """
-
-        def note(message: LockedMessage, outcome: Outcome) -> None:
-            run.note((message,), (outcome,))
-
         self._open_receiver()
         if not pairs:
             return Report()
@@ -417,7 +412,6 @@ class LockedBatch:
             self.table,
             max_in_flight=run.limits.max_in_flight,
             limiter=self._limiter,
-            ended=note if as_they_come else None,
             peeker=self._peeker,
             opening=self._busy,
             now=self.clock.now,
@@ -506,8 +500,8 @@ class LockedBatch:
     # ---------------------------------------------------------------- the end
 
     async def _release_and_close(self) -> None:
-        # Deferred messages stay deferred after their locks; adopted messages are not ours.
-        left = [h.message for h in self.table if not (h.is_adopted or h.message.state is MessageState.DEFERRED)]
+        # Deferred messages stay deferred after their locks, and adopted messages came on the link of another receiver.
+        left = [hold.message for hold in self.table if hold.lock.delivery_id >= 0]
         self.release_report = Report()
         try:
             if left:

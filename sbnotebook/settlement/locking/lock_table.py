@@ -59,7 +59,6 @@ class Hold:
     is_read: bool = True
     in_doubt: bool = False
     asked_at: datetime | None = None
-    is_adopted: bool = False
     size: int = 0
     renewals: int = field(default=-1, init=False)
     ends: datetime = field(init=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from uuid import UUID
@@ -25,8 +25,10 @@ from sbnotebook.model import (
     Decision,
     Defer,
     LockedMessage,
+    MessageState,
     Outcome,
     OutcomeStatus,
+    PeekedMessage,
     Release,
     Report,
 )
@@ -35,7 +37,6 @@ from sbnotebook.model.partition import partition_of
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.engine import GROUP
 from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.locking.by_number import those_deferred
 from sbnotebook.settlement.pace import InFlight, Limiter
 from sbnotebook.settlement.parallel import alike, halves, in_parallel
 from sbnotebook.settlement.sdk import links, management, settling
@@ -111,7 +112,6 @@ class Settling:
         now: Callable[[], datetime],
         max_in_flight: InFlight = AUTO,
         limiter: Limiter | None = None,
-        ended: Callable[[LockedMessage, Outcome], object] | None = None,
         peeker: Peeker | None = None,
         opening: anyio.Lock | None = None,
         together: bool = False,
@@ -124,11 +124,12 @@ class Settling:
         self._held = held
         self._most_in_flight = None if max_in_flight == AUTO else max_in_flight
         self._limiter = limiter or Limiter()
-        self._on_end = ended
         self._peeker = peeker
         self._opening = opening or anyio.Lock()
         self._together = together
         self._now = now
+        self._lost: list[tuple[Hold, Outcome]] = []
+        """Locks that are lost, perhaps because an earlier request has settled their messages."""
         self._flight = in_flight()
         self._asking = anyio.CapacityLimiter(_REQUESTS)
         self.stopped: str | None = None
@@ -168,7 +169,6 @@ class Settling:
             finally:
                 self._flight.ended(len(waiting))  # where it was interrupted
         await self._settle_by_tokens(last, self._left(holds))
-        await self._look_at_deferred(holds)
 
     def _left(self, holds: Sequence[Hold]) -> list[Hold]:
         return [hold for hold in holds if hold.message.lock_token not in self.outcomes]
@@ -244,17 +244,6 @@ class Settling:
             return True
         return False
 
-    async def _look_at_deferred(self, holds: Sequence[Hold]) -> None:
-        if not isinstance(self.decision, Defer) or self._peeker is None or self._held.confirms_ranges or self.stopped:
-            return
-        unknown = [h for h in holds if self.outcomes[h.message.lock_token].status is OutcomeStatus.UNCONFIRMED]
-        with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
-            deferred = set(await those_deferred(self._peeker, [hold.message.sequence_number for hold in unknown]))
-            for hold in unknown:
-                if hold.message.sequence_number in deferred:
-                    done = outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
-                    self._note(hold, done, was_in_doubt=True)
-
     async def _settle_by_tokens(
         self, receiver: ServiceBusReceiver, holds: Sequence[Hold], *, or_on_link: bool = False
     ) -> None:
@@ -266,7 +255,6 @@ class Settling:
         attempt may find the lock of a message lost that the first has settled.
         """
         doubted = {hold for hold in holds if hold.in_doubt}
-        lost: list[tuple[Hold, Outcome]] = []
 
         async def settle(part: Sequence[Hold], may_be_done: bool = False, pauses: Sequence[float] = _PAUSES) -> None:
             async with self._asking:
@@ -286,27 +274,14 @@ class Settling:
                 for hold in part:
                     hold.in_doubt = hold in doubted
             else:
-                outcomes = [
-                    skip or self._ended(hold, error, receiver) for hold, skip in zip(part, skipped, strict=True)
-                ]
-                lost.extend(self._note_asked(part, outcomes, doubted, may_be_done=may_be_done))
+                for hold, skip in zip(part, skipped, strict=True):
+                    outcome = skip or self._ended(hold, error, receiver)
+                    self._note_asked(hold, outcome, was_in_doubt=may_be_done or hold in doubted)
 
         for part in self._requests(holds):
             await settle(part)
         doubted.clear()  # settle refers to itself, and would keep the messages until Python looks for cycles
-        await self._look_at_lost(lost)
-
-    def _note_asked(
-        self, part: Sequence[Hold], outcomes: Sequence[Outcome], doubted: Collection[Hold], *, may_be_done: bool
-    ) -> list[tuple[Hold, Outcome]]:
-        """Note the outcomes of a request, and return those of locks that another request may have settled before."""
-        lost: list[tuple[Hold, Outcome]] = []
-        for hold, outcome in zip(part, outcomes, strict=True):
-            if may_be_done and outcome.status is OutcomeStatus.LOCK_LOST and hold not in doubted:
-                lost.append((hold, outcome))
-            else:
-                self._note(hold, outcome, was_in_doubt=may_be_done or hold in doubted)
-        return lost
+        await self._look_at_lost()
 
     def _requests(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each request settles: messages of one partition, for the same reason.
@@ -324,20 +299,28 @@ class Settling:
         most = _TOKENS_WHILE_BUSY if self._limiter.is_limited else _TOKENS
         return most if self._most_in_flight is None else min(self._most_in_flight, most)
 
-    async def _look_at_lost(self, lost: Sequence[tuple[Hold, Outcome]]) -> None:
-        """Look for messages that were refused: those that still exist were not settled before."""
-        there: Collection[int] = ()
-        if lost and self._peeker is not None and isinstance(self.decision, Complete | DeadLetter):
+    def _note_asked(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
+        if was_in_doubt and outcome.status is OutcomeStatus.LOCK_LOST:
+            self._lost.append((hold, outcome))
+        else:
+            self._note(hold, outcome, was_in_doubt=was_in_doubt)
+
+    async def _look_at_lost(self) -> None:
+        """Look for messages whose locks are lost, and which an earlier request may have settled: a peek may show it."""
+        lost, self._lost = self._lost, []
+        there: Mapping[int, PeekedMessage] = {}
+        if lost and self._peeker is not None and not isinstance(self.decision, Abandon):
             with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
-                there = await self._peeker.payloads_of(hold.message.sequence_number for hold, _ in lost)
+                there = await self._peeker.messages_of((hold.message.sequence_number for hold, _ in lost), ())
         for hold, outcome in lost:
-            self._note(hold, outcome, was_in_doubt=hold.message.sequence_number not in there)
+            found = there.get(hold.message.sequence_number)
+            if isinstance(self.decision, Defer) and found is not None and found.state is MessageState.DEFERRED:
+                self._note(hold, outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED), was_in_doubt=False)
+            else:
+                self._note(hold, outcome, was_in_doubt=found is None)
 
     def _note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
-        known = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
-        self.outcomes[hold.message.lock_token] = known
-        if self._on_end is not None:
-            self._on_end(hold.message, known)
+        self.outcomes[hold.message.lock_token] = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
 
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each frame settles: one message, or many with consecutive deliveries.

@@ -44,6 +44,7 @@ class ReceivedLock:
     sequence_number: int = 0
     locked_until: datetime | None = None
     delivery_id: int = -1
+    """Its number on the link that it came on; -1 if it came on none of ours."""
     delivery_tag: bytes | None = None
 
     @classmethod
