@@ -11,7 +11,6 @@ AmqpConnectionScope.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 import uuid
@@ -25,7 +24,7 @@ import anyio.lowlevel
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.amqp import Described, ULong, encode
-from sbnotebook.settlement.sdk.errors import condition_of
+from sbnotebook.settlement.sdk.errors import as_service_bus_error, condition_of
 from sbnotebook.settlement.sdk.links import hang_up, line_of
 from sbnotebook.settlement.sdk.management import Browser
 from sbnotebook.settlement.sdk.private import (
@@ -46,7 +45,6 @@ from sbnotebook.settlement.sdk.tokens import put_token
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender
 
-_LOGGER: Final = logging.getLogger(__name__)
 _LIMIT: Final = 50.0
 """Seconds from the declaration of a transaction to the answer to its discharge. The service rolls back after 120."""
 _OPEN_WITHIN: Final = 30.0
@@ -98,11 +96,8 @@ class TransactionLine:
         """When to open another line, in seconds since 1970: before a token for the destination expires."""
 
     async def open(self) -> None:
-        try:
-            with _answered_until(anyio.current_time() + _OPEN_WITHIN):
-                await self._open()
-        except AMQPException as error:  # no connection, or a token that was refused
-            raise self._explained(error) from error
+        with self._answered_until(anyio.current_time() + _OPEN_WITHIN):
+            await self._open()
 
     async def move(self, payload: bytes, lock_token: UUID) -> None:
         """Send a message and complete another in one transaction."""
@@ -111,20 +106,20 @@ class TransactionLine:
 
     async def begin(self, payload: bytes, lock_token: UUID) -> None:
         self._until = anyio.current_time() + _LIMIT
-        with _answered_until(self._until):
+        with self._answered_until(self._until):
             state = await self._transfer(self._control, _value(_DECLARE, [None]))
             if getattr(state, "descriptor", None) != _DECLARED:
-                raise self._refusal(state)
+                raise _refusal(state)
             # The work. After any failure, closing the connection rolls it back.
             self._txn_id = self._open_id = bytes(state[0])
-            self._expect_accepted(await self._transfer(self._out, payload))
+            _expect_accepted(await self._transfer(self._out, payload))
             await self._complete(lock_token)
             self._txn_id = None
 
     async def commit(self) -> None:
         try:
-            with _answered_until(self._until):
-                self._expect_accepted(await self._transfer(self._control, _value(_DISCHARGE, [self._open_id, False])))
+            with self._answered_until(self._until):
+                _expect_accepted(await self._transfer(self._control, _value(_DISCHARGE, [self._open_id, False])))
         except Exception as error:
             if condition_of(error)[0] in _ROLLED_BACK:
                 raise
@@ -215,11 +210,8 @@ class TransactionLine:
         async def answered(reason: Any, state: Any) -> None:
             answers.append((reason, state))
 
-        try:
-            await link.send_transfer(Encoded(payload, is_batch=False), on_send_complete=answered)
-            await self._listen(lambda: bool(answers))
-        except AMQPException as error:
-            raise self._explained(error) from error
+        await link.send_transfer(Encoded(payload, is_batch=False), on_send_complete=answered)
+        await self._listen(lambda: bool(answers))
         ((_, state),) = answers
         if state is None:
             raise ServiceBusConnectionError(message="The link was detached before the answer came.")
@@ -232,41 +224,40 @@ class TransactionLine:
             constants.MGMT_REQUEST_DISPOSITION_STATUS: constants.MESSAGE_MGMT_SETTLEMENT_TERM_MAP["complete"],
             constants.MGMT_REQUEST_LOCK_TOKENS: transport.AMQP_ARRAY_VALUE([lock_token]),
         }
-        ask: Any = self._parts._mgmt_request_response
-        try:
-            await ask(_UPDATE_DISPOSITION, request, mgmt_handlers.default, timeout=left)
-        except AMQPException as error:
-            raise self._explained(error) from error
-        except (TimeoutError, ValueError) as error:  # the second one where the link to the node is gone
-            raise ServiceBusConnectionError(message=f"The completion was not answered: {error}") from error
+        await self._parts._mgmt_request_response(_UPDATE_DISPOSITION, request, mgmt_handlers.default, timeout=left)
 
     async def _listen(self, is_done: Callable[[], bool]) -> None:
         connection: Any = self._parts._handler._connection
         while not is_done():
             await anyio.lowlevel.checkpoint()  # so that the limit applies where there is nothing to read any more
-            try:
-                await connection.listen(wait=False)
-                if connection._error is not None:
-                    raise connection._error
-                for link in self._links:
-                    link.get_state()  # which raises what ended it
-            except AMQPException as error:
-                raise self._explained(error) from error
+            await connection.listen(wait=False)
+            if connection._error is not None:
+                raise connection._error
+            for link in self._links:
+                link.get_state()  # which raises what ended it
 
-    def _expect_accepted(self, state: Any) -> None:
-        if not isinstance(_outcome(state), dict) or "accepted" not in _outcome(state):
-            raise self._refusal(state)
+    @contextmanager
+    def _answered_until(self, until: float) -> Generator[None]:
+        """Limit a block, including writes: a service that stops reading blocks writes to it."""
+        try:
+            with anyio.fail_after(max(until - anyio.current_time(), 0)), as_service_bus_error(self._parts):
+                yield
+        except TimeoutError as error:
+            raise OperationTimeoutError(message="The service took too long to answer.") from error
 
-    def _refusal(self, state: Any) -> ServiceBusError:
-        found = _outcome(state)
-        outcome = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
-        if not outcome.get("rejected"):
-            return ServiceBusConnectionError(message=f"The answer cannot be understood: {state!r:.200}")
-        condition, *more = outcome["rejected"][0]
-        return self._explained(AMQPException(condition, description=more[0] if more else None))
 
-    def _explained(self, error: AMQPException) -> ServiceBusError:
-        return self._parts._amqp_transport.create_servicebus_exception(_LOGGER, error)
+def _expect_accepted(state: Any) -> None:
+    if not isinstance(_outcome(state), dict) or "accepted" not in _outcome(state):
+        raise _refusal(state)
+
+
+def _refusal(state: Any) -> ServiceBusError | AMQPException:
+    found = _outcome(state)
+    outcome = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    if not outcome.get("rejected"):
+        return ServiceBusConnectionError(message=f"The answer cannot be understood: {state!r:.200}")
+    condition, *more = outcome["rejected"][0]
+    return AMQPException(condition, description=more[0] if more else None)
 
 
 async def _ignore(*_: Any) -> None:
@@ -282,16 +273,6 @@ def _outcome(state: Any) -> Any:
     if getattr(state, "descriptor", None) == _TRANSACTIONAL:
         return state[1] if len(state) > 1 else None
     return state
-
-
-@contextmanager
-def _answered_until(until: float) -> Generator[None]:
-    """Limit a block, including writes: a service that stops reading blocks writes to it."""
-    try:
-        with anyio.fail_after(max(until - anyio.current_time(), 0)):
-            yield
-    except TimeoutError as error:
-        raise OperationTimeoutError(message="The service took too long to answer.") from error
 
 
 def _take_empty_ends(link: Any) -> None:
