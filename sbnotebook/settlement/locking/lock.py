@@ -435,8 +435,10 @@ class LockedBatch:
             return self.table.outcome_of(message, decision)
         known: dict[UUID, Outcome] = {}
         async with self._recorded(decision, [hold], known):
-            doubt, hold.in_doubt = hold.in_doubt, True
-            known[message.lock_token] = self.table.note(hold, await act(hold), was_in_doubt=doubt)
+            doubt, hold.was_in_doubt = hold.was_in_doubt, True
+            outcome = await act(hold)
+            hold.was_in_doubt = doubt
+            known[message.lock_token] = self.table.note(hold, outcome)
         return known[message.lock_token]
 
     @asynccontextmanager

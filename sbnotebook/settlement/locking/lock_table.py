@@ -57,8 +57,10 @@ class Hold:
     asked: InitVar[datetime]
     locked_until: datetime
     is_read: bool = True
-    in_doubt: bool = False
+    was_in_doubt: bool = False
+    """Whether an earlier settlement of it had no answer, or one that left open whether it was done."""
     asked_at: datetime | None = None
+    """When a settlement began that waits for its answer."""
     size: int = 0
     renewals: int = field(default=-1, init=False)
     ends: datetime = field(init=False)
@@ -78,6 +80,10 @@ class Hold:
         self.lasts, self.ends, self._period, self._due, self._due_of_many = lock_times(
             asked, locked_until, self._period
         )
+
+    @property
+    def in_doubt(self) -> bool:
+        return self.was_in_doubt or self.asked_at is not None
 
     def is_due(self, now: datetime, *, held: int) -> bool:
         # One request renews many locks, and is refused where one of them is settled meanwhile.
@@ -175,13 +181,13 @@ class HeldMessages:
         number, *_ = self._ended.get(message.lock_token, (None,))
         return self.of(message) is not None or number == message.sequence_number
 
-    def note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> Outcome:
-        if was_in_doubt and not outcome.ok:
+    def note(self, hold: Hold, outcome: Outcome) -> Outcome:
+        if hold.was_in_doubt and not outcome.ok:
             text = f"{_MAY_BE_DONE} Since then: {outcome.description or outcome.status}"
             known = replace(outcome, status=OutcomeStatus.UNCONFIRMED, description=text)
         else:
             known = outcome
-        hold.in_doubt, hold.asked_at = known.status is OutcomeStatus.UNCONFIRMED, None
+        hold.was_in_doubt, hold.asked_at = known.status is OutcomeStatus.UNCONFIRMED, None
         # What failed or has no answer is still held, and is released at the end or tried again.
         if outcome.status not in _STILL_HELD:
             self._end(hold, known.status, known.description)

@@ -149,7 +149,7 @@ class Settling:
                     await self._settle(holds)
             finally:
                 for hold in holds:
-                    hold.asked_at = None
+                    hold.was_in_doubt, hold.asked_at = hold.in_doubt, None
             await anyio.lowlevel.checkpoint_if_cancelled()
 
     async def _settle(self, holds: Sequence[Hold]) -> None:
@@ -162,13 +162,13 @@ class Settling:
         for receiver in receivers:
             tags = settling.on_link(receiver)
             here = [hold for hold in self._left(holds) if hold.lock.delivery_tag in tags]
-            waiting: set[Hold] = set()
             try:
                 if here:
-                    await self._settle_on_link(receiver, here, waiting)
+                    await self._settle_on_link(receiver, here)
             finally:
-                self._flight.ended(len(waiting))  # where it was interrupted
+                self._flight.ended(sum(hold.asked_at is not None for hold in here))  # where it was interrupted
         await self._settle_by_tokens(last, self._left(holds))
+        await self._look_at_lost()
 
     def _left(self, holds: Sequence[Hold]) -> list[Hold]:
         return [hold for hold in holds if hold.message.lock_token not in self.outcomes]
@@ -176,33 +176,27 @@ class Settling:
     def _interrupt(self) -> None:
         self._interrupted = "It was interrupted before."
 
-    def _settle_on_link(
-        self, receiver: ServiceBusReceiver, holds: Sequence[Hold], waiting: set[Hold]
-    ) -> Awaitable[None]:
+    def _settle_on_link(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Awaitable[None]:
         parts = self._parts(holds)
-        doubted = {hold for hold in holds if hold.in_doubt}
 
         def begin(index: int) -> bool:
             if self.stopped or self._interrupted or (len(parts[index]) > 1 and not self._may_send_range()):
                 return False
             now = self._now()
             for hold in parts[index]:
-                hold.in_doubt, hold.asked_at = True, now
-            waiting.update(parts[index])
+                hold.asked_at = now
             self._flight.began(len(parts[index]))
             return True
 
         def end(index: int, errors: list[Exception | None]) -> None:
-            waiting.difference_update(parts[index])
             self._flight.ended(len(parts[index]))
-            if self._is_silent_range(receiver, errors):
-                return  # in doubt: their tokens are tried next
+            is_silent = self._is_silent_range(receiver, errors)
             for hold, error in zip(parts[index], errors, strict=True):
                 failure = None if error is None or isinstance(self.decision, Release) else Failure.of(error)
-                if failure is not None and (_is_refused_by_link(hold, failure) or failure.may_pass):
-                    hold.in_doubt = hold in doubted or failure.is_broken_off  # its token is tried next
+                if failure is not None and (is_silent or _is_refused_by_link(hold, failure) or failure.may_pass):
+                    _try_again([hold], may_be_done=is_silent or failure.is_broken_off)  # by its token
                 else:
-                    self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold in doubted)
+                    self._note(hold, self._ended(hold, error, receiver))
 
         frames = [([hold.lock for hold in part], self._operation_of(part[0])) for part in parts]
         return settling.LinkSettling(receiver, self._limiter).run(
@@ -254,34 +248,29 @@ class Settling:
         No source says whether a request that is refused for one lost lock has settled the other messages: the second
         attempt may find the lock of a message lost that the first has settled.
         """
-        doubted = {hold for hold in holds if hold.in_doubt}
 
-        async def settle(part: Sequence[Hold], may_be_done: bool = False, pauses: Sequence[float] = _PAUSES) -> None:
+        async def settle(part: Sequence[Hold], pauses: Sequence[float] = _PAUSES) -> None:
             async with self._asking:
                 await self._limiter.wait(len(part))
                 skipped = [self._skipped(hold) for hold in part]
                 error = None if all(skipped) else await self._attempt_by_tokens(receiver, part)
             failure = None if error is None else Failure.of(error)
             if failure is not None and pauses and failure.may_pass:
+                _try_again(part, may_be_done=failure.is_broken_off)
                 await anyio.sleep(pauses[0])
-                may_be_done = may_be_done or failure.is_broken_off
                 few = [part[start : start + self._most] for start in range(0, len(part), self._most)]
-                await in_parallel(lambda each: settle(each, may_be_done, pauses[1:]), few, len(few))
+                await in_parallel(lambda each: settle(each, pauses[1:]), few, len(few))
             elif failure is not None and len(part) > 1 and (failure.is_lock_lost or failure.is_too_large):
-                may_be_done = may_be_done or failure.is_lock_lost
-                await in_parallel(lambda half: settle(half, may_be_done, pauses), halves(part), 2)
-            elif or_on_link and not may_be_done and failure is not None and failure.is_refusal:
-                for hold in part:
-                    hold.in_doubt = hold in doubted
+                _try_again(part, may_be_done=failure.is_lock_lost)
+                await in_parallel(lambda half: settle(half, pauses), halves(part), 2)
+            elif or_on_link and failure is not None and failure.is_refusal:
+                _try_again(part, may_be_done=False)
             else:
                 for hold, skip in zip(part, skipped, strict=True):
-                    outcome = skip or self._ended(hold, error, receiver)
-                    self._note_asked(hold, outcome, was_in_doubt=may_be_done or hold in doubted)
+                    self._note(hold, skip or self._ended(hold, error, receiver))
 
         for part in self._requests(holds):
             await settle(part)
-        doubted.clear()  # settle refers to itself, and would keep the messages until Python looks for cycles
-        await self._look_at_lost()
 
     def _requests(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each request settles: messages of one partition, for the same reason.
@@ -299,12 +288,6 @@ class Settling:
         most = _TOKENS_WHILE_BUSY if self._limiter.is_limited else _TOKENS
         return most if self._most_in_flight is None else min(self._most_in_flight, most)
 
-    def _note_asked(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
-        if was_in_doubt and outcome.status is OutcomeStatus.LOCK_LOST:
-            self._lost.append((hold, outcome))
-        else:
-            self._note(hold, outcome, was_in_doubt=was_in_doubt)
-
     async def _look_at_lost(self) -> None:
         """Look for messages whose locks are lost, and which an earlier request may have settled: a peek may show it."""
         lost, self._lost = self._lost, []
@@ -314,13 +297,16 @@ class Settling:
                 there = await self._peeker.messages_of((hold.message.sequence_number for hold, _ in lost), ())
         for hold, outcome in lost:
             found = there.get(hold.message.sequence_number)
-            if isinstance(self.decision, Defer) and found is not None and found.state is MessageState.DEFERRED:
-                self._note(hold, outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED), was_in_doubt=False)
-            else:
-                self._note(hold, outcome, was_in_doubt=found is None)
+            if found is not None:
+                hold.was_in_doubt = False
+                is_deferred = isinstance(self.decision, Defer) and found.state is MessageState.DEFERRED
+                done = outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED) if is_deferred else None
+                self._note(hold, done or outcome)
 
-    def _note(self, hold: Hold, outcome: Outcome, *, was_in_doubt: bool) -> None:
-        self.outcomes[hold.message.lock_token] = self._held.note(hold, outcome, was_in_doubt=was_in_doubt)
+    def _note(self, hold: Hold, outcome: Outcome) -> None:
+        if hold.was_in_doubt and outcome.status is OutcomeStatus.LOCK_LOST:
+            self._lost.append((hold, outcome))
+        self.outcomes[hold.message.lock_token] = self._held.note(hold, outcome)
 
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each frame settles: one message, or many with consecutive deliveries.
@@ -364,7 +350,7 @@ class Settling:
                     await links.reopen(receiver)
             except SessionLockLostError as error:  # only these are lost with it: others of the run continue
                 for hold in holds:
-                    self._note(hold, self._ended(hold, error, receiver), was_in_doubt=hold.in_doubt)
+                    self._note(hold, self._ended(hold, error, receiver))
             except (ServiceBusError, OSError) as error:
                 self.stopped = f"Not attempted: there is no connection ({type(error).__name__})."
 
@@ -376,7 +362,7 @@ class Settling:
 
     async def _attempt_by_tokens(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Exception | None:
         for hold in holds:
-            hold.in_doubt, hold.asked_at = True, self._now()
+            hold.asked_at = self._now()
         tokens = [hold.message.lock_token for hold in holds]
         self._flight.began(len(tokens))
         try:
@@ -417,6 +403,12 @@ class Settling:
     def _goes_on(self, receiver: ServiceBusReceiver) -> bool:
         # An unconfirmed release does no harm, and a message that is not given back counts as a delivery.
         return isinstance(self.decision, Release) and links.is_open(receiver)
+
+
+def _try_again(holds: Iterable[Hold], *, may_be_done: bool) -> None:
+    """Note that a settlement is tried in another way, after one that may have been done or was not."""
+    for hold in holds:
+        hold.was_in_doubt, hold.asked_at = hold.was_in_doubt or may_be_done, None
 
 
 def _is_refused_by_link(hold: Hold, failure: Failure) -> bool:

@@ -21,7 +21,7 @@ def test_how_messages_ended_is_not_remembered_for_ever() -> None:
     for message in messages:
         hold = Hold(message, received, now, now + timedelta(minutes=1))
         held.add(hold)
-        held.note(hold, outcome_for(message, Complete(), OutcomeStatus.SETTLED), was_in_doubt=False)
+        held.note(hold, outcome_for(message, Complete(), OutcomeStatus.SETTLED))
     held.check_ours(messages[2:])
     assert held.outcome_of(messages[-1], Complete()).status is OutcomeStatus.ALREADY_SETTLED
     with pytest.raises(DecisionError, match=r"^2 messages are not in this batch \(the first is #0\)"):
@@ -36,7 +36,7 @@ def test_a_lock_in_doubt_stays_so_when_it_ends(status: OutcomeStatus, later: Out
     hold, _ = held_for(60)
     held = HeldMessages(ORDERS)
     held.add(hold)
-    held.note(hold, outcome_for(hold.message, Complete(), status), was_in_doubt=False)
+    held.note(hold, outcome_for(hold.message, Complete(), status))
     held.lose(hold)
     assert held.outcome_of(hold.message, Complete()).status is later
 
