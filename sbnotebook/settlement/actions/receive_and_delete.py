@@ -121,7 +121,7 @@ async def _receive(
 
 async def _end(receiver: LockReceiver, taken: _Taken) -> None:
     """Take the messages still on their way, for any end of the receiving."""
-    await receiver.drain_credit(_WITHDRAW)
+    await receiver.withdraw_credit(_WITHDRAW)
     try:
         await taken.keep()
     except ArchiveError as error:

@@ -168,26 +168,23 @@ class LockReceiver(_Receiver):
                 had, until = arrived.qsize(), min(time.monotonic() + _MORE_WITHIN, end)
         return [arrived.get()[1] for _ in range(min(count, arrived.qsize()))]
 
-    async def withdraw_credit(self) -> None:
-        """Take back the rest of the last request for messages, and release those that have arrived for it.
+    async def withdraw_credit(self, answer_within: float = _DRAINED_WITHIN) -> bool:
+        """Take back the rest of the last request for messages; return whether the service has answered.
 
         Otherwise messages that arrive later are sent to this receiver, and are locked although nothing asks for them.
-        It takes a round trip, at most 0.4 seconds, and no time when everything asked for has arrived. Messages of a
-        session keep their order: those that have arrived wait for the next call.
+        It takes a round trip, and no time when everything asked for has arrived. Messages that have arrived for it are
+        released. Those of a session wait for the next call, so that they keep their order. A sink takes all.
         """
         parts = private(self)
-        if parts._handler is not None:
-            await _drain(parts._handler, credit=0, answer_within=_DRAINED_WITHIN)
-            if not self.session:
-                self._asks = False
-                await parts._amqp_transport.drain_and_release_messages_async(parts._handler)
-
-    async def drain_credit(self, answer_within: float) -> bool:
-        """Take back the rest of the last request for messages, and keep messages that still arrive for it."""
-        handler = private(self)._handler
+        handler = parts._handler
         if handler is None or handler._link is None:
             return False
-        return await _drain(handler, credit=handler._link.current_link_credit, answer_within=answer_within)
+        credit = 0 if self.sink is None else handler._link.current_link_credit
+        is_answered = await _drain(handler, credit=credit, answer_within=answer_within)
+        if not (self.session or self.sink):
+            self._asks = False
+            await parts._amqp_transport.drain_and_release_messages_async(handler)
+        return is_answered
 
 
 def _join_frames(link: Any) -> None:

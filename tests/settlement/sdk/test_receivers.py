@@ -89,18 +89,18 @@ async def test_a_drain_ends_with_the_answer_of_the_service(
 ) -> None:
     await namespace.create_queue("answered")
     receiver = namespace.connection.receiver(EntityAddress("answered"))
-    assert not await receiver.drain_credit(answer_within=20), "it is not open"
+    assert not await receiver.withdraw_credit(answer_within=20), "it is not open"
     async with receiver:
-        assert await receiver.drain_credit(answer_within=20), "nothing was asked for"
+        assert await receiver.withdraw_credit(answer_within=20), "nothing was asked for"
         assert await receiver.take(10, max_wait=0.01) == []
         with anyio.fail_after(10):
-            assert await receiver.drain_credit(answer_within=20)
+            assert await receiver.withdraw_credit(answer_within=20)
     async with namespace.connection.receiver(EntityAddress("answered")) as receiver:
         shared_emulator.close_links("answered")
         with anyio.fail_after(20):
             while links.is_open(receiver):
                 await links.catch_up(receiver)
-        assert not await receiver.drain_credit(answer_within=20), "its link is closed"
+        assert not await receiver.withdraw_credit(answer_within=20), "its link is closed"
 
 
 async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
@@ -118,7 +118,7 @@ async def test_only_a_flow_of_the_link_without_credit_ends_a_drain(
 
                 async def drain() -> None:
                     began = time.monotonic()
-                    drained.append(await receiver.drain_credit(answer_within=0.7))
+                    drained.append(await receiver.withdraw_credit(answer_within=0.7))
                     assert time.monotonic() - began >= 0.7
 
                 tasks.start_soon(drain)
