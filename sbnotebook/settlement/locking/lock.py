@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 DEFAULT_RENEW_FOR: Final = timedelta(minutes=30)
 _SLICE: Final = 1.0
-"""Seconds of waiting between two such chances."""
+"""Seconds that one request waits for messages at most: between two, the link is free for others."""
 _FIRST_DEFERRED, _MOST_DEFERRED = 50, 200
 """Deferred messages in one request: they come in one answer of any size."""
 _DEFERRED_BYTES: Final = 8_000_000
@@ -245,17 +245,15 @@ class LockedBatch:
     async def lock_ahead(
         self, count: int, wanted: Container[int], *, max_wait: float, coming: int = 0
     ) -> tuple[LockedMessage, ...]:
-        """Lock more messages, and keep only the locks of those that are not wanted; ``coming`` may follow in all."""
+        """Lock more messages, and keep only the locks of those that are not wanted; ``coming`` may follow in all.
+
+        If fewer arrive than requested, others may be on their way, and wait for the next call or :meth:`ask_no_more`.
+        """
         waited, locked = 0.0, list[Hold]()
-        try:
-            while not locked and waited < max_wait:
-                part = min(max_wait - waited, _SLICE)
-                locked = await self._lock_some(count, part, wanted, coming)
-                waited += part
-        finally:
-            # If fewer arrived than requested, others are on their way, and wait for the next call.
-            if not locked:
-                await self.ask_no_more()
+        while not locked and waited < max_wait:
+            part = min(max_wait - waited, _SLICE)
+            locked = await self._lock_some(count, part, wanted, coming)
+            waited += part
         return tuple(hold.message for hold in locked if self.table.of(hold.message) is hold)
 
     async def _lock_some(

@@ -20,11 +20,9 @@ from sbnotebook.model import (
     Outcome,
     OutcomeStatus,
 )
-from sbnotebook.model.decision import AUTO
 from sbnotebook.model.secret_texts import scrub
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy
@@ -32,8 +30,6 @@ from sbnotebook.settlement.sending.delivery import SEND, send_many
 from sbnotebook.settlement.sending.sender_pool import SenderPool
 from sbnotebook.settlement.terms import outcome_for
 
-_IN_SESSION: Final = 50
-"""Settlements of a session that wait for their answer at once. It ends too soon to learn what the network bears."""
 _PAUSES: Final = (0.0, 1.0, 5.0)
 """Seconds before each attempt to settle. Unanswered, skipped and retryable settlements are attempted again."""
 _MAX_DESCRIPTION: Final = 1_000
@@ -100,9 +96,7 @@ async def _settle_group(
     batch: LockedBatch, decision: Decision, messages: Sequence[LockedMessage], broken: list[Exception]
 ) -> Sequence[Outcome]:
     try:
-        # The user's max_in_flight limits the functions, and not this.
-        in_flight = _IN_SESSION if isinstance(batch, SessionBatch) else AUTO
-        return await batch.settle(decision, messages, max_in_flight=in_flight)
+        return await batch.settle(decision, messages)
     except DecisionError as error:
         if all(map(batch.holds, messages)):  # a message that is rejected in a dead-letter queue stays there
             return [outcome_for(m, decision, OutcomeStatus.FAILED, str(error)) for m in messages]
