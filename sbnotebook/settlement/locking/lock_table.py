@@ -38,16 +38,15 @@ _SHORT: Final = timedelta(seconds=20)
 @lru_cache(maxsize=8)  # messages that came together have the same times
 def lock_times(
     asked: datetime, locked_until: datetime, period: timedelta
-) -> tuple[timedelta, datetime, timedelta, datetime, datetime]:
-    """Return how long a lock lasts, its end, its period, and when one lock and many locks are renewed."""
+) -> tuple[datetime, timedelta, datetime, datetime]:
+    """Return the end of a lock, its period, and when one lock and many locks are renewed."""
     left = locked_until - asked
     if left <= timedelta():  # the two clocks differ: the service is asked at once
-        return _SHORTEST, asked + _SHORTEST, period, asked, asked
-    lasts = min(left, LONGEST)
+        return asked + _SHORTEST, period, asked, asked
     # The shortest time seen, because a clock that is set back shows longer ones.
     period = min(period, left if left <= LONGEST + _SHORT else 3 * _SHORT)
     of_many = period / _RENEW_MANY_AT
-    return lasts, asked + lasts, period, asked + max(period / _RENEW_AT, min(of_many, _SHORT)), asked + of_many
+    return asked + min(left, LONGEST), period, asked + max(period / _RENEW_AT, min(of_many, _SHORT)), asked + of_many
 
 
 @dataclass(slots=True, eq=False)
@@ -65,11 +64,10 @@ class Hold:
     renewals: int = field(default=-1, init=False)
     ends: datetime = field(init=False)
     """When the lock ends by the clock of this machine."""
-    lasts: timedelta = field(init=False)
-    """How long it lasts from when it was asked for."""
+    period: timedelta = field(default=LONGEST, init=False)
+    """How long it lasts each time; the shortest that was seen."""
     _due: datetime = field(init=False)
     _due_of_many: datetime = field(init=False)
-    _period: timedelta = field(default=LONGEST, init=False)
 
     def __post_init__(self, asked: datetime) -> None:
         self.extend(asked, self.locked_until)
@@ -77,9 +75,7 @@ class Hold:
     def extend(self, asked: datetime, locked_until: datetime) -> None:
         self.locked_until = locked_until
         self.renewals += 1
-        self.lasts, self.ends, self._period, self._due, self._due_of_many = lock_times(
-            asked, locked_until, self._period
-        )
+        self.ends, self.period, self._due, self._due_of_many = lock_times(asked, locked_until, self.period)
 
     @property
     def in_doubt(self) -> bool:
@@ -118,9 +114,6 @@ class HeldMessages:
 
     def __iter__(self) -> Iterator[Hold]:
         return iter(tuple(self._holds.values()))
-
-    def __len__(self) -> int:
-        return len(self._holds)
 
     def locked_until(self, sequence_number: int) -> datetime | None:
         """Return when the lock of a message ends, as last renewed; None when it is not held."""

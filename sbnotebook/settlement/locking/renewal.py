@@ -248,7 +248,7 @@ class Renewal:
         still = now - self._looked
         if still < _STILL or self._looked >= self.until:
             return None
-        at_risk = tuple(h.message.sequence_number for h in self._held if h.ends - now < h.lasts * _LEFT)
+        at_risk = tuple(h.message.sequence_number for h in self._held if h.ends - now < h.period * _LEFT)
         if not at_risk:
             return None
         text = f"The program or the machine stood still for {still.total_seconds():,.0f} s: locks may have ended."

@@ -270,7 +270,7 @@ class _SessionRenewal(Renewal):
 
     def _extend(self, asked: datetime, until: datetime) -> None:
         if until > asked:  # else the two clocks differ: the service tells when it is over
-            _, self.ends, self._period, self._renew_at, _ = lock_times(asked, until, self._period)
+            self.ends, self._period, self._renew_at, _ = lock_times(asked, until, self._period)
         self.locked_until = until
         for hold in self._held:
             hold.locked_until = until
