@@ -377,23 +377,20 @@ class LockedBatch:
         run = Run(chosen, decision, limits or Limits(max_in_flight), progress)
         return await run.carry_out(partial(self.settle_in, decision, chosen))
 
-    def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> Awaitable[None]:
+    async def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> None:
         """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
         ours = [*{message.lock_token: message for message in self.table.check_ours(messages)}.values()]
+        if isinstance(decision, Abandon) and decision.delay and ours:
+            await self._wait_for(decision.delay)
+        if not self._keeps_bodies:  # a request completes messages of one partition
+            ours.sort(key=lambda message: partition_of(message.sequence_number))
 
         async def steps(group: Sequence[LockedMessage]) -> None:
             run.expect(group, await self.settle_group(run, [(each, decision) for each in group]))
 
-        if not self._keeps_bodies:  # a request completes messages of one partition
-            ours.sort(key=lambda message: partition_of(message.sequence_number))
-
-        async def taking() -> None:
-            async with run.ending_groups():  # the settling itself ends soon after an interrupt
-                size = group_size(decision, run.limits.max_in_flight)
-                await run.take(ours, steps, size=size, finish_within=0.0, beside=BESIDE)
-
-        delay = decision.delay if isinstance(decision, Abandon) and ours else None
-        return self._keep_for(delay, taking) if delay else taking()
+        async with run.ending_groups():  # the settling itself ends soon after an interrupt
+            size = group_size(decision, run.limits.max_in_flight)
+            await run.take(ours, steps, size=size, finish_within=0.0, beside=BESIDE)
 
     async def settle_group(self, run: Run, pairs: Sequence[Pair]) -> Report:
         """Settle a group of messages of this batch, with decisions of one kind, as the steps of a run.
@@ -453,7 +450,8 @@ class LockedBatch:
             with anyio.CancelScope(shield=True):
                 await records.aclose()
 
-    async def _keep_for(self, delay: timedelta, then: Callable[[], Awaitable[None]]) -> None:
+    async def _wait_for(self, delay: timedelta) -> None:
+        """Hold messages for a while, under locks that last."""
         self._open_receiver()
         if self.clock.now() + delay > self.renewal.until:
             raise DecisionError(
@@ -461,7 +459,6 @@ class LockedBatch:
                 f"of {duration_text(delay)} ends: lock with a longer renew_for, or resubmit with a delay."
             )
         await self.clock.sleep(delay.total_seconds())
-        await then()
 
     def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
         """Let go of messages of this batch without a word to the service; return when the last of their locks ends.

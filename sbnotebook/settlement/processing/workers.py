@@ -76,7 +76,6 @@ class SharedProcessing(Processing):
         self._parked: dict[str, list[LockedMessage]] = {}
         """Messages whose key is active, by key."""
         self._ended: deque[EndedCall] = deque()
-        self._ended_count = 0
         self._remembering: Sequence[EndedCall] = ()
         self._to_settle: deque[EndedCall] = deque()
         self._settling: Sequence[EndedCall] = ()
@@ -93,6 +92,10 @@ class SharedProcessing(Processing):
     @property
     def _unsettled(self) -> int:
         return self._behind_workers + len(self._settling) + len(self._held_back)
+
+    @property
+    def _ended_count(self) -> int:
+        return self._repeated + self._ends.total()
 
     @property
     def _behind_workers(self) -> int:
@@ -247,7 +250,6 @@ class SharedProcessing(Processing):
         ends: list[EndedCall] = []
         while self._ended:
             ended = self._ended.popleft()
-            self._ended_count += 1
             self._note_end(ended)
             if self._returns(ended) and not self._options.redelivers:
                 self._held_back.append(ended)
