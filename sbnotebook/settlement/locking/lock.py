@@ -386,13 +386,14 @@ class LockedBatch:
             ours.sort(key=lambda message: partition_of(message.sequence_number))
 
         async def steps(group: Sequence[LockedMessage]) -> None:
-            run.expect(group, await self.settle_group(run, [(each, decision) for each in group]))
+            pairs = [(each, decision) for each in group]
+            run.expect(group, await self.settle_group(run, pairs, as_they_come=self._keeps_bodies))
 
         async with run.ending_groups():  # the settling itself ends soon after an interrupt
             size = group_size(decision, run.limits.max_in_flight)
             await run.take(ours, steps, size=size, finish_within=0.0, beside=BESIDE)
 
-    async def settle_group(self, run: Run, pairs: Sequence[Pair]) -> Report:
+    async def settle_group(self, run: Run, pairs: Sequence[Pair], *, as_they_come: bool = False) -> Report:
         """Settle a group of messages of this batch, with decisions of one kind, as the steps of a run.
 
         After a settlement that has no answer the run is stopped: the connection is most likely lost.
@@ -407,6 +408,7 @@ class LockedBatch:
             self.table,
             max_in_flight=run.limits.max_in_flight,
             limiter=self._limiter,
+            ended=(lambda message, outcome: run.note((message,), (outcome,))) if as_they_come else None,
             peeker=self._peeker,
             opening=self._busy,
             now=self.clock.now,

@@ -112,6 +112,7 @@ class Settling:
         now: Callable[[], datetime],
         max_in_flight: InFlight = AUTO,
         limiter: Limiter | None = None,
+        ended: Callable[[LockedMessage, Outcome], object] | None = None,
         peeker: Peeker | None = None,
         opening: anyio.Lock | None = None,
         together: bool = False,
@@ -124,6 +125,7 @@ class Settling:
         self._held = held
         self._most_in_flight = None if max_in_flight == AUTO else max_in_flight
         self._limiter = limiter or Limiter()
+        self._on_end = ended
         self._peeker = peeker
         self._opening = opening or anyio.Lock()
         self._together = together
@@ -296,17 +298,24 @@ class Settling:
             with contextlib.suppress(ServiceBusError, OSError):  # then they stay unconfirmed
                 there = await self._peeker.messages_of((hold.message.sequence_number for hold, _ in lost), ())
         for hold, outcome in lost:
-            found = there.get(hold.message.sequence_number)
-            if found is not None:
+            known = outcome
+            if (found := there.get(hold.message.sequence_number)) is not None:
                 hold.was_in_doubt = False
-                is_deferred = isinstance(self.decision, Defer) and found.state is MessageState.DEFERRED
-                done = outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED) if is_deferred else None
-                self._note(hold, done or outcome)
+                if isinstance(self.decision, Defer) and found.state is MessageState.DEFERRED:
+                    known = outcome_for(hold.message, self.decision, OutcomeStatus.SETTLED)
+            self._note_for_good(hold, known)
 
     def _note(self, hold: Hold, outcome: Outcome) -> None:
         if hold.was_in_doubt and outcome.status is OutcomeStatus.LOCK_LOST:
+            self.outcomes[hold.message.lock_token] = self._held.note(hold, outcome)
             self._lost.append((hold, outcome))
-        self.outcomes[hold.message.lock_token] = self._held.note(hold, outcome)
+        else:
+            self._note_for_good(hold, outcome)
+
+    def _note_for_good(self, hold: Hold, outcome: Outcome) -> None:
+        self.outcomes[hold.message.lock_token] = known = self._held.note(hold, outcome)
+        if self._on_end is not None:
+            self._on_end(hold.message, known)
 
     def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
         """Return what each frame settles: one message, or many with consecutive deliveries.
