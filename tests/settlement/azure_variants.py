@@ -227,45 +227,40 @@ class World:
     def look(self) -> View:
         """Read where each copy of each message is, in the emulator's memory."""
 
-        def read() -> dict[str, tuple[Copy, ...]]:
+        def read(broker: Any) -> dict[str, tuple[Copy, ...]]:
             found = {name: list(copies) for name, copies in self.consumed.items()}
             for path in PATHS:
-                box, _ = self._box(path)
+                box, _ = box_of(broker, path)
                 for message in box.peek(0, 1_000_000):
                     name, copy = copy_of(box, message, path)
                     found.setdefault(name, []).append(copy)
             return {name: tuple(sorted(copies)) for name, copies in found.items()}
 
-        return self.emulator._call(read)
+        return self.emulator._do(read)
 
     def consume(self) -> None:
         """Take all clones from where they are sent, as a consumer does, so that no peek finds them."""
 
-        def consume() -> None:
-            box, now = self._box(TO)
+        def consume(broker: Any) -> None:
+            box, now = box_of(broker, TO)
             while (message := box.receive(now)) is not None:
                 name, copy = copy_of(box, message, TO)
                 self.consumed[name] = (*self.consumed.get(name, ()), copy)
                 box.settle(message.lock_token, COMPLETE, now)
 
-        self.emulator._call(consume)
+        self.emulator._do(consume)
 
     def take(self, count: int) -> None:
         """Settle messages that the action does not hold, as another receiver does."""
 
-        def take() -> None:
-            box, now = self._box(QUEUE)
+        def take(broker: Any) -> None:
+            box, now = box_of(broker, QUEUE)
             for _ in range(0 if self.scene.has_sessions else count):
                 if (message := box.receive(now)) is not None:
                     self.taken.add(copy_of(box, message, QUEUE)[0])
                     box.settle(message.lock_token, COMPLETE, now)
 
-        self.emulator._call(take)
-
-    def _box(self, path: str) -> tuple[Any, int]:
-        broker = self.emulator._server.broker
-        now = broker.advance()
-        return broker.registry.find(path), now
+        self.emulator._do(take)
 
     def numbers(self, *spots: Spot) -> dict[int, str]:
         """Return the names of the messages before the action, by sequence number, in order."""
@@ -439,6 +434,11 @@ async def world_of(scene: Scene, folder: Path) -> AsyncGenerator[World]:
         emulator.faults.network_delay_ms = scene.one_way_ms
         async with namespace_of(emulator, folder, clock=clock) as namespace:
             yield World(scene, emulator, namespace, clock)
+
+
+def box_of(broker: Any, path: str) -> tuple[Any, int]:
+    now = broker.advance()
+    return broker.registry.find(path), now
 
 
 def copy_of(box: Any, message: Any, path: str) -> tuple[str, Copy]:
