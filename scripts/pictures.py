@@ -204,7 +204,7 @@ def _browser(browser: Browser, lab: Lab) -> None:
         board.get_by_role("row").nth(number + 1).locator(".sbn-check").click()
     board.get_by_role("button", name="Dead-letter…").click()
     board.get_by_label("Reason").fill("Unknown carrier")
-    board.get_by_label("Description").fill("The carrier is none that we load flights of")
+    board.get_by_label("Description").fill("We load no flights of this carrier")
     board.get_by_role("button", name="Show the plan").click()
     expect(board.get_by_role("button", name="Carry out")).to_be_visible()
     _keep(notebook, "lock-board", board)

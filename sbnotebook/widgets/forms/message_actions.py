@@ -250,7 +250,7 @@ def resubmit_form(entity: Entity, changes: EditForm | None = None) -> ActionForm
     cap = Entry(
         "Resubmit limit",
         optional(whole_number),
-        hint="skips messages resubmitted this often; empty for 5 of dead letters",
+        hint="maximum resubmits; 5 for dead letters if empty",
     )
     rate = Entry("Rate per second", optional(number), hint="a number of messages, such as 20; empty for no limit")
     in_flight = Entry("In flight at most", optional(whole_number), hint="empty to adapt to the network")
