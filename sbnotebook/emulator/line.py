@@ -50,7 +50,10 @@ class Line(asyncio.Protocol, asyncio.Transport):
         self._broker.connections.arrive(self)
 
     def data_received(self, data: bytes) -> None:
-        self._inward.carry(self._hear, data)
+        if self._inward.free_at or self._broker.faults.network_delay_ms:
+            self._inward.carry(self._hear, data)
+        else:
+            self._hear(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._socket = None
@@ -121,7 +124,10 @@ class Line(asyncio.Protocol, asyncio.Transport):
         return 0 if self._socket is None else self._socket.get_write_buffer_size()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._outward.carry(self._send, bytes(data))
+        if self._outward.free_at or self._broker.faults.network_delay_ms:
+            self._outward.carry(self._send, bytes(data))
+        elif self._socket is not None and not self._socket.is_closing():
+            self._socket.write(data)
 
     def close(self) -> None:
         self._is_closing = True
@@ -145,29 +151,30 @@ class _Lane:
     """One direction: calls that happen after the delay, in the order in which they were asked for."""
 
     def __init__(self, broker: Broker) -> None:
+        self.free_at = 0.0  # until when it carries something; 0 for nothing
         self._broker = broker
-        self._free_at = 0.0  # until when it carries something; 0 for nothing
         self._under_way: deque[tuple[Callable[..., None], Any]] = deque()
+
+    def _delay(self) -> float:
+        return self._broker.faults.network_delay_ms / 1000
 
     def hold(self, delays: int) -> None:
         """Carry nothing for so many delays, in addition to the first."""
-        delay_ms = self._broker.faults.network_delay_ms
-        if delay_ms:
-            self._free_at = asyncio.get_running_loop().time() + (delays + 1) * delay_ms / 1000
+        if self._delay():
+            self.free_at = asyncio.get_running_loop().time() + (delays + 1) * self._delay()
 
     def carry(self, act: Callable[..., None], *arguments: Any) -> None:
         """Call ``act`` after the delay; at once where there is none."""
-        delay_ms = self._broker.faults.network_delay_ms
-        if not (self._free_at or delay_ms):
+        if not (self.free_at or self._broker.faults.network_delay_ms):
             act(*arguments)
             return
         loop = asyncio.get_running_loop()
-        self._free_at = max(self._free_at, loop.time() + delay_ms / 1000)
+        self.free_at = max(self.free_at, loop.time() + self._delay())
         self._under_way.append((act, arguments))
-        loop.call_at(self._free_at, self._arrive)
+        loop.call_at(self.free_at, self._arrive)
 
     def _arrive(self) -> None:
         act, arguments = self._under_way.popleft()
-        if not (self._under_way or self._broker.faults.network_delay_ms):
-            self._free_at = 0.0
+        if not (self._under_way or self._delay()):
+            self.free_at = 0.0
         act(*arguments)
