@@ -30,7 +30,7 @@ _ABSENT: Final = "(absent)"
 _OURS: Final = str(Path(__file__).parents[1])
 _EDIT: Final = "the edit"
 _TRY_SECONDS: Final = 2.0
-"""How long a preview tries an edit on messages that it does not show."""
+"""Seconds for which a preview tries an edit on messages that it does not show."""
 _NAMED: Final = 3
 """Messages whose refusal a preview explains."""
 _MAPS_AND_BODY: Final = frozenset({"body", "application_properties", "extras"})

@@ -1,4 +1,4 @@
-"""Where Service Bus passes on the messages of a queue or topic, by forwarding and by the rules of subscriptions."""
+"""Routes: the destinations of the messages of a queue or topic, by forwarding and by the rules of subscriptions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PlacedRules:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where a queue or topic passes on its messages.
+    """The destinations of the messages of a queue or topic.
 
     Args:
         name: of the queue or topic.

@@ -34,7 +34,7 @@ _NOWHERE: Final = 1 << 40
 
 @probe
 async def deferred_all_or_none(site: Site) -> Saw:
-    """Of deferred messages that are asked for, all are locked or none."""
+    """A request for deferred messages locks all of them or none."""
     async with _deferred(site, 2) as (receiver, numbers):
         error = await site.refusal(receive_deferred(receiver, [*numbers, _NOWHERE]))
         after = [await site.refusal(receive_deferred(receiver, [number])) for number in numbers]
@@ -44,7 +44,7 @@ async def deferred_all_or_none(site: Site) -> Saw:
 
 @probe
 async def deferred_delivery_count(site: Site) -> Saw:
-    """To lock a deferred message by its number counts as a delivery."""
+    """Locking a deferred message by its number counts as a delivery."""
     counts: list[int] = []
     async with _deferred(site, 1) as (receiver, numbers):
         for _ in range(3):

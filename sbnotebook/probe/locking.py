@@ -29,7 +29,7 @@ _HELD: Final = 5_010
 
 @probe
 async def lost_lock_refused(site: Site) -> Saw:
-    """To settle after the lock has ended is refused, as lock lost."""
+    """Settling after the lock has ended is refused, as lock lost."""
     async with site.filled(blank(), lock=_SHORT) as receiver:
         taken = await site.take(receiver, 1)
         await site.wait(_SHORT + 2)
@@ -64,13 +64,13 @@ async def release_range_confirmed(site: Site) -> Saw:
 
 @probe
 async def defer_range_confirmed(site: Site) -> Saw:
-    """To defer a range of messages is confirmed for each."""
+    """Deferring a range of messages is confirmed for each message."""
     return await _range(site, "defer", 5)
 
 
 @probe
 async def complete_range_confirmed(site: Site) -> Saw:
-    """To complete a range of messages is confirmed for each."""
+    """Completing a range of messages is confirmed for each message."""
     return await _range(site, "complete", 5)
 
 
@@ -155,7 +155,7 @@ async def _released_in_turn(site: Site, receiver: ServiceBusReceiver) -> Saw:
 
 @probe
 async def partition_token_batch(site: Site) -> Saw:
-    """To renew locks of two partitions in one request is refused."""
+    """Renewing locks of two partitions in one request is refused."""
     async with site.partitioned(12) as receiver:
         taken = await site.take(receiver, 12)
         chosen = _of_two_partitions(taken)

@@ -157,7 +157,7 @@ async def transaction_committed(site: Site) -> Saw:
 
 @probe
 async def transaction_rolled_back(site: Site) -> Saw:
-    """Where the completion in a transaction is refused, the message is not sent."""
+    """A message is not sent if the completion in its transaction is refused."""
     await _dead_letter(site)
     error = await site.refusal(_move(site, uuid4()))
     there, letters = await _left(site)

@@ -38,7 +38,7 @@ class Waits:
 
 
 class Resources:
-    """What the actions of one namespace share; warm connections are opened on first use."""
+    """The connections and records that all actions on a namespace share; connections open on first use."""
 
     waits: Waits = Waits()
 

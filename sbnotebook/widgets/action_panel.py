@@ -410,11 +410,11 @@ class PlanRun:
         self.plan = plan
         self.running = plan.start(max_in_flight=limits.max_in_flight, rate=limits.rate)
         self.report = Report()
-        """Of its end."""
+        """The report of the ended plan."""
         self.problem = self.table_problem = ""
         self.is_cancelled = False
         self.done, self.status = 0.0, f"0 of {len(plan):,}"
-        """How far it is, from 0 to 1 and in words."""
+        """The progress from 0 to 1, and in words."""
         self._counts = Counter[OutcomeStatus]()
         self._since = (time.monotonic(), 0)
         """The time from which the rate is measured, and the messages done by then."""

@@ -69,7 +69,7 @@ class EntityMessages(Panel):
         self._asked: tuple[View, PeekRequest] | None = None
         """What the last look was for."""
         self.looked = PeekProgress()
-        """How far it has come."""
+        """The progress of the last look."""
         self.table = table
         self._ids: list[str] = []
         self._counts: Mapping[str, int] = {}

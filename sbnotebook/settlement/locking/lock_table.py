@@ -57,7 +57,7 @@ class Hold:
     locked_until: datetime
     is_read: bool = True
     was_in_doubt: bool = False
-    """Whether an earlier settlement of it had no answer, or one that left open whether it was done."""
+    """True if the outcome of an earlier settlement is unknown."""
     asked_at: datetime | None = None
     """When a settlement began that waits for its answer."""
     size: int = 0
@@ -65,7 +65,7 @@ class Hold:
     ends: datetime = field(init=False)
     """When the lock ends by the clock of this machine."""
     period: timedelta = field(default=LONGEST, init=False)
-    """How long it lasts each time; the shortest that was seen."""
+    """The shortest duration of the lock so far."""
     _due: datetime = field(init=False)
     _due_of_many: datetime = field(init=False)
 

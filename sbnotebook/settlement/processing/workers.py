@@ -49,7 +49,7 @@ _SESSION_MOST: Final = 1_000
 _OPENED_TO_WAIT: Final = 2
 """Times that a session is opened for a message that does not come, although a peek may show it."""
 _OPENED_IN_VAIN: Final = 6
-"""Times that a session is opened and lost before one of its messages is settled, with fewer locked each time."""
+"""Losses of a session before one of its messages is settled; each opening locks fewer messages."""
 _SESSIONS_REMEMBERED: Final = 1_000
 """Sessions of which it is remembered how often they were opened in vain."""
 _PEEKS: Final = 5
@@ -304,7 +304,7 @@ class SessionProcessing(Processing):
         self._behind: dict[int, int] = {}
         """Locked messages that wait, by worker."""
         self._openings: dict[str, int] = {}
-        """How often each session was opened since one of its messages was settled."""
+        """The openings of each session since one of its messages was settled."""
         self._in_work: set[int] = set()
         """Messages in work, until their outcomes are known."""
         self._settling = 0
