@@ -30,7 +30,6 @@ from rich.table import Table
 from benchmarks.emulators import QUEUE, Emulator, emulator
 from sbnotebook.amqp import AmqpValue, Int, Long, encode
 from sbnotebook.emulator import running
-from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import FrameWriter
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
@@ -44,6 +43,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     Target,
     Transfer,
+    encode_composite,
 )
 
 COUNT = 20_000

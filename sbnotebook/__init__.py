@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from sbnotebook.analysis.avro_bodies import avro_decoder
     from sbnotebook.analysis.decoding import decoder
-    from sbnotebook.analysis.fault_headers import add_fault_headers
     from sbnotebook.analysis.protobuf_bodies import protobuf_decoder
+    from sbnotebook.analysis.shapes import add_fault_headers
     from sbnotebook.client import AsyncNamespace, Entity, Namespace, NamespaceCopy, connect, read_copy, read_messages
     from sbnotebook.errors import (
         AmqpDecodeError,

@@ -15,8 +15,7 @@ from mcp.server.mcpserver.resolve import AcceptedElicitation, Elicit, Elicitatio
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import BaseModel, Field
 
-from sbnotebook.client.assistant import NOTICE, Assistant
-from sbnotebook.client.assistant_socket import RemoteAssistant
+from sbnotebook.client.assistant import NOTICE, Assistant, RemoteAssistant
 from sbnotebook.errors import SbNotebookError
 
 _INSTRUCTIONS: Final = (

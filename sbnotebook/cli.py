@@ -83,7 +83,7 @@ def _in_words(error: Exception) -> str | None:
 
 
 def _unknown_command(name: str, context: Any) -> str:
-    from sbnotebook.magics.names import OTHER_NAMES, VERBS  # it loads IPython
+    from sbnotebook.magics.arguments import OTHER_NAMES, VERBS  # it loads IPython
 
     verb = name.removeprefix("sb_").replace("-", "_")
     magic = f"%sb_{verb}" if verb in VERBS else OTHER_NAMES.get(verb)
@@ -178,8 +178,7 @@ def triage(
     if find_spec("voila") is None or find_spec("ipykernel") is None:
         raise MissingExtraError("sbnotebook triage", "app")
     _connected(target, archive=False).close()  # the page would report a wrong target later
-    from sbnotebook.widgets.app_page import TriageRequest
-    from sbnotebook.widgets.app_server import serve
+    from sbnotebook.widgets.app_server import TriageRequest, serve
 
     serve(TriageRequest(entity, target, write, max_messages, str(Path.cwd())), port=port, is_opened=browser)
 
@@ -230,8 +229,7 @@ def mcp(
     if notebook and (target or may_plan or show_bodies):
         raise ConfigurationError("With --notebook, give the other options to %sb_assistant in the notebook.")
     from sbnotebook.assistant_server import serve
-    from sbnotebook.client.assistant import Assistant
-    from sbnotebook.client.assistant_socket import RemoteAssistant
+    from sbnotebook.client.assistant import Assistant, RemoteAssistant
 
     if notebook:
         serve(RemoteAssistant())
@@ -351,7 +349,7 @@ def _serve_copy(words: list[str]) -> None:
 
 
 def _copy_tutorials(folder: Path) -> None:
-    from sbnotebook.emulator.proof import belongs_to_user
+    from sbnotebook.emulator.process import belongs_to_user
 
     source = next(path for path in _TUTORIALS if path.is_dir())
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sbnotebook.magics.names import TASKS
+from sbnotebook.magics.arguments import TASKS
 from sbnotebook.magics.plan_magics import COMMANDS
 from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, declared_by
 from scripts.python_reference import PYTHON, python_page

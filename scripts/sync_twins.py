@@ -106,7 +106,7 @@ def _imports(tree: ast.Module, module: str) -> str:
     return "\n".join(
         [
             "from collections.abc import Iterator",
-            "from sbnotebook.model.secret_texts import hidden",
+            "from sbnotebook.model.connection_strings import hidden",
             *own,
             *twins,
             *others,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sbnotebook.model.secret_texts import hidden
+from sbnotebook.model.connection_strings import hidden
 from sbnotebook.settlement import Connection
 
 __all__ = ["HOST", "in_azure", "take_place"]

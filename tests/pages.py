@@ -34,7 +34,7 @@ from traitlets.config import Config
 from sbnotebook.client import Namespace, connect
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Message
-from sbnotebook.model.secret_texts import hidden
+from sbnotebook.model.connection_strings import hidden
 from sbnotebook.settlement import Connection
 
 __all__ = ["HOST", "MAGICS", "execute", "fill", "mapped", "namespace", "script", "unseen"]

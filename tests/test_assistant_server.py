@@ -17,8 +17,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import ElicitResult
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.assistant import Assistant
-from sbnotebook.client.assistant_socket import Sharing
+from sbnotebook.client.assistant import Assistant, Sharing
 from sbnotebook.client.targets import Target
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Message

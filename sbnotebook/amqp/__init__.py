@@ -9,8 +9,7 @@ Source: AMQP 1.0 part 1, types, section 1.6.
 """
 
 from sbnotebook.amqp.decoding import decode, decode_all, decode_exactly, skip
-from sbnotebook.amqp.encoding import encode, list_of_encoded
-from sbnotebook.amqp.types import (
+from sbnotebook.amqp.encoding import (
     AmqpValue,
     Array,
     Byte,
@@ -29,6 +28,8 @@ from sbnotebook.amqp.types import (
     UInt,
     ULong,
     UShort,
+    encode,
+    list_of_encoded,
     type_name,
 )
 

@@ -1,4 +1,4 @@
-"""Bytes to AMQP values."""
+"""Bytes to AMQP values, with limits on their depth and size."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from functools import lru_cache
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from sbnotebook.amqp.limits import ITEMS, LEVELS, UNUSUAL_KEYS
-from sbnotebook.amqp.types import TYPES, AmqpValue, Array, Char, Described, Symbol, UInt, ULong
+from sbnotebook.amqp.encoding import TYPES, AmqpValue, Array, Char, Described, Symbol, UInt, ULong
 from sbnotebook.errors import AmqpDecodeError
+
+LEVELS: Final = 64
+"""Levels that AMQP values and JSON may be nested, as in Microsoft's clients (``_MAX_NESTING_DEPTH`` of
+azure-servicebus for Python, and the default of System.Text.Json)."""
+ITEMS: Final = 65_536
+"""Items of all lists, maps and arrays of one AMQP value together. Microsoft's clients allow as many in each
+(``MAX_AMQPVALUE_ITEM_COUNT`` of azure-uamqp-c)."""
+UNUSUAL_KEYS: Final = 1_000
+"""Keys of an AMQP map that are neither texts nor bytes, such as numbers and ids. Of several maps, the squares count."""
+
 
 _MOST_SYMBOLS, _LONGEST_SYMBOL = 1000, 64  # The cache of symbols: their largest number, and their largest size in bytes
 # Elements of no width (an array of nulls) that one array may claim, so that a few bytes cannot ask for gigabytes

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Final, NamedTuple, cast
 
 from sbnotebook.amqp import AmqpValue, ULong, decode, encode, list_of_encoded, skip
-from sbnotebook.amqp.limits import ITEMS
+from sbnotebook.amqp.decoding import ITEMS
 from sbnotebook.errors import AmqpDecodeError
 
 HEADER: Final = 0x70

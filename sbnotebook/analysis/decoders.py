@@ -22,11 +22,11 @@ import anyio.to_thread
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.analysis.frames import to_arrow
+from sbnotebook.analysis.page_columns import array_of_values
 from sbnotebook.analysis.tables import printable
 from sbnotebook.model import BodyType
-from sbnotebook.model.body import Marks, inner_bytes
+from sbnotebook.model.body import PACKING_PROPERTIES, Marks, inner_bytes
 from sbnotebook.model.budget import (
     DECODED_BYTES,
     DECODING_SECONDS_OF_TABLE,
@@ -34,7 +34,6 @@ from sbnotebook.model.budget import (
     UNPACKED_BYTES_OF_TABLE,
     Allowance,
 )
-from sbnotebook.model.packing import PACKING_PROPERTIES
 
 DECODED: Final = "decoded"
 """Spark's column of the values."""

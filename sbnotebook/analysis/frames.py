@@ -19,8 +19,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from sbnotebook.analysis.arrays import array_of_values
-from sbnotebook.analysis.page_columns import PageColumns
+from sbnotebook.analysis.page_columns import PageColumns, array_of_values
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance

@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sbnotebook.analysis import tables
-from sbnotebook.analysis.arrays import array_of_values
 from sbnotebook.analysis.decoders import DECODE_ERROR
 from sbnotebook.analysis.descriptions import (
     ANY_GUID,
@@ -33,17 +32,20 @@ from sbnotebook.analysis.descriptions import (
     cause_of,
     cause_of_form,
     form_without_ids,
+    kql_of,
     masked_reason,
+    telemetry_of,
+    traces_of,
 )
-from sbnotebook.analysis.fault_headers import fault_of, header_names
 from sbnotebook.analysis.frames import to_arrow, values_of_column
 from sbnotebook.analysis.json_columns import drifts_of
+from sbnotebook.analysis.page_columns import array_of_values
+from sbnotebook.analysis.shapes import fault_of, header_names
 from sbnotebook.analysis.tables import ShownRows, Table
-from sbnotebook.analysis.telemetry import kql_of, telemetry_of, traces_of
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.budget import CAUSE_SECONDS_OF_TABLE, MATCHED_CHARACTERS
-from sbnotebook.model.outcome import counted
+from sbnotebook.model.report import counted
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -32,7 +32,7 @@ from sbnotebook.amqp import (
     UShort,
     encode,
 )
-from sbnotebook.amqp.limits import LEVELS
+from sbnotebook.amqp.decoding import LEVELS
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
 from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.amqp_layout import PARTITION_KEY

@@ -31,23 +31,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sbnotebook.amqp.limits import LEVELS
+from sbnotebook.amqp.decoding import LEVELS
 from sbnotebook.analysis import query_worker
-from sbnotebook.analysis.arrays import array_of_flags, array_of_numbers
+from sbnotebook.analysis.descriptions import PROPERTIES, TRACE_COLUMNS, trace_columns
 from sbnotebook.analysis.frames import to_arrow
-from sbnotebook.analysis.query_worker import BODY, BODY_JSON, INDEX
+from sbnotebook.analysis.page_columns import array_of_flags, array_of_numbers
+from sbnotebook.analysis.query_worker import BODY, BODY_JSON, INDEX, Answer, Kind, Request
 from sbnotebook.analysis.tables import printable
-from sbnotebook.analysis.telemetry import PROPERTIES, TRACE_COLUMNS, trace_columns
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
 from sbnotebook.model.budget import PARSED_CHARACTERS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from numpy.typing import NDArray
 
-    from sbnotebook.analysis.query_worker import Answer, Kind, Request
 
 M = TypeVar("M", bound=Message)
 

@@ -18,9 +18,9 @@ from sbnotebook.analysis import frames, query, tables
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.async_plan import AsyncPlan
-from sbnotebook.client.coercions import Choice, address, chosen_of, dead_letter, duration
 from sbnotebook.client.messages import Messages, present_in
 from sbnotebook.client.portal import Keeper, blocking, run, warn
+from sbnotebook.client.targets import Choice, address, chosen_of, dead_letter, duration
 from sbnotebook.client.verbs import SdkNames, documented
 from sbnotebook.errors import BatchClosedError
 from sbnotebook.model import (

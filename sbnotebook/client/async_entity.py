@@ -16,7 +16,10 @@ from sbnotebook.analysis.decoding import Decode, decoder_for
 from sbnotebook.analysis.frames import messages_from, one_table, tables_of_pages, to_send
 from sbnotebook.client.async_batch import AsyncDeferredMessages, AsyncLockedBatch, AsyncLockedSession, deferred_messages
 from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, count_of, plan_send
-from sbnotebook.client.coercions import (
+from sbnotebook.client.messages import MOST_NAMES, Messages, Present, present_in
+from sbnotebook.client.portal import Keeper, blocking, if_interrupted, is_synchronous, progress_bar, warn, watched
+from sbnotebook.client.receivers import Receivers, Router, clones_sent
+from sbnotebook.client.targets import (
     Choice,
     address,
     check_choice,
@@ -28,9 +31,6 @@ from sbnotebook.client.coercions import (
     time_to_come,
     whole_number,
 )
-from sbnotebook.client.messages import MOST_NAMES, Messages, Present, present_in
-from sbnotebook.client.portal import Keeper, blocking, if_interrupted, is_synchronous, progress_bar, warn, watched
-from sbnotebook.client.receivers import Receivers, Router, clones_sent
 from sbnotebook.client.verbs import SdkNames, documented
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (

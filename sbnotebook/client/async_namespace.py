@@ -19,7 +19,6 @@ from sbnotebook.analysis.query import result_of, tables_in
 from sbnotebook.client.async_batch import close_batches
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.async_plan import AsyncPlan
-from sbnotebook.client.coercions import Choice, address, duration, start_time, whole_number
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
 from sbnotebook.client.difference import MessageDifference, compare
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
@@ -27,12 +26,24 @@ from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered, histo
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import blocking, is_synchronous, progress_bar, warn
 from sbnotebook.client.receivers import clones_sent
-from sbnotebook.client.targets import EMULATOR, About, ServiceCredential, Target, about, resolve
+from sbnotebook.client.targets import (
+    EMULATOR,
+    About,
+    Choice,
+    ServiceCredential,
+    Target,
+    about,
+    address,
+    duration,
+    resolve,
+    start_time,
+    whole_number,
+)
 from sbnotebook.client.verbs import SdkNames, documented
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, Outcome
+from sbnotebook.model.connection_strings import Hidden, hidden
 from sbnotebook.model.decision import AUTO
-from sbnotebook.model.secret_texts import Hidden, hidden
 from sbnotebook.settlement import (
     Archive,
     AssistantCalls,

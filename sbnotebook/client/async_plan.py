@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from sbnotebook.analysis.frames import collect_spark_frame, messages_from, to_pandas, to_send
 from sbnotebook.analysis.tables import Shown, Table
-from sbnotebook.client.coercions import RampSizes, duration, ramp_of, time_to_come
 from sbnotebook.client.plan_code import cell_of, python_of
 from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn, watched
 from sbnotebook.client.receivers import sent_to
+from sbnotebook.client.targets import RampSizes, duration, ramp_of, time_to_come
 from sbnotebook.client.verbs import ShownAsPreview, documented
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send

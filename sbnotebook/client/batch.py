@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.async_batch import AsyncDeferredMessages, AsyncLockedBatch, AsyncLockedSession
-from sbnotebook.client.coercions import Choice
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
+from sbnotebook.client.targets import Choice
 from sbnotebook.client.verbs import Twin
 from sbnotebook.model import (
     Decision,

@@ -28,8 +28,8 @@ from sbnotebook.analysis.frames import messages_of_table, to_arrow
 from sbnotebook.analysis.masks import Masks
 from sbnotebook.analysis.tables import ShownRows, Table, printable
 from sbnotebook.client.async_entity import AsyncEntity
-from sbnotebook.client.coercions import Choice, chosen
 from sbnotebook.client.portal import blocking
+from sbnotebook.client.targets import Choice, chosen
 from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError, EmulatorError

@@ -19,7 +19,7 @@ from sbnotebook.analysis.groups import CauseReader, Group, group_by_cause
 from sbnotebook.analysis.tables import ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError, JournalError, SbNotebookError, near_match
 from sbnotebook.model import EntityAddress, PeekedMessage, SubQueue
-from sbnotebook.model.partition import end_of_partition, partition_of
+from sbnotebook.model.message import end_of_partition, partition_of
 from sbnotebook.settlement import (
     AsyncEntity,
     AsyncNamespace,

@@ -12,9 +12,6 @@ from typing import Any, Literal
 from sbnotebook.analysis.decoding import Decode
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.batch import DeferredMessages, LockedBatch, LockedSession
-from sbnotebook.client.coercions import (
-    Choice,
-)
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan, Processing
 from sbnotebook.client.portal import (
@@ -22,6 +19,9 @@ from sbnotebook.client.portal import (
     run,
 )
 from sbnotebook.client.receivers import Receivers
+from sbnotebook.client.targets import (
+    Choice,
+)
 from sbnotebook.client.verbs import Twin, twin_of
 from sbnotebook.model import (
     Decision,

@@ -24,7 +24,7 @@ from sbnotebook.client.namespace import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.model.partition import end_of_partition
+from sbnotebook.model.message import end_of_partition
 from sbnotebook.settlement import EntityCounts, SequenceNumbers
 
 _MOST: Final = 12

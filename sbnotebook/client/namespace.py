@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 from sbnotebook.analysis.decoding import Decode
 from sbnotebook.client.async_namespace import AsyncNamespace
 from sbnotebook.client.async_namespace_copy import AsyncNamespaceCopy
-from sbnotebook.client.coercions import Choice
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters
 from sbnotebook.client.difference import MessageDifference
 from sbnotebook.client.entity import Entity
@@ -23,11 +22,15 @@ from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import run
-from sbnotebook.client.targets import About, Target
+from sbnotebook.client.targets import (
+    About,
+    Choice,
+    Target,
+)
 from sbnotebook.client.verbs import Twin, twin_of
 from sbnotebook.model import EntityAddress, Outcome
+from sbnotebook.model.connection_strings import Hidden, hidden
 from sbnotebook.model.decision import AUTO
-from sbnotebook.model.secret_texts import Hidden, hidden
 from sbnotebook.settlement import (
     Archive,
     AssistantCalls,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Self
 
 from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncRunning
-from sbnotebook.client.coercions import RampSizes
 from sbnotebook.client.portal import on_loop, run
+from sbnotebook.client.targets import RampSizes
 from sbnotebook.client.verbs import ShownAsPreview, Twin
 from sbnotebook.model import Decision, EntityAddress, Outcome, ReceivedMessage, Report
 from sbnotebook.model.decision import AUTO

@@ -295,7 +295,7 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
 
     Interrupting (Ctrl-C, or the notebook's stop button) cancels it, waits until it has cleaned up, and raises
     KeyboardInterrupt. Its attribute ``report`` has the outcomes of messages sent or settled so far, and a note
-    summarises them: see :mod:`sbnotebook.settlement.watch`. Other exceptions that end work also have a report when
+    summarises them: see :mod:`sbnotebook.settlement.interrupts`. Other exceptions that end work also have a report when
     anything was sent or settled.
     """
     work, caller = Work(partial(function, *args, **kwargs)), _Caller()

@@ -12,7 +12,6 @@ from itertools import islice
 from typing import Any, Final
 
 from sbnotebook.amqp import Timestamp
-from sbnotebook.emulator.entities.rules.operands import FilterError
 from sbnotebook.emulator.entities.rules.rule import (
     FALSE_FILTER,
     TRUE_FILTER,
@@ -22,7 +21,7 @@ from sbnotebook.emulator.entities.rules.rule import (
     correlation_filter,
     sql_filter,
 )
-from sbnotebook.emulator.entities.rules.subject import RuleSubject
+from sbnotebook.emulator.entities.rules.subject import FilterError, RuleSubject
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message, Resubmit, Undo
 from sbnotebook.model.clones import clone_of

@@ -6,8 +6,7 @@ and ``python -m sbnotebook.emulator`` runs one in the foreground.
 
 from sbnotebook.emulator.clock import ManualClock
 from sbnotebook.emulator.embedded import RunningEmulator, running
-from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, SubscriptionOptions, Tier, TopicOptions
 from sbnotebook.emulator.process import ensure_running, stop
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Annotated, Final
 import typer
 
 from sbnotebook.emulator.config import Wanted, apply_config, read_config
-from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.options import Tier
 from sbnotebook.emulator.logs import write_log
 from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer, run_loop

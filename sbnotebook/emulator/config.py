@@ -29,10 +29,10 @@ from sbnotebook.emulator.entities.options import (
     TopicOptions,
     forwarding_target,
 )
+from sbnotebook.emulator.entities.queue import Subscription, Topic
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.rules.rule import FALSE_FILTER, Rule
-from sbnotebook.emulator.entities.topic import Subscription, Topic
 from sbnotebook.errors import ConfigurationError
 
 

@@ -14,9 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sbnotebook.emulator.config import apply_config, config_of, config_to_json
 from sbnotebook.emulator.entities.box import Counts, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
-from sbnotebook.emulator.entities.options import AuthorizationRule, QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.partitions import without_partition
-from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.message_log import without_partition
+from sbnotebook.emulator.entities.options import (
+    AuthorizationRule,
+    QueueOptions,
+    SubscriptionOptions,
+    Tier,
+    TopicOptions,
+)
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.rules.rule import Rule
 from sbnotebook.emulator.faults import Faults

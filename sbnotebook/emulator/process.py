@@ -5,10 +5,16 @@ some seconds after the last lease and the last client are gone.
 
 Before a process takes a lease, the emulator proves that it knows the secret in the state file, which only its owner can
 read: after a crash, any user of the machine could listen on the emulator's port.
+
+A port says nothing about the process behind it: once the emulator has ended, another user of the machine can listen on
+it, and the process ID is not a secret. So each emulator makes up a secret when it starts, and writes it into a file
+that only its owner can read. A program that has read the file sends a challenge, and believes only an answer that needs
+the secret.
 """
 
 from __future__ import annotations
 
+import hmac
 import http.client
 import json
 import os
@@ -26,9 +32,33 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
-from sbnotebook.emulator.proof import PROOF, belongs_to_user, prove, prove_lease
 from sbnotebook.emulator.store import is_in_use, make_private
 from sbnotebook.errors import EmulatorError, EmulatorStartError
+
+PROOF: Final = "Proof"
+"""The header with the proof of a lease."""
+_SUBJECT: Final = "sbnotebook emulator"
+
+
+def prove(secret: str, port: int, challenge: str) -> str:
+    return hmac.digest(secret.encode(), f"{_SUBJECT}\n{port}\n{challenge}".encode(), "sha256").hex()
+
+
+def prove_lease(secret: str) -> str:
+    """Return what a program sends with a lease, to show that it has read the secret.
+
+    No challenge has it as its answer.
+    """
+    return hmac.digest(secret.encode(), b"sbnotebook lease", "sha256").hex()
+
+
+def belongs_to_user(status: os.stat_result) -> bool:
+    """Return whether a file or folder belongs to the user of this process or to an administrator.
+
+    On Windows, files have no such number. There, other users cannot open files below a user's profile.
+    """
+    return sys.platform == "win32" or status.st_uid in (0, os.getuid())
+
 
 _STATE_FILE: Final = "emulator.json"
 _LOG_FILE: Final = "emulator.log"
@@ -54,7 +84,7 @@ class EmulatorState:
     host: str
     port: int
     connection_string: str  # for clients
-    secret: str = field(repr=False)  # what only it and its owner know, see :mod:`sbnotebook.emulator.proof`
+    secret: str = field(repr=False)  # what only it and its owner know, see :mod:`sbnotebook.emulator.process`
 
     def write(self, data_dir: Path) -> None:
         draft = data_dir / f"{_STATE_FILE}.{self.pid}"

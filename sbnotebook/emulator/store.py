@@ -18,8 +18,7 @@ from typing import Final, Self
 from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import SHELF
-from sbnotebook.emulator.entities.registry import Changes
-from sbnotebook.emulator.entities.snapshot import Snapshot
+from sbnotebook.emulator.entities.registry import Changes, Snapshot
 from sbnotebook.errors import EmulatorError
 
 FILE_NAME: Final = "emulator.sqlite3"

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from sbnotebook.emulator.service.middleware import NAMES
+from sbnotebook.emulator.service.http_app import NAMES
 from sbnotebook.emulator.store import make_private
 from sbnotebook.errors import EmulatorStartError
 

@@ -13,21 +13,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from sbnotebook.client.portal import warn_after_cells
-from sbnotebook.magics import (
-    connection_magics,
-    lock_magics,
-    overview_magics,
-    peek_magics,
-    recovery_magics,
-    selection_magics,
-    send_magics,
-)
+from sbnotebook.magics import connection_magics, peek_magics, plan_magics, settle_magics
+from sbnotebook.magics.arguments import add_advice
 from sbnotebook.magics.completion import Completer
+from sbnotebook.magics.connection_magics import keep_secrets_out
 from sbnotebook.magics.current import Current, SbMagics, say, show_results
-from sbnotebook.magics.overview_magics import register_overview
-from sbnotebook.magics.parsing import add_advice
+from sbnotebook.magics.peek_magics import register_overview
 from sbnotebook.magics.plan_magics import register_commands
-from sbnotebook.magics.typed_secrets import keep_secrets_out
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

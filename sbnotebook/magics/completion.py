@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
+from sbnotebook.analysis.descriptions import TRACE_COLUMNS
 from sbnotebook.analysis.masks import MASKED_COLUMNS
-from sbnotebook.analysis.telemetry import TRACE_COLUMNS
 from sbnotebook.client import Namespace
-from sbnotebook.magics.arguments import WORD
-from sbnotebook.magics.names import VERBS
+from sbnotebook.magics.arguments import VERBS, WORD
 from sbnotebook.model import Report
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement import EntityCounts

@@ -11,11 +11,11 @@ from traitlets.config import Configurable
 
 from sbnotebook.analysis import tables
 from sbnotebook.client import LockedBatch, Messages, Namespace
-from sbnotebook.client.assistant_socket import Sharing
+from sbnotebook.client.assistant import Sharing
 from sbnotebook.client.targets import About, resolve
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Report
-from sbnotebook.model.secret_texts import Hidden, hidden
+from sbnotebook.model.connection_strings import Hidden, hidden
 from sbnotebook.settlement import Connection
 
 if TYPE_CHECKING:

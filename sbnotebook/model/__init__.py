@@ -19,8 +19,7 @@ from sbnotebook.model.decision import (
     Undo,
 )
 from sbnotebook.model.message import LockedMessage, Message, MessageState, PeekedMessage, ReceivedMessage
-from sbnotebook.model.outcome import Fate, FateStatus, Outcome, OutcomeStatus
-from sbnotebook.model.report import Report, RunSpeed, Tally
+from sbnotebook.model.report import Fate, FateStatus, Outcome, OutcomeStatus, Report, RunSpeed, Tally
 
 __all__ = [
     "Abandon",

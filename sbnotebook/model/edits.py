@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model.body import fault_of_bytes, read_form
+from sbnotebook.model.connection_strings import scrub
 from sbnotebook.model.json_text import json_document, write_json
 from sbnotebook.model.message import Message, ReceivedMessage
-from sbnotebook.model.secret_texts import scrub
 
 Edit = Callable[[ReceivedMessage], Message]
 """Gives the message that is sent in place of the one it is given; ``message.with_changes(…)`` makes one."""

@@ -2,6 +2,9 @@
 
 ``Message.extras`` holds everything that a message carries besides its named fields, so that nothing of it is lost. The
 column ``extras`` holds the same as one AMQP map. Source: AMQP 1.0 part 3, sections 3.2.1 to 3.2.8.
+
+Source: Service Bus documentation, "Message sequencing and timestamps": the upper 16 bits of a sequence number are the
+partition. An entity without partitions has only partition 0.
 """
 
 from __future__ import annotations
@@ -21,6 +24,23 @@ from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError
 from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text, decode_body, edited_body, read_form
 from sbnotebook.model.json_text import read_json, rewrite_json, write_json
+
+_SHIFT: Final = 48
+
+
+def partition_of(number: int) -> int:
+    return number >> _SHIFT
+
+
+def start_of_partition(partition: int) -> int:
+    """Return the first sequence number that a message of a partition can have; 1 in the first partition."""
+    return max(partition << _SHIFT, 1)
+
+
+def end_of_partition(partition: int) -> int:
+    """Return the last sequence number that a message of a partition can have; -1 before the first partition."""
+    return (partition + 1 << _SHIFT) - 1
+
 
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_ERROR_DESCRIPTION: Final = "DeadLetterErrorDescription"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.model.partition import partition_of
-from sbnotebook.probe.probe import Saw, blank, probe, words_of
+from sbnotebook.model.message import partition_of
+from sbnotebook.probe.probe import Saw, Site, blank, probe, words_of
 from sbnotebook.settlement.sdk.errors import condition_of
 from sbnotebook.settlement.sdk.management import browser, delete_messages, renew_locks, settle_by_tokens
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
@@ -17,10 +17,8 @@ from sbnotebook.settlement.sdk.receivers import ReceivedLock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.probe.probe import Site
 
 _SHORT: Final = 5.0
 """Seconds: the shortest lock that Azure gives."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageState
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceivedMessage
 
-from sbnotebook.model.partition import partition_of
-from sbnotebook.probe.probe import Saw, blank, probe
+from sbnotebook.model.message import partition_of
+from sbnotebook.probe.probe import Saw, Site, blank, probe
 from sbnotebook.settlement.sdk.management import browser, peek_payloads
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusReceiver
 
-    from sbnotebook.probe.probe import Site
 
 _PAGE: Final = 250
 _LOOKS: Final = 100

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeAlias, cast
 from uuid import uuid4
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
-from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 
-from sbnotebook.model.connection_strings import canonical_host
-from sbnotebook.model.secret_texts import scrub
+from sbnotebook.model.connection_strings import canonical_host, scrub
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.errors import condition_of
@@ -25,7 +24,6 @@ from sbnotebook.settlement.sdk.receivers import ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling, ranges
 
 if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 _MAX_WORDS: Final = 240

@@ -11,7 +11,7 @@ import anyio
 from azure.core.exceptions import AzureError
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.secret_texts import scrub
+from sbnotebook.model.connection_strings import scrub
 from sbnotebook.probe import deferring, locking, looking, sending
 from sbnotebook.probe.probe import (
     Finding,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 from base64 import b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID, uuid4
 
 from azure.core.exceptions import HttpResponseError
@@ -15,17 +15,11 @@ from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import AccessRights, AuthorizationRule
 
 from sbnotebook.model import Message
-from sbnotebook.probe.probe import Saw, blank, probe, words_of
+from sbnotebook.probe.probe import Saw, Site, blank, probe, words_of
 from sbnotebook.settlement import payload_of
-from sbnotebook.settlement.sdk import links
+from sbnotebook.settlement.sdk import connections
 from sbnotebook.settlement.sdk.management import browser
 from sbnotebook.settlement.sdk.transactions import TransactionLine
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from sbnotebook.probe.probe import Site
-
 
 _FRAME: Final = 65_536
 _MEGABYTES: Final = 1_024
@@ -66,7 +60,7 @@ async def frame_size(site: Site) -> Saw:
     """Service Bus takes frames of 64 KiB."""
     async with site.filled() as receiver:
         await site.peek(receiver)
-        size = links.frame_size(receiver)
+        size = connections.frame_size(receiver)
     return Saw(None if size is None else size == _FRAME, f"{size or 0:,} bytes")
 
 

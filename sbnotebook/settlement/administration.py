@@ -1,11 +1,17 @@
-"""The entities of a namespace: list them with their counts, create and delete them, and replicate them elsewhere."""
+"""The entities and rules of a namespace: list, create, delete and replicate them, and write them as ``Config.json``.
+
+Source: Service Bus documentation, "Test locally with the Service Bus emulator".
+Its "Overview of the Azure Service Bus emulator" has the limits of 50 queues and topics, of 50 subscriptions of a topic,
+and of 1 hour, under "Usage quotas". ServiceBus-Emulator/Schema/Config-schema.json in
+Azure/azure-service-bus-emulator-installer has the name of the namespace, and MaxDeliveryCount up to 10.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -17,13 +23,14 @@ from azure.core.exceptions import (
     ResourceNotFoundError,
     ServiceRequestError,
 )
-from azure.servicebus.management import TrueRuleFilter
+from azure.servicebus.management import CorrelationRuleFilter, FalseRuleFilter, SqlRuleFilter, TrueRuleFilter
 
 from sbnotebook.model import EntityAddress, SubQueue
-from sbnotebook.model.secret_texts import scrub
+from sbnotebook.model.connection_strings import scrub
+from sbnotebook.model.routes import PlacedRules, Route, RuleDescription
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.connecting.refusals import unreachable
-from sbnotebook.settlement.parallel import in_parallel
+from sbnotebook.settlement.connecting.failures import unreachable
+from sbnotebook.settlement.requests import in_parallel
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
@@ -327,3 +334,207 @@ def _options(properties: Any, names: Iterable[str]) -> dict[str, Any]:
     found = {name: getattr(properties, name) for name in names}
     found |= {name: name_of_target(found[name]) for name in _TARGETS if found.get(name)}
     return {name: value for name, value in found.items() if value is not None}
+
+
+_FIELDS: Final = ("correlation_id", "message_id", "to", "reply_to", "session_id", "reply_to_session_id", "content_type")
+"""Fields of a correlation filter that have the same name in a message; the other one is its subject."""
+
+
+async def route_of(connection: Connection, name: str) -> Route:
+    """Return the route of an entity, or one that says why it could not be read.
+
+    Args:
+        connection: the namespace. Reading rules needs the right Manage.
+        name: of a queue or topic.
+
+    Source: "EntityStatus Enumeration" in Microsoft's reference, for disabled subscriptions.
+    """
+    try:
+        async with connection.administration_client() as client, explaining(connection, EntityAddress(name)):
+            found, is_topic = await queue_or_topic(client, name)
+            if not is_topic:
+                return Route(name, is_topic=False, forwards_to=_target(found))
+            subscriptions: list[Any] = [each async for each in client.list_subscriptions(name)]
+            placed = [
+                PlacedRules(
+                    EntityAddress(name, each.name),
+                    tuple([described(rule) async for rule in client.list_rules(name, each.name)]),
+                    str(getattr(each.status, "value", each.status)) != "Active",
+                    _target(each),
+                    each.dead_lettering_on_filter_evaluation_exceptions is not False,
+                    bool(each.requires_session),
+                )
+                for each in subscriptions
+            ]
+        return Route(name, is_topic=True, subscriptions=tuple(placed))
+    except ResourceNotFoundError as error:
+        return Route(name, is_topic=False, unknown=str(error), is_missing=True)
+    except (AzureError, OSError) as error:
+        is_refused = getattr(error, "status_code", None) in (401, 403)
+        why = "reading the rules needs the right Manage" if is_refused else "its rules could not be read"
+        return Route(name, is_topic=False, unknown=why)
+
+
+def _target(described: Any) -> str | None:
+    return name_of_target(described.forward_to) if described.forward_to else None
+
+
+def described(rule: Any) -> RuleDescription:
+    kept, changed = rule.filter, getattr(rule.action, "sql_expression", None)
+    bare = RuleDescription(
+        rule.name, None, action=changed or None, action_parameters=dict(getattr(rule.action, "parameters", None) or {})
+    )
+    match kept:
+        case TrueRuleFilter():  # a SqlRuleFilter, too
+            return replace(bare, kind="true")
+        case FalseRuleFilter():
+            return replace(bare, kind="false")
+        case SqlRuleFilter():
+            return replace(bare, kind="sql", expression=kept.sql_expression or "", parameters=kept.parameters or {})
+        case CorrelationRuleFilter():
+            fields = {name: getattr(kept, name) for name in _FIELDS} | {"subject": kept.label}
+            texts = {name: value for name, value in fields.items() if value is not None}
+            return replace(bare, kind="correlation", fields=texts, properties=kept.properties or {})
+        case _:
+            return bare
+
+
+_NAME: Final = "sbemulatorns"
+"""The only name that Microsoft's emulator takes for a namespace."""
+_MOST, _MOST_DELIVERIES, _LONGEST_LIFE = 50, 10, timedelta(hours=1)
+"""Limits of Microsoft's emulator: entities, and subscriptions of a topic; deliveries; life."""
+_FOREVER: Final = timedelta(days=10_675_199)
+_COMMON: Final = (
+    "default_message_time_to_live",
+    "duplicate_detection_history_time_window",
+    "requires_duplicate_detection",
+)
+_SETTINGS: Final = tuple(sorted((*_RECEIVING, *_TARGETS)))
+_PARAMETER: Final = re.compile(r"'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|\[[^\]]*+(?:\]|\Z)|@\w+")
+
+
+async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list[str]]:
+    """Return the entities and rules of a namespace as a ``Config.json``, and what it leaves out or readers refuse."""
+    notes: list[str] = []
+    async with connection.administration_client() as client, explaining(connection):
+        queues = [_entity(each, (*_COMMON, *_SETTINGS), notes) async for each in client.list_queues()]
+        topics: list[dict[str, Any]] = []
+        for topic in [each async for each in client.list_topics()]:
+            found: list[dict[str, Any]] = []
+            for each in [one async for one in client.list_subscriptions(topic.name)]:
+                rules = [described(rule) async for rule in client.list_rules(topic.name, each.name)]
+                place = f"{topic.name}/subscriptions/{each.name}"
+                found.append(_entity(each, _SETTINGS, notes, place) | _rules_in_config(rules, place, notes))
+            if len(found) > _MOST:
+                notes.append(
+                    f"{topic.name} has {len(found):,} subscriptions; Microsoft's emulator has {_MOST} at most."
+                )
+            topics.append(_entity(topic, _COMMON, notes) | {"Subscriptions": found})
+    if len(queues) + len(topics) > _MOST:
+        count = len(queues) + len(topics)
+        notes.append(f"There are {count:,} queues and topics; Microsoft's emulator has {_MOST} at most.")
+    namespace = {"Name": _NAME, "Queues": queues, "Topics": topics}
+    return {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}, notes
+
+
+def _entity(found: Any, names: Iterable[str], notes: list[str], place: str | None = None) -> dict[str, Any]:
+    place = place or str(found.name)
+    properties = {
+        _in_config(name): written
+        for name in names
+        if (written := _written(getattr(found, name, None), name)) is not None
+    }
+    if not properties.get("RequiresDuplicateDetection"):
+        properties.pop("DuplicateDetectionHistoryTimeWindow", None)
+    life = found.default_message_time_to_live
+    if life is not None and _LONGEST_LIFE < life < _FOREVER:
+        notes.append(f"{place}: messages live for over 1 hour, the most in Microsoft's emulator.")
+    if properties.get("MaxDeliveryCount", 0) > _MOST_DELIVERIES:
+        notes.append(f"{place}: MaxDeliveryCount is over {_MOST_DELIVERIES}, the most in Microsoft's emulator.")
+    if getattr(found, "enable_partitioning", None):
+        notes.append(f"{place} has partitions, which Config.json cannot say.")
+    return {"Name": found.name, "Properties": properties}
+
+
+def _in_config(name: str) -> str:
+    return "Label" if name == "subject" else name.title().replace("_", "")
+
+
+def _written(value: Any, name: str) -> Any:
+    if isinstance(value, timedelta):
+        if value >= _FOREVER:
+            return None
+        return f"P{value.days}DT{value.seconds}S" if value.days else f"PT{value.total_seconds():g}S"
+    if name.startswith("forward"):
+        return name_of_target(value or "") or None
+    return value
+
+
+def _rules_in_config(rules: list[RuleDescription], place: str, notes: list[str]) -> dict[str, Any]:
+    only_default = [(rule.name, rule.kind, rule.action) for rule in rules] == [(_DEFAULT_RULE, "true", None)]
+    if only_default:
+        return {}
+    # Without any rule, the readers of the file add one that takes all messages.
+    written = [_rule(rule, f"The rule {rule.name} of {place}", notes) for rule in rules]
+    return {"Rules": [rule for rule in written if rule is not None] or [_sql("none", "1=0")]}
+
+
+def _rule(rule: RuleDescription, what: str, notes: list[str]) -> dict[str, Any] | None:
+    try:
+        written = _filter(rule)
+        if rule.action is not None:
+            action = {"SqlExpression": _inlined(rule.action, rule.action_parameters)}
+            written["Properties"]["Action"] = action
+    except ValueError as error:
+        notes.append(f"{what} is left out: {error}.")
+        return None
+    return written
+
+
+def _filter(rule: RuleDescription) -> dict[str, Any]:
+    match rule.kind:
+        case "true":
+            return _sql(rule.name, "1=1")
+        case "false":
+            return _sql(rule.name, "1=0")
+        case "sql":
+            return _sql(rule.name, _inlined(rule.expression, rule.parameters))
+        case "correlation":
+            if strange := [name for name, value in rule.properties.items() if not isinstance(value, str | int | float)]:
+                raise ValueError(f"Config.json has no type for its property {strange[0][:60]!r}")
+            system: dict[str, Any] = {_in_config(name): text for name, text in rule.fields.items()}
+            own = {"Properties": dict(rule.properties)} if rule.properties else {}
+            return {
+                "Name": rule.name,
+                "Properties": {"FilterType": "Correlation", "CorrelationFilter": system | own},
+            }
+        case _:
+            raise ValueError("its filter is of an unknown kind")
+
+
+def _sql(name: str, expression: str) -> dict[str, Any]:
+    return {"Name": name, "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}}
+
+
+def _inlined(expression: str, parameters: Mapping[str, Any]) -> str:
+    """Return an expression with its parameters as literals, which the file has no place for."""
+    known = {name.lstrip("@").casefold(): value for name, value in parameters.items()}
+
+    def literal(found: re.Match[str]) -> str:
+        name = found[0]
+        if not name.startswith("@") or name[1:].casefold() not in known:
+            return name
+        return _literal(known[name[1:].casefold()], name)
+
+    return _PARAMETER.sub(literal, expression)
+
+
+def _literal(value: Any, name: str) -> str:
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        doubled = value.replace("'", "''")
+        return f"'{doubled}'"
+    raise ValueError(f"its parameter {name[:60]} has no literal in SQL")

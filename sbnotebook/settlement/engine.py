@@ -35,10 +35,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.plan import Limits, RampStep
-from sbnotebook.settlement.terms import Progress, outcome_for
-from sbnotebook.settlement.watch import OutcomeListener, ignore_outcomes, in_flight, reporting
+from sbnotebook.settlement.interrupts import Grace, OutcomeListener, ignore_outcomes, in_flight, reporting
+from sbnotebook.settlement.plan import Limits, Progress, RampStep, outcome_for
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

@@ -19,11 +19,11 @@ import anyio
 from sbnotebook.amqp.sections import SECTIONS
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.model.budget import BYTES_AHEAD
-from sbnotebook.model.partition import end_of_partition, partition_of
+from sbnotebook.model.message import end_of_partition, partition_of
 from sbnotebook.settlement.connecting.connection import Connection
-from sbnotebook.settlement.patience import OUTAGE_PATIENCE, patiently
-from sbnotebook.settlement.sdk import links, management
-from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement.requests import OUTAGE_PATIENCE, patiently
+from sbnotebook.settlement.sdk import connections, management
+from sbnotebook.settlement.wire.decoding import peeked_from_payload
 
 PAGE: Final = 250
 """Messages asked for at once; the service gives no more (azure-sdk-for-python issue 26643), and often fewer."""
@@ -106,7 +106,7 @@ class Peeker:
     @property
     def is_ready(self) -> bool:
         """Return whether the link for requests is open."""
-        return self._browser is not None and links.is_ready(self._browser)
+        return self._browser is not None and connections.is_ready(self._browser)
 
     async def _page_once(self, first: int, count: int, session_id: str | None) -> Page | None:
         """Return a page without waiting for other tasks; None where that is not possible now."""

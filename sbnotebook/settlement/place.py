@@ -1,20 +1,158 @@
-"""One address of a namespace, as the place that holds messages: its pages, batches and sessions."""
+"""One address of a namespace, as the place that holds messages: its pages, batches, sessions and sequence numbers.
+
+Service Bus counts the messages of an entity but does not say which numbers they have. Many numbers may have no message
+any more. In a partitioned entity, the top 16 bits are the number of a partition, and each partition counts in the bits
+below.
+
+Source: Service Bus documentation, "Message sequencing and timestamps".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, Self, TypeVar
+
+import anyio
+import anyio.to_thread
 
 from sbnotebook.model import Complete, Decision, EntityAddress, MessageState, PeekedMessage, ReceivedMessage, Report
+from sbnotebook.model.message import end_of_partition, partition_of
+from sbnotebook.settlement.connecting.connection import Connection, identity_of
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
+from sbnotebook.settlement.locking.renewal import Clock, SystemClock
 from sbnotebook.settlement.locking.sessions import SessionBatch, refuse_sub_queue
-from sbnotebook.settlement.patience import patiently
+from sbnotebook.settlement.locking.settle import Record, recording_deferrals, recording_removals, room_of
+from sbnotebook.settlement.locking.wake_up import scheduling_wake_ups
+from sbnotebook.settlement.memory.archive import Archive
+from sbnotebook.settlement.memory.journal import AssistantCalls, Journal, NamespaceTables
 from sbnotebook.settlement.peek import PeekCursor, Peeker
-from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.plan import Costs, Limits, Plan, Progress
+from sbnotebook.settlement.requests import patiently
+from sbnotebook.settlement.sending.delivery import SenderPool
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Seconds that the actions of a namespace wait. The defaults fit Azure; a test on an emulator needs less."""
+
+    silence: float = 2.0
+    held: float = 60.0
+    first_pause: float = 0.5
+    longest_pause: float = 8.0
+    first_look: float = 1.0
+    longest_look: float = 5.0
+    idle_session: float = 1.0
+
+
+class Resources:
+    """The connections and records that all actions on a namespace share; connections open on first use."""
+
+    waits: Waits = Waits()
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        journal: Journal | None = None,
+        clock: Clock | None = None,
+        archive: Archive | bool | None = True,
+    ) -> None:
+        self.connection = connection
+        self.journal = journal or Journal()
+        self.archive = Archive.of(archive, self.journal.path.parent)
+        self.clock: Clock = clock or SystemClock()
+        self.costs = Costs()
+        self._identity: str | None = None
+        self._peekers: dict[EntityAddress, Peeker] = {}
+        self._pools: dict[EntityAddress, SenderPool] = {}
+
+    @property
+    def host(self) -> str:
+        """Return the namespace's host name."""
+        return self.connection.host
+
+    @property
+    def in_plans(self) -> str:
+        """Return the words with which a plan names the namespace; none for an emulator, which is on this machine."""
+        return "" if self.connection.is_emulator else f" on {self.connection.name}"
+
+    def identity(self) -> str:
+        """Return the identity of the namespace in local files. Call it in a thread: the first call asks an emulator.
+
+        See :func:`sbnotebook.settlement.connecting.connection.identity_of`.
+        """
+        if self._identity is None:
+            self._identity = identity_of(self.connection)
+        return self._identity
+
+    def peeker(self, address: EntityAddress) -> Peeker:
+        """Return the warm peeker of an entity."""
+        return self._peekers.setdefault(address, Peeker(self.connection, address))
+
+    def pool(self, address: EntityAddress) -> SenderPool:
+        """Return the warm senders to an entity."""
+        return self._pools.setdefault(address, SenderPool(self.connection, address))
+
+    async def require_room(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Refuse to remove messages that the archive has no room for."""
+        if self.archive is not None:
+            await anyio.to_thread.run_sync(
+                lambda archive: archive.require_room(sum(map(room_of, messages))), self.archive
+            )
+
+    def records(
+        self, verb: str = Complete.verb, *, archived: bool = True, journalled: bool = True
+    ) -> tuple[Record, ...]:
+        """Return the local records to write around each settlement of one batch."""
+        deferrals = partial(recording_deferrals, self.tables)
+        always = (deferrals, partial(scheduling_wake_ups, self.pool, self.clock)) if journalled else ()
+        if self.archive is None or not archived:
+            return always
+        return (*always, partial(recording_removals, self.archive, self.identity, self.peeker, verb))
+
+    @property
+    def tables(self) -> NamespaceTables:
+        """Return what the journal has of this namespace; use it in a thread, the file may be busy."""
+        return NamespaceTables(self.journal, self.identity)
+
+    @property
+    def assistant_calls(self) -> AssistantCalls:
+        """Return the journal's calls of assistants in this namespace; use them in a thread, too."""
+        return AssistantCalls(self.journal, self.identity)
+
+    async def close(self) -> None:
+        """Close all connections and files. Close the batches that are still open first."""
+        peekers, self._peekers = list(self._peekers.values()), {}
+        pools, self._pools = list(self._pools.values()), {}
+        errors: list[Exception] = []
+
+        async def close(part: Peeker | SenderPool) -> None:
+            try:
+                await part.close()
+            except Exception as error:  # noqa: BLE001 (it would cancel the close of the others)
+                errors.append(error)
+
+        async with AsyncExitStack() as others:
+            if self.archive is not None:
+                others.callback(self.archive.close)
+            others.callback(self.journal.close)
+            others.push_async_callback(self.connection.close)
+            # Each takes the SDK about half a second.
+            async with anyio.create_task_group() as tasks:
+                for part in (*peekers, *pools):
+                    tasks.start_soon(close, part)
+            if errors:
+                raise errors[0]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.host}>"
+
 
 T = TypeVar("T")
 
@@ -140,3 +278,90 @@ class Place:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address} on {self.namespace.host}>"
+
+
+NextNumber = Callable[[int], Awaitable[int | None]]
+"""Returns the first sequence number from this one on that has a message, None when there is none."""
+
+_LARGEST: Final = 2**63 - 1
+_FIRST_STEP, _GROWTH = 256, 8
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
+
+
+class SequenceNumbers:
+    """Finds the sequence numbers that messages of an entity have now.
+
+    Args:
+        next_number: returns the first number from one on that has a message, None when there is none; see :meth:`of`.
+
+    Example:
+        >>> async def newest(entity: AsyncEntity) -> dict[int, int]:
+        ...     return await SequenceNumbers.of(entity).lasts()
+    """
+
+    def __init__(self, next_number: NextNumber) -> None:
+        self.next = next_number
+
+    @classmethod
+    def of(cls, entity: Place, *, first: int = 1, patience: float = 0.0) -> Self:
+        """Return the numbers of an entity from ``first`` on, which peeks one message at a time.
+
+        While Service Bus does not answer, it is asked again for ``patience`` seconds.
+        """
+
+        async def next_number(number: int) -> int | None:
+            page = await entity.peeker.page(max(number, first), 1, patience=patience)
+            return page.last_number if page.payloads else None
+
+        return cls(next_number)
+
+    async def spans(self) -> list[tuple[int, int]]:
+        """Return the first and the last number of each partition that has messages, in the order of Service Bus."""
+        firsts = [each async for each in self.firsts()]
+        return [(first, await self.last(first, end_of_partition(partition))) for partition, first in firsts]
+
+    async def lasts(self, known: Mapping[int, int] = _NOTHING) -> dict[int, int]:
+        """Return the last number that has a message, by partition; some partitions have none.
+
+        With the last numbers of an earlier call, only greater ones are looked for.
+        """
+        lasts = dict(known)
+        async for partition, first in self.firsts(known):
+            lasts[partition] = await self.last(first, end_of_partition(partition))
+        return lasts
+
+    async def firsts(self, known: Mapping[int, int] = _NOTHING) -> AsyncIterator[tuple[int, int]]:
+        """Yield the partitions that have messages, each with its first number: see :meth:`lasts`.
+
+        Behind the last message of a partition, Service Bus continues with another one, in any order.
+        """
+        seen: set[int] = set()
+        first = await self.next(known.get(0, 0) + 1)
+        while first is not None and (partition := partition_of(first)) not in seen:
+            seen.add(partition)
+            passed = known.get(partition, -1)
+            if first <= passed:  # the request was for another partition
+                first = await self.next(passed + 1) if passed < _LARGEST else None
+                if first is None or partition_of(first) != partition:
+                    continue
+            yield partition, first
+            end = end_of_partition(partition)
+            if partition == 0 and await self.next(end + 1) is None:
+                return  # there are no partitions
+            last = await self.last(first, end)
+            first = await self.next(last + 1) if last < _LARGEST else None
+
+    async def last(self, first: int, end: int, step: int = _FIRST_STEP) -> int:
+        """Return the last number up to ``end`` that has a message; ``first`` has one.
+
+        The search looks ``step`` beyond it at first; steps grow, then halve.
+        """
+        low, high = first, end + 1
+        while high - low > 1:
+            asked = low + step if low + step < high else (low + high) // 2
+            found = await self.next(asked)
+            if found is None or not asked <= found <= end:
+                high = asked
+            else:
+                low, step = found, step * _GROWTH
+        return low

@@ -1,4 +1,9 @@
-"""Plans: messages and a decision, to be looked at before they are carried out."""
+"""Plans: messages and a decision, with the costs, to be looked at before they are carried out.
+
+Source of the operations: Azure, "Service Bus pricing", FAQ "How is the operations meter calculated for queues and
+topics?": an operation is any API interaction. To send or receive a message counts one for each 64 KB or part of it. To
+complete, abandon or defer it counts one more, and each delivery counts by itself. To renew a lock counts, too.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +12,178 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from numbers import Integral
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
+    CancelScheduled,
+    Complete,
     DeadLetter,
     Decision,
     Defer,
     EntityAddress,
     LockedMessage,
     Message,
+    Outcome,
     OutcomeStatus,
     ReceivedMessage,
     Report,
     Resubmit,
     Send,
+    SubQueue,
     Undo,
 )
 from sbnotebook.model.decision import AUTO, MAX_TEXT
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.edits import Edit, EditChange, edit_changes, effect_of
-from sbnotebook.model.outcome import counted
-from sbnotebook.settlement.costs import Costs
+from sbnotebook.model.report import counted
+from sbnotebook.settlement.interrupts import Watch
 from sbnotebook.settlement.pace import InFlight, Pace, Pause, check_in_flight, transfers_in_flight
-from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.watch import Watch
+
+ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
+
+Progress = Callable[[int], None]
+"""Called with the number of messages that were finished since the last call."""
+
+
+def check_decision(decision: Decision, entity: EntityAddress, *, deferred: bool = False) -> None:
+    """Refuse a decision that the service would refuse for every message.
+
+    Args:
+        decision: the action on the messages.
+        entity: that holds them.
+        deferred: whether they are deferred messages, which can be neither deferred nor released.
+
+    Raises:
+        DecisionError: says what to do instead.
+    """
+    if deferred and not isinstance(decision, Complete | DeadLetter | Abandon):
+        raise DecisionError(
+            f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
+        )
+    if not isinstance(cast("object", decision), Decision):
+        raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
+    if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
+        raise DecisionError(
+            f"{entity} is a dead-letter queue already: complete, resubmit or defer its messages instead."
+        )
+    wakes_here = isinstance(decision, Defer) and decision.wake_after is not None and decision.wake_to is None
+    if wakes_here and entity != entity.sends_to:
+        raise DecisionError(
+            f"A wake-up message cannot be sent to {entity} itself, and in {entity.sends_to} others would get it: "
+            "name a queue for it, wake_to=…"
+        )
+
+
+def moment_of(given: datetime | timedelta | None) -> datetime | None:
+    """Return a time, or that of a duration back from now."""
+    if isinstance(given, timedelta):
+        return datetime.now(UTC) - given
+    return given.astimezone() if given is not None else None
+
+
+def check_wait(seconds: float) -> None:
+    """Refuse a wait in which no message can come: the answer of Service Bus takes its time."""
+    if not 0 < seconds < float("inf"):
+        raise ConfigurationError(f"max_wait is above 0 seconds, such as 5; {seconds} is not.")
+
+
+def outcome_for(
+    message: ReceivedMessage, decision: Decision, status: OutcomeStatus, description: str | None = None
+) -> Outcome:
+    """Return the outcome of one message without an error of the service."""
+    return Outcome(
+        status=status,
+        verb=decision.verb,
+        entity=message.entity,
+        sequence_number=message.sequence_number,
+        message_id=message.message_id,
+        description=description,
+    )
+
+
+def is_same(message: ReceivedMessage, chosen: ReceivedMessage) -> bool:
+    """Tell whether a message with the number of a chosen message is that message.
+
+    An entity that was made anew gives the same numbers to others, at other times. Where a time is not known, such as
+    where only a number was given, the number decides.
+    """
+    times = message.enqueued_time, chosen.enqueued_time
+    return None in times or times[0] == times[1]
+
+
+_BILLED: Final = 64 * 1024
+"""Bytes of one operation."""
+_LEAST: Final = 100
+"""Messages from which on the cost is worth a sentence."""
+_LEAST_MEASURED: Final = 100
+"""Messages of a run from which on its speed says something about the next one."""
+
+
+_REQUESTS: Final = {
+    CancelScheduled.verb: (0, 1),
+    Resubmit.verb: (2, 1),
+    Send.verb: (1, 0),
+    Undo.verb: (1, 0),
+}
+"""The transfers and the settlements that each message of a verb takes; another verb takes one of each."""
+
+
+class Costs:
+    """The costs of the plans of a namespace: operations, and time by the last run of each action while connected."""
+
+    def __init__(self) -> None:
+        self._speeds: dict[str, float] = {}
+        """Messages a second, by action."""
+
+    @staticmethod
+    def operations(
+        verb: str, messages: Sequence[Message] = (), count: int | None = None, *, others: int = 0, locked: bool = False
+    ) -> str:
+        """Return the operations of a plan, as a sentence; an empty text for a plan of few messages.
+
+        Locks that are renewed, and attempts that are repeated, cost more. The messages are all or the first of
+        ``count``, and ``locked`` ones are not received any more. The ``others`` are locked on the way, and released.
+
+        Example:
+            >>> Costs.operations("complete", [Message(body=b"1")] * 4_000)
+            'It costs a Standard namespace about 8,000 operations.'
+        """
+        count = len(messages) if count is None else count
+        if count + others < _LEAST:
+            return ""
+        transfers, settlements = _REQUESTS.get(verb, (1, 1))
+        parts = sum(max(1, -(-len(message.body) // _BILLED)) for message in messages)
+        moved = parts / len(messages) * count if messages else count
+        operations = (0 if locked else round(moved * transfers)) + count * settlements + 2 * others
+        return f"It costs a Standard namespace about {operations:,} operations."
+
+    def note(self, verb: str, count: int, seconds: float) -> None:
+        """Remember a run that was complete and that no rate held back. A run of few messages says nothing."""
+        if count >= _LEAST_MEASURED and seconds > 0:
+            self._speeds[verb] = count / seconds
+
+    def estimate(self, verb: str, count: int) -> str:
+        """Return how long an action takes, as a sentence; an empty text where no run was measured."""
+        speed = self._speeds.get(verb)
+        if speed is None or not count:
+            return ""
+        seconds = count / speed
+        return (
+            f"This takes {_in_words(seconds)} at {speed:,.0f} messages a second, the speed of the last {verb} over "
+            "this connection."
+        )
+
+
+def _in_words(seconds: float) -> str:
+    if seconds < 1:
+        return "less than a second"
+    return f"about {duration_text(seconds, rounded=True)}"
+
 
 _ALL_GET_THEM: Final = " (which copies them into each subscription whose rules take them)"
 _APPLIED: Final = "This plan was applied already, and a plan is applied once: make a new one."

@@ -8,7 +8,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sbnotebook.errors import ConfigurationError, MissingExtraError
-from sbnotebook.model.secret_texts import scrub
+from sbnotebook.model.connection_strings import scrub
 
 _SERVER_SECONDS: Final = 60
 _MAX_PROBLEM: Final = 300

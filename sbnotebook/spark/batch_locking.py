@@ -22,7 +22,7 @@ from sbnotebook.model import (
     ReceivedMessage,
     Release,
 )
-from sbnotebook.model.partition import partition_of, start_of_partition
+from sbnotebook.model.message import partition_of, start_of_partition
 from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, LockedBatch, PeekCursor
 from sbnotebook.spark.peek_reader import peeked
 

@@ -28,9 +28,9 @@ from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import ApplyOnce, AsyncNamespace, InFlight, Limits, Preview
-from sbnotebook.spark.decisions import COLUMNS, DecidedRow, check_schema, decided_rows, decision_of, skipped
 from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.scrubbing import in_words
+from sbnotebook.spark.settle_writer import COLUMNS, DecidedRow, check_schema, decided_rows, decision_of, skipped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,7 +99,7 @@ class FramePlan(ShownAsPreview):
 
     Args:
         namespace: of the messages.
-        frame: a row for each message: see :mod:`sbnotebook.spark.decisions`.
+        frame: a row for each message: see :mod:`sbnotebook.spark.settle_writer`.
         entity: of all messages; None where a column says it.
         archived: False to complete messages for good; otherwise ``namespace.undo`` can send them back.
 

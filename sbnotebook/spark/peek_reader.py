@@ -15,10 +15,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sbnotebook.client.portal import Work, run
 from sbnotebook.model import PeekedMessage
-from sbnotebook.model.partition import end_of_partition, partition_of, start_of_partition
+from sbnotebook.model.message import end_of_partition, partition_of, start_of_partition
 from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, AsyncNamespace, Page, PeekCursor, SequenceNumbers
-from sbnotebook.spark.option_parser import MAX_NUMBER
-from sbnotebook.spark.options import ReadOptions, StreamOptions
+from sbnotebook.spark.options import MAX_NUMBER, ReadOptions, StreamOptions
 from sbnotebook.spark.schema import MessageBatches
 from sbnotebook.spark.scrubbing import scrubbed
 from sbnotebook.spark.shipping import Shipped

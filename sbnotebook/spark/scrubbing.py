@@ -7,7 +7,7 @@ from contextlib import ContextDecorator
 from typing import Final, Self
 
 from sbnotebook.errors import ConfigurationError, SbNotebookError
-from sbnotebook.model.secret_texts import scrub
+from sbnotebook.model.connection_strings import scrub
 from sbnotebook.settlement import explained
 
 _MAX_TEXT: Final = 1000

@@ -170,7 +170,7 @@ def load(
         >>> letters = load(namespace, "orders/$dlq", partitions=4)  # doctest: +SKIP
         Started a local Spark 4.3.0 on 8 cores; spark.stop() ends it.
     """
-    from sbnotebook.spark.narrowing import narrowed
+    from sbnotebook.spark.browse_stream import narrowed
     from sbnotebook.spark.options import ReadOptions
 
     most = options.pop("maxMessages", None) if where is not None else None

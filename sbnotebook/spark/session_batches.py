@@ -26,7 +26,7 @@ import anyio
 from sbnotebook.amqp.sections import PROPERTIES
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage, ReceivedMessage
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, SequenceNumbers, SessionBatch
 from sbnotebook.spark.peek_reader import pages_up_to, peeked
 from sbnotebook.spark.scrubbing import in_words

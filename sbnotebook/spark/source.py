@@ -7,18 +7,22 @@ from functools import wraps
 from typing import TYPE_CHECKING, ClassVar, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import pyspark
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.spark.shipping import Shipped
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
 
     from sbnotebook.analysis.decoders import Decoder
     from sbnotebook.client.targets import NamespaceTarget
-    from sbnotebook.model.secret_texts import Hidden
+    from sbnotebook.model.connection_strings import Hidden
     from sbnotebook.spark.peek_reader import PeekReader
     from sbnotebook.spark.send_writer import SendWriter
     from sbnotebook.spark.settle_writer import SettleWriter
@@ -34,7 +38,7 @@ def _with_clear_errors(
 
     @wraps(method)
     def run(self: ServiceBusDataSource, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        from sbnotebook.spark.option_parser import secrets_in
+        from sbnotebook.spark.options import secrets_in
         from sbnotebook.spark.scrubbing import scrubbed
 
         with scrubbed(secrets_in(self.given())):
@@ -77,8 +81,8 @@ class ServiceBusDataSource(Shipped, DataSource):
 
     def given(self) -> dict[str, Hidden | NamespaceTarget]:
         """Return the options by lower-case names, with the connection string that was registered for the namespace."""
-        from sbnotebook.model.secret_texts import Hidden
-        from sbnotebook.spark.option_parser import hidden_options
+        from sbnotebook.model.connection_strings import Hidden
+        from sbnotebook.spark.options import hidden_options
 
         if self.decoders:
             from sbnotebook.analysis.decoding import decoder as give_name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -13,18 +13,19 @@ from functools import lru_cache, partial
 from threading import Event
 from typing import TYPE_CHECKING, Final
 
+from sbnotebook.analysis.descriptions import masked
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
 from sbnotebook.client.portal import Work
-from sbnotebook.errors import DecisionError, SbNotebookError
-from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report, Resubmit
+from sbnotebook.client.targets import duration, notebook_variable, ramp_of
+from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.model import EntityAddress, FateStatus, Outcome, OutcomeStatus, Report, Resubmit
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement import Limits
-from sbnotebook.widgets import background
-from sbnotebook.widgets.background import Callbacks, must_wait
+from sbnotebook.settlement import Limits, Ramp, RunReport
+from sbnotebook.widgets import panel
 from sbnotebook.widgets.blocks import Block, Button, Code, Column, Menu, Progress, Row, Table, Text, Title
-from sbnotebook.widgets.fields import Entry
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.fields import Entry, check_entry, number, watch
+from sbnotebook.widgets.panel import Callbacks, Panel, must_wait
 from sbnotebook.widgets.plan_text import (
     REMOVING,
     can_resume,
@@ -34,13 +35,136 @@ from sbnotebook.widgets.plan_text import (
     plan_blocks,
     report_blocks,
 )
-from sbnotebook.widgets.plan_trial import PlanTrial, ramp_blocks, rehearsal_blocks
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.rows import MessageKey
+from sbnotebook.widgets.table.row_packing import MessageKey
 
 if TYPE_CHECKING:
-    from sbnotebook.client.rehearsal import Rehearsal
+    from sbnotebook.client.rehearsal import Consumer, Rehearsal, Rehearsed
+
+_DEFAULT: Final = Ramp()
+_RAMP: Final = "Send the first messages, and the others only if the consumer completes these"
+_REHEARSE: Final = "Carry it out on copies, in an emulator of this kernel; the namespace stays as it is"
+_SHOWN: Final = 200
+"""Messages of a rehearsal in its table."""
+_NAMED: Final = 5
+_MOST_NAME: Final = 60
+
+
+class PlanTrial:
+    """Asks whether growing batches go first, and offers to rehearse."""
+
+    def __init__(
+        self, rehearse: Callable[[], object], changed: Callable[[], object], *, is_naming: bool = True
+    ) -> None:
+        self._rehearse = rehearse
+        self.is_naming = is_naming
+        self._total = 0
+        self.wants_ramp = check_entry("Send a few first", tooltip=_RAMP)
+        self.batches = Entry("First", _sizes, str(_DEFAULT.batches[0]), hint="such as 10, or 1,5,20,100", size="short")
+        self.watch = Entry(
+            "then watch them for", duration, duration_text(_DEFAULT.watch), hint="such as 10m", size="short"
+        )
+        self.stop_at = Entry(
+            "Stop at", _share, hint="the share that came back, such as 0.02; empty for any", size="short"
+        )
+        self.consumer = Entry("Consumer", _consumer, hint="a function of this notebook; empty for none")
+        self._fields = self.batches, self.watch, self.stop_at
+        watch([self.wants_ramp, *self._fields], changed)
+
+    def blocks(self) -> list[Block]:
+        """Return the offers; nothing for a plan that sends no clones."""
+        if not self._total:
+            return []
+        consumer = self.consumer.blocks() if self.is_naming else []
+        found: list[Block] = [
+            Row([Button("Rehearse", self._rehearse, _REHEARSE, icon="copy"), *consumer], key="rehearse"),
+            self.wants_ramp.block(),
+        ]
+        if self.wants_ramp.value:
+            found.append(Row([each.block() for each in self._fields], key="ramp"))
+            with suppress(SbNotebookError):  # the fields show it
+                found.append(Text(str(self.ramp and self.ramp.sentence(self._total)), "quiet", key="sentence"))
+        return found
+
+    def offer(self, plan: Plan) -> None:
+        """Offer to try a plan, with no ramp at first."""
+        self.wants_ramp.value = False
+        self._total = len(plan) if plan.inner.sends_clones else 0
+
+    @property
+    def ramp(self) -> Ramp | None:
+        if not self.wants_ramp.value:
+            return None
+        return ramp_of(self.batches.read(), self.watch.read(), self.stop_at.read())
+
+
+def _consumer(name: str) -> Consumer | None:
+    if not name:
+        return None
+    found = notebook_variable(name)
+    if callable(found) or isinstance(found, (str, list, tuple)):
+        return found
+    raise ConfigurationError(
+        f"The notebook has no function or command {name[:_MOST_NAME]!r}: run the cell that defines it."
+    )
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    return ramp_of(text, _DEFAULT.watch, _DEFAULT.stop_at).batches
+
+
+def _share(text: str) -> float:
+    return Ramp(stop_at=number(text) if text else 0.0).stop_at
+
+
+def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
+    from sbnotebook.client.rehearsal import RehearsalResult
+
+    counts = ", ".join(f"{count:,} {result}" for result, count in rehearsal.counts.items())
+    is_good = not rehearsal.counts.keys() - {RehearsalResult.CONSUMED, RehearsalResult.ARRIVED}
+    groups: defaultdict[tuple[str, str, str], list[Rehearsed]] = defaultdict(list)
+    for each in rehearsal:
+        groups[str(each.result), each.reason or "", masked(each.description or "")].append(each)
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    shown = f", the first {_SHOWN} shown" if len(rehearsal) > _SHOWN else ""
+    return [
+        Title("Rehearsed on copies", is_small=True),
+        Text(f"{counts}. The namespace is as it was.", "good" if is_good else "warning"),
+        Table(
+            ["messages", "result", "reason", "description", "numbers"],
+            [[len(found), *key, _numbers(found)] for key, found in ordered],
+        ),
+        Table(
+            ["number", "message id", "result", "reason", "description"],
+            [
+                [each.sequence_number, each.message_id, str(each.result), each.reason, each.description]
+                for each in rehearsal[:_SHOWN]
+            ],
+            f"Each message{shown}",
+            is_open=False,
+        ),
+    ]
+
+
+def _numbers(found: list[Rehearsed]) -> str:
+    more = ", …" if len(found) > _NAMED else ""
+    return ", ".join(str(each.sequence_number) for each in found[:_NAMED]) + more
+
+
+def ramp_blocks(report: Report) -> list[Block]:
+    """Describe what became of the messages that a ramp sent first; nothing for another report."""
+    if not isinstance(report, RunReport) or not report.fates:
+        return []
+    counts = Counter((fate.status, fate.reason or "", fate.description or "") for fate in report.fates)
+    said = [[count, *key] for key, count in counts.most_common()]
+    is_good = all(fate.status is FateStatus.CONSUMED for fate in report.fates)
+    words: list[Block] = [] if report.stopped is None else [Text(report.stopped, "warning")]
+    if len(report.steps) > 1:
+        words.append(Text(f"The ramp: {' → '.join(map(str, report.steps))}."))
+    caption = "The fate of the first messages, as it was seen last"
+    return [*words, Table(["messages", "fate", "reason", "description"], said, caption, is_open=not is_good)]
+
 
 _ROWS: Final = 5
 _NO_LIMITS: Final = Limits()
@@ -249,7 +373,7 @@ class ActionPanel(Panel):
         try:
             blocks = rehearsal_blocks(rehearsal.start().result())
         except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-            blocks = [Text(f"The rehearsal failed: {background.sentence(error)}", "error")]
+            blocks = [Text(f"The rehearsal failed: {panel.sentence(error)}", "error")]
         with self.showing(stop):
             self._rehearsal = None
             self._forward += 1
@@ -274,7 +398,7 @@ class ActionPanel(Panel):
             try:
                 work = PlanRun(plan, self._table, self._limits)
             except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-                self.ended(background.sentence(error))
+                self.ended(panel.sentence(error))
                 return
             self._plan, self._work = None, work
             title = Title(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", is_small=True)
@@ -433,7 +557,7 @@ class PlanRun:
                 ticked()
             self.report = self.running.result()
         except Exception as error:  # noqa: BLE001 (the panel shows the error)
-            self.problem, self.report = background.sentence(error), self.running.report
+            self.problem, self.report = panel.sentence(error), self.running.report
         self._show(self.report, removed_by(self.report))
 
     def cancel(self) -> None:
@@ -496,7 +620,7 @@ class PlanRun:
             if gone:
                 self._table.remove(gone)
         except Exception as error:  # noqa: BLE001 (told with the report)
-            self.table_problem = f"The table does not show what became of them: {background.sentence(error)}"
+            self.table_problem = f"The table does not show what became of them: {panel.sentence(error)}"
             self._table = None
 
 

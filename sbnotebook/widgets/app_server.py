@@ -1,4 +1,4 @@
-"""The triage panel as an app, served by Voilà: on this machine only, and to anyone with the tokenized URL.
+"""The triage panel as an app with a page, served by Voilà: on this machine, to anyone with the tokenized URL.
 
 Voilà asks for no password of its own, and other users of the machine reach its port, so there is a token in the
 address. The kernels listen on sockets in a folder of the user's own: over TCP, a kernel sends what it shows to each
@@ -8,7 +8,9 @@ host.
 
 from __future__ import annotations
 
+import atexit
 import html
+import json
 import logging
 import os
 import secrets
@@ -17,9 +19,10 @@ import socket
 import sys
 import tempfile
 import webbrowser
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbformat import v4
@@ -29,7 +32,56 @@ from traitlets.config import Config
 from voila.app import Voila
 from voila.tornado.kernel_websocket_handler import VoilaKernelWebsocketHandler
 
-from sbnotebook.widgets.app_page import TriageRequest
+from sbnotebook.client.namespace import Namespace
+from sbnotebook.client.targets import resolve
+from sbnotebook.widgets.triage import Triage
+
+VARIABLE: Final = "SBNOTEBOOK_TRIAGE"
+"""The environment variable that tells a kernel what to show: the notebook and the list of processes say nothing."""
+_CLEAN_UP: Final = 15.0
+"""Seconds for a plan in progress to release its messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriageRequest:
+    entity: str
+    target: str | None = None
+    write: bool | None = None
+    max_messages: int | None = None
+    folder: str = "."
+
+    def namespace(self) -> Namespace:
+        found = resolve(self.target)
+        if self.write is not None:
+            found.connection.read_only = not self.write
+        return Namespace(found)
+
+    def keep(self) -> None:
+        """Write it into the environment, for the kernels that this process starts."""
+        os.environ[VARIABLE] = json.dumps(asdict(self))
+
+    @classmethod
+    def kept(cls) -> Self:
+        return cls(**json.loads(os.environ[VARIABLE]))
+
+
+def show() -> Triage:
+    """Return the panel of the page. What it holds is given back when the kernel ends."""
+    wanted = TriageRequest.kept()
+    os.chdir(wanted.folder)
+    namespace = wanted.namespace()
+    # The user of a read-only page may differ from the user who started it.
+    panel = Triage(namespace, wanted.entity, max_messages=wanted.max_messages, is_editing=not namespace.read_only)
+    atexit.register(_leave, panel, namespace)
+    return panel
+
+
+def _leave(panel: Triage, namespace: Namespace) -> None:
+    panel.halt()
+    panel.actions.cancel()
+    panel.actions.wait(_CLEAN_UP)
+    namespace.close()
+
 
 _HOST: Final = "127.0.0.1"
 _KERNEL: Final = "python3"
@@ -37,7 +89,7 @@ _HAS_SOCKET_FILES: Final = sys.platform != "win32"
 _MAX_SOCKET_NAME: Final = 103
 """Bytes of the name of a socket file, at most: macOS has the lowest limit (``sun_path`` in its ``sys/un.h``)."""
 _BELOW_HOME: Final = len("/voila_xxxxxxxx/kernel-00000000-0000-0000-0000-000000000000-ipc-5")
-_CELL: Final = "from sbnotebook.widgets.app_page import show\nshow()"
+_CELL: Final = "from sbnotebook.widgets.app_server import show\nshow()"
 _PREFIX: Final = "sbnotebook-triage-"
 _PROTOCOL: Final = "v1.kernel.websocket.jupyter.org"
 _TEMPLATE: Final = """\

@@ -8,13 +8,13 @@ from threading import Event
 from typing import Final
 
 from sbnotebook.client import LockedBatch, LockedSession, Namespace, Plan
-from sbnotebook.client.coercions import duration
 from sbnotebook.client.messages import Messages
+from sbnotebook.client.targets import duration
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, LockedMessage, Release, Report
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import LockEventKind, number_list
-from sbnotebook.widgets import background
+from sbnotebook.widgets import panel
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Row, Text, Title
 from sbnotebook.widgets.fields import Entry, number_entry
@@ -22,7 +22,7 @@ from sbnotebook.widgets.forms.message_actions import lock_actions
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.rows import keys_of
+from sbnotebook.widgets.table.row_packing import keys_of
 
 HELD: Final = "held"
 LOST: Final = "lost"
@@ -127,7 +127,7 @@ class LockBoard(Panel):
             try:
                 self.refresh()
             except Exception as error:  # noqa: BLE001 (it would be seen nowhere else)
-                self._say(background.sentence(error))
+                self._say(panel.sentence(error))
             if not self.batch.is_open:
                 return
             self._closed.wait(_PAUSE)

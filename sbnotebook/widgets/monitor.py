@@ -16,10 +16,9 @@ from sbnotebook.client.monitor_sampling import Sample, Sampler
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.durations import duration_text
-from sbnotebook.widgets import background
-from sbnotebook.widgets.background import must_wait
+from sbnotebook.widgets import panel
 from sbnotebook.widgets.blocks import Block, Button, Chart, Column, Field, Row, Table, Text
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.panel import Panel, must_wait
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,7 +206,7 @@ class Monitor(Panel):
         except Exception as error:  # noqa: BLE001 (it is shown, and the next sample may succeed)
             self._failures += 1
             pause = pause_after(self._every, 0.0, self._failures)
-            self._say(f"{background.sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}.")
+            self._say(f"{panel.sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}.")
             return pause
         self._failures = 0
         self._say(f"as of {datetime.now(UTC):%H:%M:%S} UTC")

@@ -1,8 +1,19 @@
-"""What all panels have in common: they are drawn from blocks, answer clicks, and are a text in a terminal.
+"""What all panels have in common: they are drawn from blocks, answer clicks, work in the background, and are a text.
 
 A panel keeps its state as it likes and makes its blocks from it. After each click and each change of a field it is
 drawn again; work in the background says ``redraw`` when it has changed something. ``blocks`` takes no lock, so that
 any thread may draw.
+
+What a callback prints or raises appears in no cell, and all callbacks share one thread: so callbacks only start work
+here, and the work says how it ended.
+
+What the browser sends to a panel goes to a subshell of the kernel. A kernel handles the messages of one shell in their
+order, so a click would wait for the cell that runs. A subshell is one more shell of the same kernel, with a thread of
+its own: https://jupyter.org/enhancement-proposals/91-kernel-subshells.
+Which shell gets a comm's messages depends on the front end, and in ipykernel 7.4 on the shell that last published on
+the comm: with widgets that a cell made, that is the main one. So sbnotebook asks the kernel for one subshell, with the
+public ``create_subshell_request``, and sends the messages of all its widgets there, in the order of the clicks.
+Until the kernel has made it, they go where the front end sends them.
 """
 
 from __future__ import annotations
@@ -11,19 +22,148 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import cache
 from threading import Event
 from time import monotonic
 from typing import Any, Final
+from weakref import WeakSet
 
 import ipywidgets
+import ipywidgets as widgets
 
-from sbnotebook.widgets import background
+from sbnotebook.errors import SbNotebookError
+from sbnotebook.model.connection_strings import scrub
+from sbnotebook.settlement import explained
 from sbnotebook.widgets.blocks import Block, Text, answer
-from sbnotebook.widgets.front_end import call_unless, is_in_marimo, marimo
+from sbnotebook.widgets.front_end import call_unless, is_in_marimo, marimo, thread_class
 from sbnotebook.widgets.renderers.browser import BrowserView
 from sbnotebook.widgets.renderers.plain import PlainView
 from sbnotebook.widgets.renderers.words import text_of
+
+_ROUTE: Final = "_reply_subshell_for"
+"""The attribute of a comm that ipykernel reads for the subshell of a message."""
+_FEATURE: Final = "kernel subshells"
+_TIMEOUT: Final = 10.0
+"""Seconds for the kernel's control thread, which also answers while a cell runs."""
+_answered: Final[WeakSet[widgets.Widget]] = WeakSet()
+
+
+class Callbacks:
+    """Functions to call, each until it is taken away again. One that fails keeps no other from being called."""
+
+    def __init__(self, failed: Callable[[str], object]) -> None:
+        self._failed = failed
+        self._functions: list[Callable[..., object]] = []
+
+    def __call__(self, function: Callable[..., object]) -> Callable[[], None]:
+        """Call a function from now on, until the function that is returned is called."""
+        self._functions.append(function)
+
+        def end() -> None:
+            if function in self._functions:
+                self._functions.remove(function)
+
+        return end
+
+    def tell(self, *details: object) -> None:
+        for function in tuple(self._functions):
+            try:
+                function(*details)
+            except Exception as error:  # noqa: BLE001 (it would be seen nowhere else)
+                self._failed(sentence(error))
+
+
+def start(work: Callable[[], object], *, failed: Callable[[str], object]) -> threading.Thread:
+    """Do work in a thread of its own."""
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 (it would be seen nowhere else)
+            failed(sentence(error))
+
+    thread = thread_class()(target=run, name="sbnotebook panel", daemon=True)
+    thread.start()
+    return thread
+
+
+def sentence(error: BaseException) -> str:
+    """Return what went wrong, in one sentence without secrets."""
+    if isinstance(error, SbNotebookError):
+        return scrub(str(error))
+    return f"{type(error).__name__}: {explained(error)}" if isinstance(error, Exception) else type(error).__name__
+
+
+def answer_at_once(widget: widgets.Widget) -> None:
+    """Have the kernel answer a widget, and all that is or comes into it, also while a cell runs.
+
+    Without a kernel, or in one without subshells, this does nothing: see :func:`must_wait`.
+    """
+    if _kernel() is not None:
+        _send_to(_subshell(), widget)
+
+
+@cache
+def must_wait() -> bool:
+    """Tell whether what a user clicks waits for the cell that runs.
+
+    That is so in kernels without subshells, such as ipykernel 6. Of ipykernel 7.0 to 7.3 it is said, too: there it
+    depends on the front end.
+    """
+    return _kernel() is not None and _subshell().result() is None
+
+
+def _send_to(subshell: Future[str | None], widget: widgets.Widget) -> None:
+    if widget in _answered:
+        return
+    _answered.add(widget)
+    if hasattr(widget.comm, _ROUTE):
+        setattr(widget.comm, _ROUTE, lambda _data, default: (subshell.done() and subshell.result()) or default)
+    if isinstance(widget, widgets.Box):
+
+        def follow(change: Any) -> None:
+            for child in change["new"]:
+                _send_to(subshell, child)
+
+        widget.observe(follow, "children")
+        follow({"new": widget.children})
+
+
+def _kernel() -> Any:
+    kernelbase = sys.modules.get("ipykernel.kernelbase")
+    return kernelbase.Kernel.instance() if kernelbase and kernelbase.Kernel.initialized() else None
+
+
+@cache
+def _subshell() -> Future[str | None]:
+    """Ask the kernel for a subshell, in a thread of its own; the result is None where it has none."""
+    found: Future[str | None] = Future()
+    kernel = _kernel()
+    if kernel is None or _FEATURE not in kernel.kernel_info.get("supported_features", ()):
+        found.set_result(None)
+    else:
+        # An embedded kernel may have no connection file: its panels wait, and say so.
+        start(lambda: found.set_result(_create_subshell()), failed=lambda _: found.set_result(None))
+    return found
+
+
+def _create_subshell() -> str | None:
+    from ipykernel.comm.comm import BaseComm
+    from ipykernel.connect import get_connection_file
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+    if not hasattr(BaseComm, _ROUTE):
+        return None
+    client = BlockingKernelClient(connection_file=get_connection_file())
+    client.load_connection_file()
+    try:
+        client.control_channel.send(client.session.msg("create_subshell_request", {}))
+        return client.control_channel.get_msg(timeout=_TIMEOUT)["content"].get("subshell_id")
+    finally:
+        client.stop_channels()
+
 
 _PLAIN_AFTER: Final = 15.0
 """Seconds of an idle kernel, in which nothing is seen where the front end loads no scripts of ours."""
@@ -76,7 +216,7 @@ class Panel:
             (failed or self.fail)(sentence)
             self.redraw()
 
-        return background.start(run, failed=fail)
+        return start(run, failed=fail)
 
     def fail(self, sentence: str) -> None:
         """Show a fault below the panel, until the next click."""
@@ -146,7 +286,7 @@ class Panel:
         try:
             answer(block, value)
         except Exception as error:  # noqa: BLE001 (it would be seen nowhere else)
-            self._fault = background.sentence(error)
+            self._fault = sentence(error)
         self.redraw()
 
     def seen(self, page: str, how: str) -> None:
@@ -228,7 +368,7 @@ class PanelWidget(ipywidgets.VBox):
 
     def begin(self) -> None:
         self.panel.use_plain(self._is_always_plain)
-        background.answer_at_once(self)
+        answer_at_once(self)
         if not self._is_always_plain and not is_in_marimo():
             call_unless(self._answered, _PLAIN_AFTER, self.panel.use_plain)
 

@@ -15,9 +15,8 @@ from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, 
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.edits import EditChange
-from sbnotebook.model.outcome import counted
 from sbnotebook.model.property_text import text_and_type
-from sbnotebook.model.report import PAST
+from sbnotebook.model.report import PAST, counted
 from sbnotebook.settlement import Preview
 from sbnotebook.widgets.blocks import Block, Table, Text, Title
 from sbnotebook.widgets.pretty import cell, json_layout, weight

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from IPython.display import display
 
-from sbnotebook.analysis.arrays import array_of_flags, array_of_values
+from sbnotebook.analysis.page_columns import array_of_flags, array_of_values
 from sbnotebook.widgets.blocks import Block, Table, Text
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.pretty import cell

@@ -7,16 +7,14 @@ from functools import partial
 from typing import Final
 
 from sbnotebook.client.messages import Messages
-from sbnotebook.widgets import background
+from sbnotebook.widgets import panel
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.background import must_wait
 from sbnotebook.widgets.blocks import Block, Button, Column, Grid, Row, Text
 from sbnotebook.widgets.fields import FORM_CHANGED, problems_of, watch
 from sbnotebook.widgets.forms.message_actions import LOOKS, ActionForm, Actions
-from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.plain_table import PlainTable
-from sbnotebook.widgets.table.rows import MessageKey
+from sbnotebook.widgets.panel import Panel, must_wait
+from sbnotebook.widgets.table.message_table import MessageTable, PlainTable
+from sbnotebook.widgets.table.row_packing import MessageKey
 
 _NONE: Final = "No message is selected. Tick rows, or select all that are shown."
 _WAITING: Final = (
@@ -146,7 +144,7 @@ class SelectionBar(Panel):
             elif form.task:
                 self.in_background(partial(self._do, form.task(), messages), self._show_problem)
         except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-            sentence = background.sentence(error)
+            sentence = panel.sentence(error)
             # A field that is at fault shows the sentence itself.
             self._problem = "" if sentence in problems_of(form.fields) else sentence
 

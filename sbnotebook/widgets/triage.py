@@ -16,7 +16,7 @@ import pyarrow as pa
 from sbnotebook.client import Namespace
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import Report, Resubmit, SubQueue
-from sbnotebook.model.outcome import counted
+from sbnotebook.model.report import counted
 from sbnotebook.widgets.action_panel import ActionPanel, key_of, removed_by
 from sbnotebook.widgets.blocks import Block, Button, Column, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
@@ -27,7 +27,7 @@ from sbnotebook.widgets.record import Record, causes_block
 from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.rows import MessageKey
+from sbnotebook.widgets.table.row_packing import MessageKey
 
 _READ_ONLY: Final = (
     "Writing is off: you can make plans, but not carry them out. To act, turn it on with %sb_connect --write, with "

@@ -26,7 +26,7 @@ from sbnotebook.amqp import (
     ULong,
     type_name,
 )
-from sbnotebook.amqp.limits import LEVELS
+from sbnotebook.amqp.decoding import LEVELS
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.masks import MASKED_COLUMNS, Masks, change_at, parse_path
 from sbnotebook.errors import ConfigurationError

@@ -31,7 +31,7 @@ from sbnotebook.model import EntityAddress, Message, MessageState
 from sbnotebook.model.budget import Allowance
 from sbnotebook.model.schema import COLUMNS
 from sbnotebook.settlement import Page, PeekCursor, peeked_from_payload
-from sbnotebook.settlement.wire import service_part
+from sbnotebook.settlement.wire import decoding
 from sbnotebook.settlement.wire.encoding import payload_of
 from sbnotebook.testing.hostile import hostile_messages
 from sbnotebook.testing.strategies import messages
@@ -82,8 +82,8 @@ HEADERS: Final[tuple[list[Any], ...]] = (
 @pytest.fixture(autouse=True)
 def decoding_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     # A template would change which of two faults of a damaged message is named.
-    monkeypatch.setattr(service_part, "_learn", lambda _payload, _part: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
-    monkeypatch.setattr(service_part, "_templates", ())
+    monkeypatch.setattr(decoding, "_learn", lambda _payload, _part: None)  # pyright: ignore[reportUnknownArgumentType, reportUnknownLambdaType]
+    monkeypatch.setattr(decoding, "_templates", ())
 
 
 def page_of(payloads: Sequence[bytes], first: int = 1) -> Page:

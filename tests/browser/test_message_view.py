@@ -15,7 +15,7 @@ from sbnotebook import PeekedMessage
 from sbnotebook.widgets import panel
 from sbnotebook.widgets.blocks import Grid
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.plain_table import PlainTable
+from sbnotebook.widgets.table.message_table import PlainTable
 
 panel._PLAIN_AFTER = 2.0
 

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from sbnotebook.client import Namespace
-from sbnotebook.client.assistant import Assistant
-from sbnotebook.client.assistant_socket import RemoteAssistant, Sharing
+from sbnotebook.client.assistant import Assistant, RemoteAssistant, Sharing
 from sbnotebook.errors import ConfigurationError, DecisionError
 from tests.client.test_assistant import asked, letters
 

@@ -31,8 +31,8 @@ from sbnotebook.client import Entity, LockedBatch, Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, Complete, Message, OutcomeStatus
-from sbnotebook.model.decimals import decimal_bytes
 from sbnotebook.model.edits import edit_json
+from sbnotebook.model.property_text import decimal_bytes
 from tests.comparison import same_value
 from tests.filled_queues import filled_client_queue
 

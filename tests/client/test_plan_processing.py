@@ -11,7 +11,7 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.model import Complete, LockedMessage, Message, Report
 from sbnotebook.settlement import Policy, PolicyRow, Then
-from sbnotebook.settlement.processing.status import ProcessState
+from sbnotebook.settlement.processing.calls import ProcessState
 from tests.filled_queues import filled_client_queue
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from sbnotebook.client.portal import portal, run
 from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, Report
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.interrupts import reporting
 
 
 async def thread_name() -> str:

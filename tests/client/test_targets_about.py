@@ -6,7 +6,7 @@ from sbnotebook.client import async_namespace, connect
 from sbnotebook.client.targets import About, Target
 from sbnotebook.emulator import RunningEmulator
 from tests.azure import HOST
-from tests.settlement.connecting.test_sign_in import Credential, with_account
+from tests.settlement.connecting.test_connection_sign_in import Credential, with_account
 
 SECRET = "c2VjcmV0a2V5"
 

@@ -70,7 +70,7 @@ async def test_an_unknown_host_address_is_reported(host: str, port: int) -> None
 
 @pytest.mark.anyio
 async def test_a_connection_that_stays_silent_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.line._SILENCE", 0.2)
+    monkeypatch.setattr("sbnotebook.emulator.server._SILENCE", 0.2)
     async with (
         EmulatorServer() as server,
         aiohttp.ClientSession(server.http_url) as http,
@@ -86,7 +86,7 @@ async def test_a_connection_that_stays_silent_is_ended(monkeypatch: pytest.Monke
 
 @pytest.mark.anyio
 async def test_a_head_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.line._SILENCE", 0.3)
+    monkeypatch.setattr("sbnotebook.emulator.server._SILENCE", 0.3)
     async with EmulatorServer() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")

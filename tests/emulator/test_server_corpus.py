@@ -10,9 +10,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
 
 from sbnotebook.emulator import RunningEmulator, running
-from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.frames import FrameReader
-from sbnotebook.emulator.amqp.performatives import Close
+from sbnotebook.emulator.amqp.performatives import Close, decode_composite
 from tests.emulator.corpus.generate import FOLDER, HEADER, corpus
 
 FILES = sorted(FOLDER.glob("*.bin"))

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.message_log import SHELF
-from sbnotebook.emulator.entities.registry import Changes
-from sbnotebook.emulator.entities.snapshot import Snapshot
+from sbnotebook.emulator.entities.registry import Changes, Snapshot
 from sbnotebook.emulator.store import FILE_NAME, Store
 
 BOX = 4

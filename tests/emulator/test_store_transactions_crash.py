@@ -12,8 +12,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.amqp.sections import PROPERTIES, section_value, split
-from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.amqp.performatives import Accepted, TransactionalState, Transfer
+from sbnotebook.emulator.amqp.performatives import Accepted, TransactionalState, Transfer, decode_composite
 from tests.chances import chance, rounds
 from tests.emulator.service.conftest import RawClient
 from tests.emulator.service.transaction_client import Delivery, TransactionClient, body

@@ -32,7 +32,7 @@ VIOLATIONS = {
         ("sbnotebook/errors.py", "import sbnotebook.model\nimport anyio\n"),
     ],
     "acyclic": [
-        ("sbnotebook/model/outcome.py", "import sbnotebook.model.report\n"),
+        ("sbnotebook/model/report.py", "import sbnotebook.model.report\n"),
         ("sbnotebook/model/address.py", "if TYPE_CHECKING:\n    import sbnotebook.model.message\n"),
     ],
 }

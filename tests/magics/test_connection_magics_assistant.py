@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from sbnotebook.client.assistant_socket import RemoteAssistant
+from sbnotebook.client.assistant import RemoteAssistant
 from sbnotebook.model import Message
 from tests.magics.conftest import Shell
 

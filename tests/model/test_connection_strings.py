@@ -9,8 +9,7 @@ from azure.servicebus import ServiceBusClient
 
 from sbnotebook.client.targets import NamespaceTarget, resolve
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model.connection_strings import EMULATOR_HOSTS, host_of, read_connection_string
-from sbnotebook.model.secret_texts import Hidden, hidden
+from sbnotebook.model.connection_strings import EMULATOR_HOSTS, Hidden, hidden, host_of, read_connection_string
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.connecting.administration_clients import administration_client
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.client.coercions import duration
+from sbnotebook.client.targets import duration
 from sbnotebook.model.durations import duration_text
 
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sbnotebook.amqp import AmqpValue, Char, Decimal32, Described, Float, Long, Symbol, Timestamp, ULong, type_name
-from sbnotebook.amqp.types import type_names
+from sbnotebook.amqp.encoding import type_names
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message
 from sbnotebook.model.property_text import from_text, property_type, to_text

@@ -14,13 +14,13 @@ from aiohttp import ClientSession
 
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp.connection import AmqpConnection
-from sbnotebook.emulator.entities import box, partitions, transaction
+from sbnotebook.emulator.entities import box, message_log, transaction
 from sbnotebook.emulator.entities.box import Box, ReceivingEntity, Settlement
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.emulator.entities.queue import Destination, Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place
-from sbnotebook.emulator.service import attaching, message_operations, middleware
+from sbnotebook.emulator.service import http_app, management, peer
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.probe import probe as probe_module
 from sbnotebook.probe.probe import Site
@@ -92,7 +92,7 @@ def _hide_scheduled(service: Service) -> None:
 
 
 def _pages_of(count: int) -> Callable[[Service], None]:
-    return lambda service: service.patch.setattr(message_operations, "_MAX_PEEKED", count)
+    return lambda service: service.patch.setattr(management, "_MAX_PEEKED", count)
 
 
 def _renumbered_letters(change: int) -> Callable[[Service], None]:
@@ -171,7 +171,7 @@ def _one_twice(service: Service) -> None:
     """In place of the second message, the first one comes again."""
 
     def tour(log: Any, number: int) -> Iterator[BrokeredMessage]:
-        found = [*partitions.tour(log, number)]
+        found = [*message_log.tour(log, number)]
         return iter([found[0], found[0], *found[2:]] if number <= 1 else found)
 
     service.patch.setattr(box, "tour", tour)
@@ -188,7 +188,7 @@ def _peek_at(which: int) -> Callable[[Service], None]:
 
 def _first_partition(service: Service) -> None:
     def tour(log: Any, number: int) -> Iterator[BrokeredMessage]:
-        found = [*partitions.tour(log, number)]
+        found = [*message_log.tour(log, number)]
         return (each for each in found if each.sequence_number >> 48 == number >> 48)
 
     service.patch.setattr(box, "tour", tour)
@@ -196,7 +196,7 @@ def _first_partition(service: Service) -> None:
 
 def _peek_behind(service: Service) -> None:
     def tour(log: Any, number: int) -> Iterator[BrokeredMessage]:
-        return islice(partitions.tour(log, number), 1, None)
+        return islice(message_log.tour(log, number), 1, None)
 
     service.patch.setattr(box, "tour", tour)
 
@@ -408,10 +408,10 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "websocket": lambda service: service.patch.setattr(ClientSession, "ws_connect", _refuse),
     "listen-key-counts": _without(NamespaceAccess, "require_manage"),
     "batch-delete": _fault(batch_delete="refused"),
-    "administration-statuses": _without(middleware, "_status", 400),
+    "administration-statuses": _without(http_app, "_status", 400),
     "transaction-committed": _letters_apart,
     "transaction-rolled-back": _sent_at_once,
-    "transaction-to-another": _without(attaching, "via_entity"),
+    "transaction-to-another": _without(peer, "via_entity"),
     "peek-in-transaction": _settled_at_once,
     "held-on-one-link": _fault(max_unsettled=100),
 }
@@ -458,7 +458,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ("frame-size", _frames_of(1 << 15), "32,768 bytes"),
     ("websocket", _without(Box, "peek", ()), "0 of 1 message"),
     ("websocket", _delivers(b"over a", b"user a"), "1 of 1 message"),
-    ("administration-statuses", _without(middleware, "_status", 412), "taken: 412; removed: 412; "),
+    ("administration-statuses", _without(http_app, "_status", 412), "taken: 412; removed: 412; "),
     ("peek-in-transaction", _sent_at_once, "1 clones and 1 of 1 dead letter in the open transaction"),
 ]
 """More of them, with the beginning of what is seen."""

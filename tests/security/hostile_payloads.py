@@ -16,7 +16,7 @@ from functools import cache
 from typing import Final
 
 from sbnotebook.amqp import Symbol, encode
-from sbnotebook.amqp.limits import LEVELS
+from sbnotebook.amqp.decoding import LEVELS
 from sbnotebook.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,

@@ -13,11 +13,11 @@ import aiohttp
 import pytest
 
 from sbnotebook.amqp import encode
-from sbnotebook.emulator import connection_limit
 from sbnotebook.emulator.amqp.performatives import SENDER, Accepted, Close, Error
-from sbnotebook.emulator.proof import PROOF, prove_lease
+from sbnotebook.emulator.process import PROOF, prove_lease
 from sbnotebook.emulator.server import EmulatorServer
-from sbnotebook.emulator.service.websocket import WEBSOCKET_PATH
+from sbnotebook.emulator.service import broker
+from sbnotebook.emulator.service.peer import WEBSOCKET_PATH
 from tests.emulator.corpus.generate import BEGUN, OPEN, attach
 from tests.emulator.service.conftest import RawClient
 from tests.security.attacked import AttackedEmulator, attacked
@@ -77,7 +77,7 @@ def test_a_client_writes_no_lines_into_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_proven_lease_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_limit, "_MOST_HTTP", 3)
+    monkeypatch.setattr(broker, "_MOST_HTTP", 3)
     async with EmulatorServer() as server, aiohttp.ClientSession(server.http_url) as http:
         proven = await http.get("/lease", headers={PROOF: prove_lease(server.secret)})
         taken = [await http.get("/lease", headers={PROOF: "00"}) for _ in range(5)]
@@ -94,7 +94,7 @@ async def test_a_proven_lease_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.anyio
 async def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.service.middleware._BODY_TIMEOUT", 0.2)
+    monkeypatch.setattr("sbnotebook.emulator.service.http_app._BODY_TIMEOUT", 0.2)
     async with EmulatorServer() as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         head = (
@@ -125,7 +125,7 @@ async def test_a_websocket_message_has_a_limit() -> None:
 
 @pytest.mark.anyio
 async def test_a_client_that_does_not_read_its_answers_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.line._DEAF", 0.2)
+    monkeypatch.setattr("sbnotebook.emulator.server._DEAF", 0.2)
     async with EmulatorServer(queues=[f"queue-{number}" for number in range(1000)]) as server:
         _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"GET /entities HTTP/1.1\r\nHost: localhost\r\n\r\n" * 200)

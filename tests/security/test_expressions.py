@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from sbnotebook.amqp.limits import LEVELS
+from sbnotebook.amqp.decoding import LEVELS
 from sbnotebook.analysis import query
 from sbnotebook.analysis.query import where
 from sbnotebook.errors import ConfigurationError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.magics.typed_secrets import without_keys
+from sbnotebook.magics.connection_magics import without_keys
 from tests.kernels import ran, running_kernel
 
 KEY = base64.b64encode(bytes(range(100, 132))).decode()

@@ -10,7 +10,7 @@ import pytest
 from sbnotebook.emulator import running
 from sbnotebook.model import Message
 from sbnotebook.settlement import AsyncNamespace, Connection, Journal
-from sbnotebook.settlement.sdk import senders
+from sbnotebook.settlement.sdk import clients
 from tests.costs import forget_the_most, megabytes
 from tests.security.hostile_payloads import hostile_value
 
@@ -32,8 +32,8 @@ async def test_a_small_message_cannot_fill_the_memory(namespace: AsyncNamespace,
     await queue.send([Message(message_id="before")])
     payload = b"\x00\x53\x77" + hostile_value(value)
     async with namespace.connection.sender(queue.address) as sender:
-        await senders.make_ready(sender)
-        await senders.send_payload(sender, payload)
+        await clients.make_ready(sender)
+        await clients.send_payload(sender, payload)
     await queue.send([Message(message_id="behind")])
     before = forget_the_most()
     async with queue.batch() as batch:

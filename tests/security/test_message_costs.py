@@ -28,7 +28,7 @@ import sbnotebook
 from sbnotebook.client import Entity, Namespace
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import run
-from sbnotebook.settlement.sdk import senders
+from sbnotebook.settlement.sdk import clients
 from sbnotebook.widgets.table.message_table import answer
 from sbnotebook.widgets.triage import Triage
 from tests.chances import SEED, rounds
@@ -112,10 +112,10 @@ async def send_all(namespace: Namespace, queue: Entity, payloads: Sequence[bytes
     waiting = list(payloads)
     while waiting:
         async with namespace.asynchronous.resources.connection.sender(queue.address) as sender:
-            await senders.make_ready(sender)
+            await clients.make_ready(sender)
             with contextlib.suppress(ServiceBusError):  # what the service refuses, no client gets
                 while waiting:
-                    await senders.send_payload(sender, waiting.pop())
+                    await clients.send_payload(sender, waiting.pop())
 
 
 def look_at(namespace: Namespace, queue: Entity) -> None:

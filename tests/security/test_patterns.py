@@ -14,7 +14,7 @@ import pytest
 from sbnotebook.analysis import descriptions
 from sbnotebook.analysis.groups import group_by_cause
 from sbnotebook.model import EntityAddress, PeekedMessage
-from sbnotebook.model.secret_texts import scrub
+from sbnotebook.model.connection_strings import scrub
 from tests.chances import rounds
 from tests.security.patterns import Pattern, Writer, cpu_time, hidden_uses, hostile_texts, parts_of, patterns
 

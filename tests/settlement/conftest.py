@@ -10,7 +10,7 @@ import pytest
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.settle import Settling
-from sbnotebook.settlement.resources import Resources, Waits
+from sbnotebook.settlement.place import Resources, Waits
 from tests.hand_clock import HandClock
 from tests.settlement.namespaces import namespace_of
 from tests.settlement.proxy import Proxy

@@ -24,8 +24,8 @@ from sbnotebook.model import (
 )
 from sbnotebook.settlement import AsyncNamespace, Limits
 from sbnotebook.settlement.engine import BESIDE, Run, RunReport
+from sbnotebook.settlement.interrupts import Watch
 from sbnotebook.settlement.pace import Pause
-from sbnotebook.settlement.watch import Watch
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio

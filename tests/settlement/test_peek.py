@@ -8,7 +8,7 @@ import pytest
 from sbnotebook.amqp import ULong, encode, type_name
 from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Defer, Message, MessageState
-from sbnotebook.model.partition import end_of_partition, partition_of
+from sbnotebook.model.message import end_of_partition, partition_of
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.peek import PAGE
 from sbnotebook.settlement.sending import packing

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sbnotebook.amqp import Symbol, encode
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.peek import AT_ONCE, PAGE, Page, PeekCursor, Peeker
 from sbnotebook.settlement.sdk import management

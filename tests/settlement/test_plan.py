@@ -33,11 +33,9 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.edits import Edit, EditChange, edit_json
 from sbnotebook.settlement import AsyncNamespace, Connection
-from sbnotebook.settlement.costs import Costs
+from sbnotebook.settlement.interrupts import reporting
 from sbnotebook.settlement.pace import Pause, transfers_in_flight
-from sbnotebook.settlement.plan import ApplyOnce, Limits, Plan, Ramp
-from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.watch import reporting
+from sbnotebook.settlement.plan import ApplyOnce, Costs, Limits, Plan, Progress, Ramp
 
 ORDERS = EntityAddress("orders")
 

@@ -14,8 +14,8 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import Complete, EntityAddress, Message, MessageState, Outcome, Report, Resubmit, Send
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
+from sbnotebook.settlement.interrupts import Watch
 from sbnotebook.settlement.pace import Pause
-from sbnotebook.settlement.watch import Watch
 from tests.filled_queues import delivery_counts, filled_queue
 from tests.hand_clock import HandClock
 from tests.settlement.waiting import append_to

@@ -9,7 +9,7 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Connection
 from sbnotebook.settlement.peek import PAGE
 from sbnotebook.spark.browse_stream import Room, end_of_batch

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
-from sbnotebook.model.partition import end_of_partition, partition_of
+from sbnotebook.model.message import end_of_partition, partition_of
 from sbnotebook.spark.browse_stream import BrowseOffset
 
 ORDERS = EntityAddress("orders")

@@ -10,8 +10,8 @@ import pytest
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, EntityAddress, Outcome, OutcomeStatus
-from sbnotebook.spark.decisions import decided_rows
 from sbnotebook.spark.frame_plan import FrameRows
+from sbnotebook.spark.settle_writer import decided_rows
 
 ORDERS = EntityAddress("orders")
 

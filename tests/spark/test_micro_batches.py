@@ -12,7 +12,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace, Connection
-from sbnotebook.settlement.sdk import senders
+from sbnotebook.settlement.sdk import clients
 
 from .stream_processes import Query
 
@@ -176,8 +176,8 @@ def test_unreadable_message_is_a_row_like_the_others(
     async def send() -> None:
         other = AsyncNamespace(Connection(emulator.connection_string), archive=None)
         async with other, other.connection.sender(EntityAddress(queue)) as sender:
-            await senders.make_ready(sender)
-            await senders.send_payload(sender, payload)
+            await clients.make_ready(sender)
+            await clients.send_payload(sender, payload)
 
     run(send)
     assert own.entity(queue).send([Message(message_id="m5")]).ok

@@ -6,8 +6,15 @@ import pytest
 
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model import EntityAddress, MessageState
-from sbnotebook.spark.option_parser import NamespaceTarget, hidden_options, secrets_in
-from sbnotebook.spark.options import ReadOptions, StreamOptions, WriteOptions, read_or_stream
+from sbnotebook.spark.options import (
+    NamespaceTarget,
+    ReadOptions,
+    StreamOptions,
+    WriteOptions,
+    hidden_options,
+    read_or_stream,
+    secrets_in,
+)
 
 KEY = "bXkta2V5LXRoYXQtbm9ib2R5LW1heS1zZWU="
 CONNECTION_STRING = f"Endpoint=sb://name.servicebus.windows.net/;SharedAccessKeyName=reader;SharedAccessKey={KEY}"

@@ -9,7 +9,7 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import NamespaceTarget
 from sbnotebook.model import EntityAddress, Message, MessageState
-from sbnotebook.model.partition import partition_of, start_of_partition
+from sbnotebook.model.message import partition_of, start_of_partition
 from sbnotebook.settlement import OUTAGE_PATIENCE
 from sbnotebook.spark.options import ReadOptions
 from sbnotebook.spark.peek_reader import prefetched, read_ranges

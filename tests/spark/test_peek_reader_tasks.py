@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.model import EntityAddress, Message
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement import AsyncNamespace, Connection, SequenceNumbers
 from sbnotebook.spark.peek_reader import Range, RangesOfTask, plan_tasks
-from tests.settlement.test_sequence_numbers import LARGEST, NUMBERS, PARTITION, Entity, Partitioned, by_partition
+from tests.settlement.test_place_sequence_numbers import LARGEST, NUMBERS, PARTITION, Entity, Partitioned, by_partition
 
 
 def plan(entity: Entity, count: int, first: int = 1, last: int = LARGEST) -> list[list[Range]]:

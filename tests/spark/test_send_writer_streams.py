@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sbnotebook.client import Namespace
-from sbnotebook.emulator.connection_limit import ConnectionLimit
+from sbnotebook.emulator.service.broker import ConnectionLimit
 from sbnotebook.model import MessageState
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import pytest
 
 from sbnotebook.emulator import running
 from sbnotebook.model import EntityAddress
-from sbnotebook.spark.option_parser import NamespaceTarget
+from sbnotebook.spark.options import NamespaceTarget
 from sbnotebook.spark.task_context import close_warm, warm_namespace
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import Phase, find, given, settings
 
 from sbnotebook.amqp import AmqpValue, decode_exactly, encode, type_name
-from sbnotebook.amqp.types import type_names
+from sbnotebook.amqp.encoding import type_names
 from sbnotebook.model import BodyType, EntityAddress, PeekedMessage
 from sbnotebook.testing.strategies import PRIMITIVES, amqp_values, entity_addresses, messages, peeked_messages
 from tests.comparison import same_value

@@ -12,7 +12,7 @@ from sbnotebook.model import Complete, Message, Report
 from sbnotebook.settlement import Limits
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.rows import keys_of
+from sbnotebook.widgets.table.row_packing import keys_of
 from tests.widgets.conftest import buttons, click, find, until, write
 
 if TYPE_CHECKING:

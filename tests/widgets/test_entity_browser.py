@@ -9,7 +9,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import Message
-from sbnotebook.widgets import entity_messages
+from sbnotebook.widgets import entity_browser
 from sbnotebook.widgets.entity_browser import Browser
 from tests.namespaces import opened
 from tests.widgets.conftest import click, find, names, said, until, write
@@ -186,7 +186,7 @@ def test_sessions_are_counted_sorted_and_found(namespace: Namespace, monkeypatch
     write(browser, "Find", "other-3")
     assert sessions_of(browser) == ["cart-10 · 2 messages", "other-3 · 1 message"], "the chosen one stays"
     assert bar.session == "cart-10"
-    monkeypatch.setattr(entity_messages, "_COUNTED", 3)
+    monkeypatch.setattr(entity_browser, "_COUNTED", 3)
     browser.close()
     browser = Browser(namespace, "carts")
     see(browser, "Sessions")

@@ -12,8 +12,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from sbnotebook.emulator.amqp import sasl
-from sbnotebook.emulator.amqp.composites import decode_composite
+from sbnotebook.emulator.amqp import frames
 from sbnotebook.emulator.amqp.frames import (
     AMQP_FRAME,
     EMPTY_FRAME,
@@ -22,8 +21,10 @@ from sbnotebook.emulator.amqp.frames import (
     SASL_FRAME,
     FrameReader,
     FrameWriter,
+    HeldMemory,
+    LogIn,
+    SharedMemory,
 )
-from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
 from sbnotebook.emulator.amqp.link import Event, Link, LinkState
 from sbnotebook.emulator.amqp.performatives import (
     Attach,
@@ -37,9 +38,9 @@ from sbnotebook.emulator.amqp.performatives import (
     Open,
     Performative,
     Transfer,
+    decode_composite,
     encode_within,
 )
-from sbnotebook.emulator.amqp.sasl import LogIn
 from sbnotebook.emulator.amqp.session import AmqpSession
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
@@ -169,7 +170,7 @@ class AmqpConnection:
     def _receive_header(self, header: bytes) -> None:
         if header == _SASL_HEADER and not self._authenticated:
             self._writer.write_bytes(header)
-            self._writer.write(0, sasl.OFFER, kind=SASL_FRAME)
+            self._writer.write(0, frames.OFFER, kind=SASL_FRAME)
             self._state = _State.SASL_INIT
         elif header == _AMQP_HEADER:
             self._writer.write_bytes(header)
@@ -180,7 +181,7 @@ class AmqpConnection:
             raise ProtocolViolationError("The peer does not speak AMQP 1.0.")
 
     def _receive_sasl(self, body: bytes) -> None:
-        answer, self._authenticated = sasl.answer_init(body, self._log_in)
+        answer, self._authenticated = frames.answer_init(body, self._log_in)
         self._writer.write(0, answer, kind=SASL_FRAME)
         if not self._authenticated:
             raise ProtocolViolationError("The peer chose a SASL mechanism that was not offered, or has no key.")

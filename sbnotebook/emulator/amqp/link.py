@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.amqp.held import footprint
+from sbnotebook.emulator.amqp.frames import footprint
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,

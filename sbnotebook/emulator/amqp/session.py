@@ -13,8 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sbnotebook.emulator.amqp.frames import FrameWriter
-from sbnotebook.emulator.amqp.held import HeldMemory
+from sbnotebook.emulator.amqp.frames import FrameWriter, HeldMemory
 from sbnotebook.emulator.amqp.link import DispositionReceived, Event, LinkState, ReceivingLink, SendingLink
 from sbnotebook.emulator.amqp.performatives import (
     SENDER,

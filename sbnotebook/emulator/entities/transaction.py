@@ -16,10 +16,9 @@ from uuid import UUID
 
 from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import SentMessage
-from sbnotebook.emulator.entities.partitions import PARTITION_SHIFT
-from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.message_log import PARTITION_SHIFT
+from sbnotebook.emulator.entities.queue import Queue, Subscription, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.entities.topic import Subscription, Topic
 
 SPANS_ENTITIES: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
 """The refusal of a second queue or topic."""

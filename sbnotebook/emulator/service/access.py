@@ -20,10 +20,9 @@ from urllib.parse import unquote, unquote_plus
 
 from sbnotebook.emulator.clock import Clock, no_alarm
 from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
-from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.queue import Queue, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import Registry
-from sbnotebook.emulator.entities.topic import Topic
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 

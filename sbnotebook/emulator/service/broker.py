@@ -1,22 +1,31 @@
-"""The broker, which all connections share, and its turn: take in, deliver, store, and only then confirm."""
+"""The broker, which all connections share, and its turn: take in, deliver, store, and only then confirm.
+
+Connections are limited. A client that has shown that it may be here, by a token or the proof of a lease, keeps its
+place. Of the others the oldest one goes when there are too many: a client needs much less than a second to show it, so
+who keeps others out has to connect again and again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
-from uuid import uuid4
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import UUID, uuid4
 
-from sbnotebook.emulator.amqp.held import SharedMemory
+from sbnotebook.emulator.amqp.frames import SharedMemory
+from sbnotebook.emulator.amqp.performatives import Accepted, Modified, Outcome, Rejected, Released
 from sbnotebook.emulator.clock import Clock, SystemClock, no_alarm
-from sbnotebook.emulator.connection_limit import ConnectionLimit
-from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, ReceivingEntity, Settlement
+from sbnotebook.emulator.entities.message import DeadLetterReason
 from sbnotebook.emulator.entities.options import Options
+from sbnotebook.emulator.entities.queue import Subscription, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
-from sbnotebook.emulator.entities.topic import Subscription, Topic
+from sbnotebook.emulator.entities.transaction import Transaction
+from sbnotebook.emulator.entities.transitions import MessageEvent
 from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults, Faults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import NamespaceAccess
@@ -28,6 +37,168 @@ if TYPE_CHECKING:
 
     _Source = Receivable | SessionReceiverLink
     _Receivers = OrderedDict[ReceiverLink, None]  # in turn
+
+_MOST: Final = 5000  # Connections, as a namespace has at most (Service Bus documentation, "Service Bus quotas")
+# Connections over HTTP that have shown nothing. Each may hold the body of a request, or a WebSocket message.
+_MOST_HTTP: Final = 128
+_OTHER_FILES: Final = 64  # Files that the process needs beside its connections
+
+
+class ConnectionLimit:
+    def __init__(self) -> None:
+        self._all: set[asyncio.Transport] = set()
+        # In the order in which they came.
+        self._strangers: dict[asyncio.Transport, None] = {}
+        self._http: dict[asyncio.Transport, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def arrive(self, transport: asyncio.Transport) -> None:
+        """Count a new connection. If there are too many, the oldest that has shown nothing is dropped."""
+        self._all.add(transport)
+        self._strangers[transport] = None
+        most = _most()
+        while self._strangers and (len(self._all) > most or len(self._strangers) > most // 2):
+            self._drop(next(iter(self._strangers)))
+
+    def speak_http(self, transport: asyncio.Transport) -> None:
+        """Note that a connection is one over HTTP, of which there may be fewer."""
+        if transport in self._strangers:
+            self._http[transport] = None
+        while len(self._http) > _MOST_HTTP:
+            self._drop(next(iter(self._http)))
+
+    def settle(self, transport: asyncio.Transport) -> None:
+        self._strangers.pop(transport, None)
+        self._http.pop(transport, None)
+
+    def leave(self, transport: asyncio.Transport) -> None:
+        self._all.discard(transport)
+        self.settle(transport)
+
+    def _drop(self, transport: asyncio.Transport) -> None:
+        self.leave(transport)
+        transport.abort()
+
+
+def _most() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit.
+        return _MOST
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST if files == resource.RLIM_INFINITY else min(_MOST, max(files - _OTHER_FILES, files // 2))
+
+
+_LOST: Final = (Condition.MESSAGE_LOCK_LOST, Condition.SESSION_LOCK_LOST)
+_BROKEN_OFF: Final = "The service was unable to process the request; please retry the operation."
+_STATUSES: Final = {
+    "completed": COMPLETE,
+    "abandoned": ABANDON,
+    "defered": DEFER,  # as the SDKs spell it
+    "deferred": DEFER,
+    "released": RELEASE,
+    "unlocked": RELEASE,
+    "suspended": Settlement(MessageEvent.DEAD_LETTER),
+}
+
+
+def settlement_of(outcome: Outcome) -> Settlement:
+    """Return the settlement that an outcome of AMQP asks for."""
+    match outcome:
+        case Accepted():
+            return COMPLETE
+        case Released():
+            return RELEASE
+        case Modified():
+            event = MessageEvent.DEFER if outcome.undeliverable_here else MessageEvent.ABANDON
+            return Settlement(event, outcome.message_annotations or {})
+        case Rejected():
+            info: dict[Any, Any] = {} if outcome.error is None else dict(outcome.error.info)
+            reason, description = (info.pop(f"DeadLetter{part}", None) for part in ("Reason", "ErrorDescription"))
+            return Settlement(MessageEvent.DEAD_LETTER, info, _why(reason, description))
+
+
+def asked_settlement(body: dict[str, Any]) -> Settlement:
+    status = str(body["disposition-status"])
+    settlement = _STATUSES.get(status)
+    if settlement is None:
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"There is no disposition {status[:80]!r}.")
+    if settlement in (COMPLETE, RELEASE):
+        return settlement
+    properties = cast("dict[str, Any] | None", body.get("properties-to-modify")) or {}
+    why = _why(body.get("deadletter-reason"), body.get("deadletter-description"))
+    return settlement._replace(properties=properties, why=why)
+
+
+def settle(
+    entity: Receivable,
+    tokens: Sequence[UUID],
+    settlement: Settlement,
+    now: int,
+    faults: EntityFaults,
+    since: int | None = None,
+) -> None:
+    """Settle all of these messages or none; ``since`` is when a link delivered them (ms), None for a request."""
+
+    def settle_held() -> None:
+        for token in tokens:
+            with suppress(RefusedError):
+                entity.settle(token, settlement, now)
+
+    try:
+        for token in tokens if since is None else ():
+            entity.check_settlement(token, settlement, now)
+    except RefusedError as error:
+        if faults.refused_tokens == "settled" and error.condition in _LOST:
+            settle_held()
+        raise
+    if faults.broken_off:
+        _break_off(faults, settle_held)
+    check_age(entity, now, faults, since)
+    for token in tokens:
+        entity.settle(token, settlement, now)
+
+
+def _break_off(faults: EntityFaults, settle_held: Callable[[], None]) -> None:
+    faults.broken_off -= 1
+    if faults.broken_off_is == "busy":
+        raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
+    if faults.broken_off_is == "settled":
+        settle_held()
+    raise RefusedError(Condition.INTERNAL_ERROR, _BROKEN_OFF)
+
+
+def settle_later(
+    transaction: Transaction,
+    entity: Receivable,
+    tokens: Sequence[UUID],
+    settlement: Settlement,
+    now: int,
+    then: Callable[[UUID], None] = lambda _: None,
+) -> None:
+    """Let a transaction settle these messages; ``then`` is called with the token of each that it has settled."""
+    for token in tokens:
+        entity.check_settlement(token, settlement, now)
+    for token in tokens:
+
+        def settle_one(now: int, token: UUID = token) -> None:
+            entity.settle(token, settlement, now)
+            then(token)
+
+        transaction.settle(entity, token, settle_one, now)
+
+
+def check_age(entity: Receivable, now: int, faults: EntityFaults, since: int | None) -> None:
+    """Check that a link may still settle a message that it delivered at a moment (ms)."""
+    if since is not None and 0 < faults.link_settles_minutes * 60_000 <= now - since:
+        raise entity.lock_lost()
+
+
+def _why(reason: object, description: object) -> DeadLetterReason:
+    return DeadLetterReason(*(None if value is None else str(value) for value in (reason, description)))
+
 
 _MAX_MESSAGES: Final = 500
 # What one entity delivers in one turn, so that others get theirs, and a client that does not read is noticed

@@ -26,15 +26,13 @@ from sbnotebook.emulator.entities.options import (
     forwarding_of,
     forwarding_target,
 )
-from sbnotebook.emulator.entities.queue import Queue
-from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.queue import Queue, Subscription, Topic
+from sbnotebook.emulator.entities.refusals import KNOW_MORE, Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.rules.rule import Rule
-from sbnotebook.emulator.entities.topic import Subscription, Topic
-from sbnotebook.emulator.service import atom
+from sbnotebook.emulator.service import descriptions
 from sbnotebook.emulator.service.access import namespace_of
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import KNOW_MORE
 from sbnotebook.emulator.service.descriptions import (
     describe_entity,
     describe_namespace,
@@ -125,13 +123,13 @@ class _EntityRoutes:
             return web.HTTPNotFound(text=_NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
         if request.method == "DELETE":
             return web.HTTPNotFound(text=_NO_SERVICE)
-        text = atom.document(atom.missing(self._broker.clock.now())).decode()
+        text = descriptions.document(descriptions.missing(self._broker.clock.now())).decode()
         return web.HTTPOk(text=text, headers={"Content-Type": _CONTENT_TYPE.format("feed")})
 
     async def namespace(self, request: web.Request) -> web.Response:
         name, now = _namespace(request), self._broker.clock.now()
         description = describe_namespace(name, self._registry.tier, self._started)
-        return _atom(atom.entry(name, str(request.url), None, now, description, name))
+        return _atom(descriptions.entry(name, str(request.url), None, now, description, name))
 
     async def list_entities(self, request: web.Request) -> web.Response:
         self._broker.advance()
@@ -260,7 +258,7 @@ class _EntityRoutes:
     def _entry(self, request: web.Request, entity: AnyEntity | Rule, *, is_listed: bool = False) -> ET.Element:
         if isinstance(entity, Rule):
             address, created = _address(request, entity.name if is_listed else None), entity.created_time
-            return atom.entry(entity.name, address, created, created, describe_rule(entity))
+            return descriptions.entry(entity.name, address, created, created, describe_rule(entity))
         version, is_write = _version(request), request.method == "PUT"
         sent = request.get(_SENT)
         description = describe_entity(entity, request.host, self._registry.tier, version, is_write=is_write, sent=sent)
@@ -269,7 +267,7 @@ class _EntityRoutes:
         author = None if isinstance(entity, Subscription) else _namespace(request)
         created = None if "If-Match" in request.headers else entity.created_time
         address = _address(request, name if is_listed else None)
-        return atom.entry(name, address, created, entity.updated_time, description, author)
+        return descriptions.entry(name, address, created, entity.updated_time, description, author)
 
     def _page(self, request: web.Request, title: str, items: Sequence[AnyEntity] | Sequence[Rule]) -> web.Response:
         skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)
@@ -279,7 +277,7 @@ class _EntityRoutes:
         if len(items) > skip + top:
             next_page = str(request.url.update_query({"$skip": skip + top, "$top": top}))
         entries = [self._entry(request, item, is_listed=True) for item in items[skip : skip + top]]
-        return _atom(atom.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
+        return _atom(descriptions.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
 
     async def _stored(self, request: web.Request, item: AnyEntity | Rule, status: int) -> web.Response:
         """Answer with an entity or a rule, once it is stored."""
@@ -292,8 +290,10 @@ class _EntityRoutes:
 
 
 def _atom(root: ET.Element, status: int = 200) -> web.Response:
-    kind = root.tag.removeprefix(atom.ATOM)
-    return web.Response(body=atom.document(root), status=status, headers={"Content-Type": _CONTENT_TYPE.format(kind)})
+    kind = root.tag.removeprefix(descriptions.ATOM)
+    return web.Response(
+        body=descriptions.document(root), status=status, headers={"Content-Type": _CONTENT_TYPE.format(kind)}
+    )
 
 
 def _namespace(request: web.Request) -> str:
@@ -345,7 +345,7 @@ async def _body(request: web.Request, *kinds: str) -> ET.Element | None:
     body = await request.read()
     if not body.strip():
         return None
-    description = atom.read_description(body)
+    description = descriptions.read_description(body)
     if not any(_is(description, kind) for kind in kinds):
         raise ConfigurationError(f"The body must have a {' or a '.join(kinds)}.")
     request[_SENT] = description
@@ -353,7 +353,7 @@ async def _body(request: web.Request, *kinds: str) -> ET.Element | None:
 
 
 def _is(description: ET.Element, kind: str) -> bool:
-    return description.tag == atom.SERVICE_BUS + kind
+    return description.tag == descriptions.SERVICE_BUS + kind
 
 
 def _version(request: web.Request) -> str:

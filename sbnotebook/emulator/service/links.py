@@ -28,17 +28,14 @@ from sbnotebook.emulator.amqp.performatives import (
     TransactionalState,
 )
 from sbnotebook.emulator.clock import no_alarm, ticks_of
-from sbnotebook.emulator.entities.box import RELEASE, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.box import RELEASE, MessageSession, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import SentMessage, read_sent
-from sbnotebook.emulator.entities.queue import Queue
-from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.queue import Queue, Topic
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError, error_of, new_error, with_tracking_id
 from sbnotebook.emulator.entities.registry import AnyEntity
-from sbnotebook.emulator.entities.sessions import MessageSession
-from sbnotebook.emulator.entities.topic import Topic
 from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
-from sbnotebook.emulator.service.conditions import error_of, new_error, with_tracking_id
-from sbnotebook.emulator.service.settling import check_age, settle, settle_later, settlement_of
+from sbnotebook.emulator.service.broker import check_age, settle, settle_later, settlement_of
 from sbnotebook.errors import AmqpDecodeError
 
 if TYPE_CHECKING:

@@ -1,43 +1,514 @@
-"""The nodes that take requests: ``ENTITY/$management`` with the table of its operations, and ``$cbs`` for tokens.
+"""The nodes that take requests: ``ENTITY/$management`` with all of its operations, and ``$cbs`` for tokens.
 
 Sources: Service Bus documentation, "AMQP 1.0 in Azure Service Bus request-response-based operations" and "AMQP 1.0 in
-Azure Service Bus and Event Hubs protocol guide", "Claims-based authorization".
+Azure Service Bus and Event Hubs protocol guide", "Claims-based authorization". The codes of rules are those of Azure's
+SDKs for .NET and JavaScript.
 """
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import UUID
 
-from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
-from sbnotebook.emulator.entities.queue import Queue
-from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.entities.topic import Subscription, Topic
-from sbnotebook.emulator.service import message_operations as messages
-from sbnotebook.emulator.service import rule_operations as rules
+from sbnotebook.amqp import AmqpValue, Array, Described, Int, Long, Symbol, Timestamp, ULong
+from sbnotebook.amqp.decoding import ITEMS
+from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, VALUE, encode_section, section_value, split
+from sbnotebook.emulator.amqp.link import ReceivingLink, SendingLink, TransferReceived
+from sbnotebook.emulator.amqp.performatives import Accepted
+from sbnotebook.emulator.entities.box import MessageSession, Receivable, ReceivingEntity
+from sbnotebook.emulator.entities.message import read_sent
+from sbnotebook.emulator.entities.message_log import PARTITION_SHIFT
+from sbnotebook.emulator.entities.options import Tier
+from sbnotebook.emulator.entities.queue import Queue, Subscription, Topic
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError, with_tracking_id
+from sbnotebook.emulator.entities.registry import AnyEntity
+from sbnotebook.emulator.entities.rules.rule import (
+    CORRELATION_PROPERTIES,
+    Filter,
+    Rule,
+    SqlAction,
+    filter_of,
+    sql_filter,
+)
+from sbnotebook.emulator.entities.transaction import Transaction
+from sbnotebook.emulator.faults import EntityFaults
+from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import LISTEN, SEND, ConnectionAccess
-from sbnotebook.emulator.service.requests import Call, Reply, of_token
-from sbnotebook.errors import ConfigurationError
+from sbnotebook.emulator.service.broker import Broker, asked_settlement, settle, settle_later
+from sbnotebook.emulator.service.links import LinkHandler
+from sbnotebook.errors import AmqpDecodeError, ConfigurationError
+
+if TYPE_CHECKING:
+    from sbnotebook.emulator.service.peer import AmqpPeer
+
+CBS: Final = "$cbs"
+"""The address of the node that takes tokens."""
+_LOGGER: Final = clean_logger(__name__)
+_CREDIT: Final = 100
+_MAX_PAGE: Final = 1000  # Rules or sessions in one answer
+_MOST_ITEMS: Final = 2000  # Items of a section of a request to ``$cbs``, which anyone can send
+_MESSAGE_ID, _REPLY_TO = 0, 4  # places among the properties (AMQP 1.0 part 3, section 3.2.4)
+
+
+Reply = tuple[dict[str, AmqpValue], AmqpValue]
+"""The application properties and the body of an answer."""
+
+
+@dataclass(slots=True)
+class Call:
+    """A request, and what carries it out."""
+
+    broker: Broker
+    entity: Any  # which has the operation: the table of operations says of what kind; None for a node without one
+    operation: str
+    body: Any  # of an operation of the table: a map
+    properties: dict[str, AmqpValue]
+    message_id: AmqpValue
+    reply_to: AmqpValue
+    now: int  # ms
+    transaction: Transaction | None = None  # None to take effect at once
+
+    @property
+    def faults(self) -> EntityFaults:
+        return self.broker.faults.at(self.entity.path)
+
+    @property
+    def page(self) -> slice:
+        """Return the place of the page of a list that a request asks for."""
+        skip, top = int(self.body["skip"]), int(self.body["top"])
+        if skip < 0 or top < 0:
+            raise RefusedError(Condition.ARGUMENT_ERROR, "skip and top must not be negative.")
+        return slice(skip, skip + min(top, _MAX_PAGE))
+
+
+def done(body: AmqpValue) -> Reply:
+    return {"statusCode": Int(200), "statusDescription": "OK"}, body
+
+
+def nothing() -> Reply:
+    return {"statusCode": Int(204), "statusDescription": "No messages"}, None
+
+
+def of_token(status: int, description: str) -> Reply:
+    """Return an answer of ``$cbs``: its names have hyphens, unlike those of a management node."""
+    return {"status-code": Int(status), "status-description": description}, None
+
+
+class RequestLink(LinkHandler):
+    """A client's requests to a node. The errors that ``answer`` raises become replies."""
+
+    def __init__(
+        self,
+        peer: AmqpPeer,
+        link: ReceivingLink,
+        address: str,
+        entity: AnyEntity | Receivable | None,
+        answer: Callable[[Call], Reply],
+    ) -> None:
+        super().__init__(peer, entity)
+        self._link = link
+        self._address = address
+        self._answer = answer
+        link.grant_credit(_CREDIT)
+
+    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
+        """Answer a request. It is carried out even if no link waits for the reply."""
+        self._link.grant_credit(_CREDIT)
+        call = self._read(event.payload)
+        self._link.settle(event.delivery_id, Accepted())
+        reply = self._carry_out(call, event.txn_id)
+        link = self._reply_link(call.reply_to)
+        if link is not None:
+            link.send(_written(reply, call.message_id))
+
+    def _read(self, payload: bytes) -> Call:
+        items = _MOST_ITEMS if self.attached_to is None else ITEMS
+        values: dict[int, Any] = {
+            section.code: section_value(payload, section, items=items)
+            for section in split(payload, in_order=False)
+            if section.code in (PROPERTIES, APPLICATION_PROPERTIES, VALUE)
+        }
+        fields, properties = values.get(PROPERTIES, []), values.get(APPLICATION_PROPERTIES, {})
+        if not isinstance(fields, list) or not isinstance(properties, dict):
+            raise AmqpDecodeError("The properties of a request must be a list, its application properties a map.")
+        fields = [*cast("list[Any]", fields), *[None] * (_REPLY_TO + 1)]
+        given = cast("dict[str, Any]", properties)
+        return Call(
+            self._peer.broker,
+            self.attached_to,
+            operation=str(given.get("operation", "")),
+            body=values.get(VALUE),
+            properties=given,
+            message_id=fields[_MESSAGE_ID],
+            reply_to=fields[_REPLY_TO],
+            now=self._peer.broker.advance(),
+        )
+
+    def _reply_link(self, reply_to: AmqpValue) -> ReplyLink | None:
+        """Return the link that ``reply_to`` names, or else the first link from this node; None if there is none."""
+        links = [each for each in self._peer.handlers if isinstance(each, ReplyLink) and each.address == self._address]
+        named = (each for each in links if reply_to is not None and reply_to in each.names)
+        return next(named, links[0] if links else None)
+
+    def _carry_out(self, call: Call, txn_id: bytes | None) -> Reply:
+        try:
+            if txn_id is not None:
+                call.transaction = self._peer.transactions.find(txn_id)
+            return self._answer(call)
+        except RefusedError as error:
+            return self._refusal(error.condition, str(error))
+        except AmqpDecodeError as error:
+            return self._refusal(Condition.DECODE_ERROR, str(error))
+        except Exception:
+            _LOGGER.exception("The request %s was not answered.", call.operation)
+            text = "The emulator failed to handle the request; its log says why."
+            return self._refusal(Condition.INTERNAL_ERROR, text)
+
+    def _refusal(self, condition: Condition, sentence: str) -> Reply:
+        said = with_tracking_id(sentence)
+        if self._address == CBS:
+            return of_token(condition.status, said)
+        condition_name = Symbol(condition.symbol)
+        return {"statusCode": Int(condition.status), "statusDescription": said, "errorCondition": condition_name}, None
+
+
+class ReplyLink(LinkHandler):
+    def __init__(self, peer: AmqpPeer, link: SendingLink, address: str, entity: AnyEntity | Receivable | None) -> None:
+        super().__init__(peer, entity)
+        self._link = link
+        self.address = address
+        self._waiting: deque[bytes] = deque()
+        self._sent = 0
+
+    @property
+    def names(self) -> tuple[AmqpValue, ...]:
+        """Return its names in ``reply-to``: its target's address, and its own name, which the JavaScript SDK uses."""
+        return getattr(self._link.target, "address", None), self._link.name
+
+    def detached(self) -> None:
+        self._peer.held.add_answers(-sum(map(len, self._waiting)))
+        self._waiting.clear()
+
+    def send(self, payload: bytes) -> None:
+        self._waiting.append(payload)
+        self._peer.held.add_answers(len(payload))
+        self.credit_changed()
+        if len(self._waiting) > _CREDIT:
+            self._peer.drop("the client does not take the answers to its requests.")
+
+    def credit_changed(self) -> None:
+        while self._waiting and self._link.credit > 0 and self._peer.is_writable:
+            self._sent += 1
+            payload = self._waiting.popleft()
+            self._peer.held.add_answers(-len(payload))
+            self._link.send(self._sent.to_bytes(16), payload, settled=True)
+        if self._link.drain:
+            self._link.drained()
+        self._peer.broker.touch(self._peer)
+
+
+def _written(reply: Reply, correlation_id: AmqpValue) -> bytes:
+    properties, body = reply
+    fields: list[AmqpValue] = [None, None, None, None, None, correlation_id]
+    head = encode_section(PROPERTIES, fields) + encode_section(APPLICATION_PROPERTIES, properties)
+    return head + encode_section(VALUE, body)
+
+
+_MAX_PEEKED: Final = 250  # Messages in one answer; the service has the same limit, which it does not document
+_MAX_PEEKED_BYTES: Final = 1_000_000  # Bytes in one answer, unless its first message alone is larger
+_MAX_DELETED: Final = 500
+# Messages that one request removes at most (Service Bus documentation, "Batch delete messages")
+_MAX_DELETED_PREMIUM: Final = 4000
+# The last second of .NET (ms): a client that asks for sessions updated since then wants all that have messages
+_EVER: Final = 253_402_300_799_000
+
+
+def schedule(call: Call) -> Reply:
+    destination, messages = call.entity, [read_sent(item["message"]) for item in call.body["messages"]]
+    # Check all messages before the first is scheduled.
+    size, limit = sum(len(message.payload) for message in messages), call.broker.max_message_size(destination)
+    if size > limit:
+        text = f"The messages have {size} bytes, the limit is {limit}."
+        raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
+    destination.check(messages)
+    if call.transaction is None:
+        numbers = [destination.send(message, call.now) for message in messages]
+    else:
+        numbers = call.transaction.schedule(destination, messages)
+    return done({"sequence-numbers": Array([Long(number) for number in numbers], Long)})
+
+
+def cancel_scheduled(call: Call) -> Reply:
+    destination, numbers = call.entity, [int(number) for number in call.body["sequence-numbers"]]
+
+    def check(now: int) -> None:
+        del now
+        if any(destination.find_scheduled(number) is None for number in numbers):
+            text = "One or more of the messages are not scheduled: they are active already, cancelled, or unknown."
+            raise RefusedError(Condition.MESSAGE_NOT_FOUND, text)
+
+    check(call.now)
+    if call.transaction is None:
+        destination.cancel_scheduled(numbers)
+    else:
+        call.transaction.do(destination, check, lambda _: destination.cancel_scheduled(numbers))
+    return done(None)
+
+
+def peek(call: Call) -> Reply:
+    """Return messages from a number on: as many as fit into one answer, and at least one."""
+    entity, faults = call.entity, call.faults
+    if faults.happens("empty_peeks"):
+        return nothing()
+    entity.owner.accessed_time = call.now
+    count = min(int(call.body["message-count"]), _MAX_PEEKED)
+    session_id = call.body.get("session-id")
+    session_id = None if session_id is None or entity.sessions is None else str(session_id)
+    options = {
+        "without_body": call.body.get("omit-message-body") is True,
+        "keeps_scheduled": faults.activated_state == "scheduled",
+    }
+    rendered: list[AmqpValue] = []
+    size = 0
+    for message in entity.peek(int(call.body["from-sequence-number"]), max(count, 0), session_id):
+        payload = entity.rendered(message, **options)
+        size += len(payload)
+        if rendered and size > _MAX_PEEKED_BYTES:
+            break
+        rendered.append({"message": payload})
+    return done({"messages": rendered}) if rendered else nothing()
+
+
+def renew_lock(call: Call) -> Reply:
+    """Renew the locks of messages, all of them or none."""
+    if call.entity.sessions is not None:
+        raise RefusedError(Condition.NOT_ALLOWED, "The entity has sessions: renew the lock of the session.")
+    tokens = _tokens(call)
+    if any(call.entity.held(token, call.now) is None for token in tokens):
+        raise call.entity.lock_lost()
+    return done({"expirations": Array([Timestamp(call.entity.renew(token, call.now)) for token in tokens], Timestamp)})
+
+
+def receive_deferred(call: Call) -> Reply:
+    entity = call.entity
+    numbers = [int(number) for number in call.body["sequence-numbers"][: call.faults.short_answers or None]]
+    delete = int(call.body["receiver-settle-mode"]) == 0
+    messages = entity.receive_deferred(numbers, call.now, delete=delete, session=_session(call))
+    if messages is None:
+        text = "Failed to lock one or more specified messages: they do not exist, are not deferred, or are locked."
+        raise RefusedError(Condition.MESSAGE_NOT_FOUND, text)
+    # A deleted message has no lock; a session's messages share the session's lock.
+    items: list[AmqpValue] = []
+    for message in messages:
+        is_locked = message.lock_token is not None
+        payload = entity.rendered(message, with_lock=is_locked and entity.sessions is None)
+        items.append({"message": payload, **({"lock-token": message.lock_token} if is_locked else {})})
+    return done({"messages": items})
+
+
+def update_disposition(call: Call) -> Reply:
+    """Settle messages, all of them or none."""
+    settlement = asked_settlement(call.body)
+    session = None if call.body.get("session-id") is None else _session(call)
+    tokens = _tokens(call)
+    if session is not None and not session.held.keys() >= set(tokens):
+        raise call.entity.lock_lost()
+    if call.transaction is None:
+        settle(call.entity, tokens, settlement, call.now, call.faults)
+    else:
+        settle_later(call.transaction, call.entity, tokens, settlement, call.now)
+    return done(None)
+
+
+def batch_delete(call: Call) -> Reply:
+    """Remove messages, the oldest first; locked ones stay (Service Bus documentation, "Batch delete messages")."""
+    entity, faults, count = call.entity, call.faults, int(call.body["message-count"])
+    if faults.batch_delete == "refused":
+        raise RefusedError(Condition.NOT_IMPLEMENTED, "The operation is not supported.")
+    if entity.owner.is_partitioned:
+        raise RefusedError(Condition.NOT_ALLOWED, "Batch delete is not supported with partitioned entities.")
+    most = _MAX_DELETED_PREMIUM if call.broker.registry.tier is Tier.PREMIUM else _MAX_DELETED
+    # Which condition Service Bus gives, no source says (azure-sdk-for-net issue 43801).
+    if not 0 < count <= most:
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"A request removes 1 to {most} messages.")
+    count = min(count, faults.short_deletes or count)
+    deleted = entity.delete(count, int(call.body["enqueued-time-utc"]), call.now, _session(call))
+    return done({"message-count": Int(deleted)}) if deleted or faults.batch_delete == "zero" else nothing()
+
+
+def get_session_state(call: Call) -> Reply:
+    return done({"session-state": call.entity.held_session(str(call.body["session-id"]), call.now).state})
+
+
+def set_session_state(call: Call) -> Reply:
+    entity, session_id = call.entity, str(call.body["session-id"])
+    session = entity.held_session(session_id, call.now)
+    state: object = call.body["session-state"]
+    if state is not None and not isinstance(state, bytes):
+        raise RefusedError(Condition.ARGUMENT_ERROR, "The state of a session must be bytes.")
+    if call.transaction is None:
+        entity.set_session_state(session, state, call.now)
+    else:
+        act = partial(entity.set_session_state, session, state)
+        call.transaction.do(entity, partial(entity.held_session, session_id), act)
+    return done(None)
+
+
+def renew_session_lock(call: Call) -> Reply:
+    session = call.entity.held_session(str(call.body["session-id"]), call.now)
+    return done({"expiration": Timestamp(call.entity.renew_session(session, call.now))})
+
+
+def list_sessions(call: Call) -> Reply:
+    since, place = int(call.body["last-updated-time"]), call.page
+    found = [session.session_id for session in call.entity.sessions.listed(None if since >= _EVER else since)]
+    page = found[place]
+    return done({"skip": Int(place.start + len(page)), "sessions-ids": Array(page, str)}) if page else nothing()
+
+
+def _tokens(call: Call) -> list[UUID]:
+    tokens = cast("list[UUID]", call.body["lock-tokens"])
+    if call.faults.mixed_partitions == "refused":
+        held = (call.entity.held(token, call.now) for token in tokens)
+        if len({message.sequence_number >> PARTITION_SHIFT for message in held if message is not None}) > 1:
+            text = "Batching lock tokens for different partitions is not supported."
+            raise RefusedError(Condition.NOT_ALLOWED, text)
+    return tokens
+
+
+def _session(call: Call) -> MessageSession | None:
+    entity: Any = call.entity
+    if entity.sessions is None:
+        return None
+    session_id = call.body.get("session-id")
+    if session_id is None:
+        raise RefusedError(Condition.NOT_ALLOWED, "The entity has sessions: say which session is meant.")
+    return entity.owner.held_session(str(session_id), call.now)
+
+
+# The codes of filters have one zero less than the others, in Service Bus and its SDKs.
+_RULE_DESCRIPTION: Final = ULong(0x0000013700000004)
+_EMPTY_ACTION: Final = ULong(0x0000013700000005)
+_SQL_ACTION: Final = ULong(0x0000013700000006)
+_FILTERS: Final = {
+    "Sql": ULong(0x000001370000006),
+    "True": ULong(0x000001370000007),
+    "False": ULong(0x000001370000008),
+    "Correlation": ULong(0x000001370000009),
+}
+
+_COMPATIBILITY_LEVEL: Final = Int(20)
+_MAX_NAME: Final = 50  # Characters of a rule's name (Service Bus documentation, "Service Bus quotas")
+_KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
+# The names in a request, such as ``reply-to``, by the properties of a filter
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_CORRELATION: Final = {name: _WORD.sub("-", name).lower() for name in CORRELATION_PROPERTIES}
+
+
+def add(call: Call) -> Reply:
+    name, description = _name(call.body), _map(call.body["rule-description"], "rule-description")
+    if call.entity.find_rule(name) is not None:
+        text = f"The subscription '{call.entity.path}' already has a rule '{name}'."
+        raise RefusedError(Condition.ENTITY_ALREADY_EXISTS, text)
+    given = description.get("sql-rule-action")
+    action = None if given is None else SqlAction(_expression(given, "sql-rule-action"))
+    rule = Rule(name, _read_filter(description), action, call.now)
+    call.broker.registry.put_rule(call.entity, rule, now=call.now)
+    return done(None)
+
+
+def remove(call: Call) -> Reply:
+    name = _name(call.body)
+    if call.entity.find_rule(name) is None:
+        text = f"The messaging entity '{call.entity.path}|{name}' could not be found: it has no such rule."
+        raise RefusedError(Condition.NOT_FOUND, text)
+    call.broker.registry.remove_rule(call.entity, name, now=call.now)
+    return done(None)
+
+
+def enumerate_rules(call: Call) -> Reply:
+    rules: list[AmqpValue] = [{"rule-description": _rule_written(rule)} for rule in call.entity.rules[call.page]]
+    return done({"rules": rules}) if rules else nothing()
+
+
+def _name(body: dict[str, Any]) -> str:
+    name: object = body["rule-name"]
+    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"rule-name must be a text of 1 to {_MAX_NAME} characters.")
+    return name
+
+
+def _map(value: object, name: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"{name} must be a map.")
+    return cast("dict[str, Any]", value)
+
+
+def _expression(value: object, name: str) -> str:
+    expression = _map(value, name).get("expression")
+    if not isinstance(expression, str):
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"{name} needs an expression, which must be a text.")
+    return expression
+
+
+def _read_filter(description: dict[str, Any]) -> Filter:
+    given = [name for name in _KINDS if description.get(name) is not None]
+    if len(given) != 1:
+        raise RefusedError(Condition.ARGUMENT_ERROR, f"A rule-description needs one of {', '.join(_KINDS)}.")
+    name, parts = given[0], description[given[0]]
+    if name == "sql-filter":
+        return sql_filter(_expression(parts, name))
+    if name != "correlation-filter":
+        return filter_of(_KINDS[name], {}, {})
+    # The texts and the properties of a correlation filter.
+    parts = _map(parts, name)
+    texts = {key: parts.get(theirs) for key, theirs in _CORRELATION.items()}
+    for key, value in texts.items():
+        if not (value is None or isinstance(value, str)):
+            raise RefusedError(Condition.ARGUMENT_ERROR, f"{key} of a correlation filter must be a text.")
+    properties = _map(parts.get("properties") or {}, "properties")
+    if not all(isinstance(key, str) for key in cast("dict[object, Any]", properties)):
+        raise RefusedError(Condition.ARGUMENT_ERROR, "The names of properties must be texts.")
+    return filter_of(_KINDS[name], texts, properties)
+
+
+def _rule_written(rule: Rule) -> Described:
+    action = Described(_EMPTY_ACTION, [])
+    if rule.action is not None:
+        action = Described(_SQL_ACTION, [rule.action.expression, _COMPATIBILITY_LEVEL])
+    taken = rule.filter
+    parts: list[AmqpValue] = []
+    if taken.kind == "Sql":
+        parts = [taken.texts["SqlExpression"], _COMPATIBILITY_LEVEL]
+    elif taken.kind == "Correlation":
+        parts = [*(taken.texts.get(name) for name in _CORRELATION), dict(taken.values)]
+    written = Described(_FILTERS[taken.kind], parts)
+    return Described(_RULE_DESCRIPTION, [written, action, rule.name, Timestamp(rule.created_time)])
+
 
 _PREFIX: Final = "com.microsoft:"
 _LINK_NAME: Final = "associated-link-name"
 
 _OPERATIONS: Final[dict[str, tuple[Callable[[Call], Reply], Any]]] = {
-    "schedule-message": (messages.schedule, Queue | Topic),
-    "cancel-scheduled-message": (messages.cancel_scheduled, Queue | Topic),
-    "peek-message": (messages.peek, Receivable),
-    "renew-lock": (messages.renew_lock, Receivable),
-    "receive-by-sequence-number": (messages.receive_deferred, Receivable),
-    "update-disposition": (messages.update_disposition, Receivable),
-    "batch-delete-messages": (messages.batch_delete, Receivable),
-    "get-session-state": (messages.get_session_state, ReceivingEntity),
-    "set-session-state": (messages.set_session_state, ReceivingEntity),
-    "renew-session-lock": (messages.renew_session_lock, ReceivingEntity),
-    "get-message-sessions": (messages.list_sessions, ReceivingEntity),
-    "add-rule": (rules.add, Subscription),
-    "remove-rule": (rules.remove, Subscription),
-    "enumerate-rules": (rules.enumerate_rules, Subscription),
+    "schedule-message": (schedule, Queue | Topic),
+    "cancel-scheduled-message": (cancel_scheduled, Queue | Topic),
+    "peek-message": (peek, Receivable),
+    "renew-lock": (renew_lock, Receivable),
+    "receive-by-sequence-number": (receive_deferred, Receivable),
+    "update-disposition": (update_disposition, Receivable),
+    "batch-delete-messages": (batch_delete, Receivable),
+    "get-session-state": (get_session_state, ReceivingEntity),
+    "set-session-state": (set_session_state, ReceivingEntity),
+    "renew-session-lock": (renew_session_lock, ReceivingEntity),
+    "get-message-sessions": (list_sessions, ReceivingEntity),
+    "add-rule": (add, Subscription),
+    "remove-rule": (remove, Subscription),
+    "enumerate-rules": (enumerate_rules, Subscription),
 }
 """The function that carries out each operation, and the class of entities that has the operation."""
 _OF_SESSIONS: Final = frozenset(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID, uuid4
 
 from sbnotebook.amqp.sections import VALUE, split
-from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.link import Link, ReceivingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
@@ -22,13 +21,13 @@ from sbnotebook.emulator.amqp.performatives import (
     DeliveryState,
     Discharge,
     Rejected,
+    decode_composite,
 )
-from sbnotebook.emulator.entities.quotas import Tier
-from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.options import Tier
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError, new_error
 from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.conditions import new_error
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 

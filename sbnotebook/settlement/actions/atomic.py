@@ -27,16 +27,16 @@ from sbnotebook.model import (
     Resubmit,
     SubQueue,
 )
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.sdk import links
+from sbnotebook.settlement.plan import is_same, outcome_for
+from sbnotebook.settlement.sdk import connections
 from sbnotebook.settlement.sdk.transactions import DischargeUnansweredError, TransactionLine
-from sbnotebook.settlement.terms import is_same, outcome_for
 from sbnotebook.settlement.wire.encoding import payload_of
 
 _OVER_AFTER: Final = timedelta(seconds=130)
@@ -100,7 +100,7 @@ class Atomic:
             try:
                 await line.open()
             except BaseException as error:
-                await links.close(line)
+                await connections.close(line)
                 if Failure.of(error).condition in _NO_TRANSACTIONS:
                     text = f"Service Bus refuses transactions for {self._address}: {explained(error)}. {_NOT_HERE}"
                     raise DecisionError(text) from error
@@ -112,7 +112,7 @@ class Atomic:
         """Close the connection. A transaction that is open is rolled back."""
         line, self._line = self._line, None
         if line is not None:
-            await links.close(line)
+            await connections.close(line)
 
     async def move(self, run: Run, holder: Holder, pairs: Sequence[tuple[LockedMessage, Message]]) -> list[Outcome]:
         outcomes: list[Outcome] = []

@@ -17,16 +17,13 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES
 from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage, SubQueue
 from sbnotebook.model.clones import lineage_of
-from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.model.partition import end_of_partition
+from sbnotebook.model.message import ORIGINAL_MESSAGE_ID, end_of_partition
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.administration import DestinationDescription
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.memory.journal import SentClone
 from sbnotebook.settlement.peek import PeekCursor
-from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sequence_numbers import SequenceNumbers
+from sbnotebook.settlement.place import Place, Resources, SequenceNumbers
 
 _READ: Final = (PROPERTIES, APPLICATION_PROPERTIES)
 _EXPIRED: Final = "it may have expired"

@@ -23,11 +23,10 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.reach import Reach, settling
 from sbnotebook.settlement.engine import Run
-from sbnotebook.settlement.memory.namespace_tables import DeferralEntry
+from sbnotebook.settlement.memory.journal import DeferralEntry
 from sbnotebook.settlement.pace import InFlight
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan
-from sbnotebook.settlement.terms import check_decision
+from sbnotebook.settlement.plan import Limits, Plan, check_decision
 
 
 @dataclass(frozen=True, slots=True)

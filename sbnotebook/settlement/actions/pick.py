@@ -1,6 +1,10 @@
-"""Settling chosen messages in the middle of an entity, while all others stay as they are.
+"""Settling chosen messages: in the middle of an entity, while all others stay as they are, or by their lock tokens.
 
 See :mod:`sbnotebook.settlement.locking.ahead` for the way to reach a message that is not the first.
+
+The service owns a lock, not the connection. While the lock lasts, its token settles the message over any connection
+(operation ``com.microsoft:update-disposition``; Service Bus documentation, "AMQP 1.0 in Azure Service Bus:
+request-response-based operations"). Only releasing a message needs the link that delivered it.
 """
 
 from __future__ import annotations
@@ -9,12 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
     Decision,
     EntityAddress,
+    LockedMessage,
     MessageState,
     PeekedMessage,
     ReceivedMessage,
@@ -23,15 +29,49 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.edits import Edit
-from sbnotebook.settlement.actions.reach import Reach, settling
+from sbnotebook.settlement.actions.reach import Chosen, Reach, Selection, select, settling
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
-from sbnotebook.settlement.actions.selection import Chosen, Selection, select
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD, Search
-from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Plan
-from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.terms import Progress, check_decision
+from sbnotebook.settlement.place import Place, Resources
+from sbnotebook.settlement.plan import Plan, Progress, check_decision
+
+LockReference = LockedMessage | tuple[int, UUID | str]
+"""A message as it was locked, or its sequence number and lock token."""
+
+
+def plan_by_token(place: Place, decision: Decision, locks: Iterable[LockReference]) -> Plan:
+    """Return a plan to settle messages by their lock tokens, which alone decide."""
+    check_decision(decision, place.address)
+    if isinstance(decision, Release):
+        raise DecisionError(
+            "A message can be released only by the batch that locked it: abandon it, which raises its delivery count, "
+            "or let its lock end."
+        )
+    chosen = tuple(_locked(lock, place.address) for lock in locks)
+
+    async def work(run: Run) -> None:
+        async with place.batch() as adopting:
+            run.begin_with(await adopting.adopt(chosen))
+            await adopting.settle_in(decision, run.messages, run)
+
+    return place.new_plan(decision, chosen, work)
+
+
+def _locked(lock: LockReference, entity: EntityAddress) -> LockedMessage:
+    if isinstance(lock, LockedMessage):
+        if lock.entity != entity:
+            raise DecisionError(f"#{lock.sequence_number} is in {lock.entity}, not in {entity}.")
+        return lock
+    try:
+        number, token = lock
+        return LockedMessage(entity=entity, sequence_number=int(number), lock_token=UUID(str(token)))
+    except (TypeError, ValueError):
+        raise DecisionError(
+            "A lock is a message that was locked, or its sequence number and its lock token, "
+            'such as (7, "7a5ebd3e-b74d-4b4e-9fc2-8a1f0f6f0b6c").'
+        ) from None
+
 
 _MAX_NUMBER: Final = 2**63 - 1
 

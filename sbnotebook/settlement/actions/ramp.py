@@ -19,9 +19,8 @@ from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import ENDS_A_RUN, Run
 from sbnotebook.settlement.memory.journal import SentClone, original_key
-from sbnotebook.settlement.place import Place
+from sbnotebook.settlement.place import Place, Resources
 from sbnotebook.settlement.plan import Ramp, RampStep
-from sbnotebook.settlement.resources import Resources
 
 _SHOWN_REASONS: Final = 3
 _SHOWN_TEXT: Final = 80

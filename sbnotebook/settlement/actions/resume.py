@@ -16,15 +16,13 @@ from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessag
 from sbnotebook.model.edits import EditChange
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.reach import is_locked_elsewhere
-from sbnotebook.settlement.actions.recall import Recall, Recalled
-from sbnotebook.settlement.actions.resubmit import resubmit
+from sbnotebook.settlement.actions.resubmit import Recall, Recalled, resubmit
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.journal import ResubmitEntry, ResubmitState
-from sbnotebook.settlement.parallel import alike
-from sbnotebook.settlement.place import Place
+from sbnotebook.settlement.place import Place, Resources
 from sbnotebook.settlement.plan import Plan, Preview
-from sbnotebook.settlement.resources import Resources
+from sbnotebook.settlement.requests import alike
 
 _FINISHED: Final = "nothing to send or complete: the clone was sent, and the original is gone already"
 _GONE: Final = "nothing: the original is gone, and its clone is not to be found"

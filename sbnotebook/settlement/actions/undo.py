@@ -32,18 +32,15 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.clones import marked_id
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
-from sbnotebook.model.outcome import counted
+from sbnotebook.model.report import counted
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage, ArchiveState
-from sbnotebook.settlement.parallel import alike
-from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits, Plan, Preview
-from sbnotebook.settlement.resources import Resources
-from sbnotebook.settlement.sending.delivery import send_many
-from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.terms import moment_of, outcome_for
-from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement.place import Place, Resources
+from sbnotebook.settlement.plan import Limits, Plan, Preview, moment_of, outcome_for
+from sbnotebook.settlement.requests import alike
+from sbnotebook.settlement.sending.delivery import SenderPool, send_many
+from sbnotebook.settlement.wire.decoding import peeked_from_payload
 
 _GROUP: Final = 500
 """Messages that are marked and sent together, and not interrupted: each group takes at least a round trip."""

@@ -21,8 +21,13 @@ from urllib.parse import urlsplit
 from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from sbnotebook.model.connection_strings import ConnectionString, read_connection_string, refuse_remote_emulator
-from sbnotebook.model.secret_texts import Hidden, hidden
+from sbnotebook.model.connection_strings import (
+    ConnectionString,
+    Hidden,
+    hidden,
+    read_connection_string,
+    refuse_remote_emulator,
+)
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient

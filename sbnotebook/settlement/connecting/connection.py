@@ -1,32 +1,53 @@
-"""A connection to one namespace, its transport, and the SDK's senders and receivers on it.
+"""A connection to one namespace: its transport, identity and sign-in, and the SDK's senders and receivers on it.
 
 The transport is AMQP over TCP, or over a WebSocket on the port of HTTPS: networks of companies often let only HTTPS
 out. Source: azure-servicebus, ``TransportType``. The name and the values in a connection string are those of
 Microsoft's client for .NET.
+
+To sign in, sbnotebook reaches the namespace before it asks anything of an entity. The SDK's session browser opens a
+connection and puts a token, without a link. Service Bus checks the token before it looks for the entity
+(azure-sdk-for-net issue 44734), so the answer that there is no such entity confirms the token, too. What it answers to
+a token for the whole namespace is not documented: an answer that neither confirms nor refuses the token does not count
+as a failure.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import http.client
 import inspect
+import json
 import logging
 import os
+import re
+import socket
 import ssl
 import threading
 from concurrent.futures import Future
+from contextlib import closing
+from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
+from urllib.parse import unquote_plus
 
+import anyio
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
-from azure.servicebus.exceptions import MessagingEntityNotFoundError
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+)
 
 from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue, connection_strings
-from sbnotebook.model.connection_strings import TRANSPORTS
-from sbnotebook.model.secret_texts import Hidden, hidden, scrub
-from sbnotebook.settlement.connecting import refusals
+from sbnotebook.model.connection_strings import TRANSPORTS, ConnectionString, Hidden, canonical_host, hidden, scrub
+from sbnotebook.settlement.connecting import failures
 from sbnotebook.settlement.connecting.administration_clients import async_administration_client, async_client_class
+from sbnotebook.settlement.connecting.failures import explained, said, service_words, unreachable
 from sbnotebook.settlement.sdk import check_version, errors, management
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.private import certificates
@@ -35,7 +56,93 @@ from sbnotebook.settlement.sdk.receivers import LockReceiver
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
-    from azure.servicebus.exceptions import ServiceBusError
+
+_PEOPLE: Final = ("upn", "preferred_username", "unique_name", "email")
+_APPS: Final = ("app_displayname", "appid", "azp", "oid")
+_MAX_NAME: Final = 100
+_ANSWERS_WITHIN: Final = 10.0
+"""Seconds to wait for an emulator's answer."""
+_AMQP: Final = b"AMQP"
+_HEADER: Final = _AMQP + b"\x03\x01\x00\x00"
+"""The protocol header of a client that authenticates by SASL: AMQP 1.0 section 5.3.1."""
+_MAX_ANSWER: Final = 10_000
+_MAX_ID: Final = 100
+
+
+def key_of(parsed: ConnectionString) -> str:
+    """Return in words with what a connection string signs in."""
+    return f"the key {_shown(parsed.key_name)}" if parsed.key_name else "a shared access signature"
+
+
+def account_of(token: str) -> str:
+    """Return the account that a token names. Only the service verifies it."""
+    claims = _claims(token)
+    for name in (*_PEOPLE, *_APPS):
+        value = claims.get(name)
+        if isinstance(value, str) and value:
+            return _shown(value) if name in _PEOPLE else f"the application {_shown(value)}"
+    return "an account that its token does not name"
+
+
+def _claims(token: str) -> dict[str, Any]:
+    _, _, rest = token.partition(".")
+    payload = rest.partition(".")[0]
+    try:
+        found: Any = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    except (ValueError, RecursionError):
+        return {}
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _shown(name: str) -> str:
+    return name[:_MAX_NAME] if name.isprintable() else repr(name[:_MAX_NAME])
+
+
+def identity_of(connection: Connection) -> str:
+    """Return the name of a namespace in local files. sbnotebook's emulator is asked for it: call this in a thread.
+
+    A namespace in Azure is known by its host name. The emulator gets another port each time it starts on demand, so it
+    keeps an identity with its messages: ``emulator:`` and that. Microsoft's emulator has none, and is known by
+    ``address:`` and its address.
+    """
+    address, parsed = canonical_host(connection.host), connection.parsed
+    if parsed is None or not parsed.is_emulator:
+        return address
+    name = _ask(parsed.amqp_host).get("id")
+    is_name = isinstance(name, str) and 0 < len(name) <= _MAX_ID and name.isalnum()
+    return f"emulator:{name}" if is_name else f"address:{address}"
+
+
+def _ask(host: str) -> dict[str, Any]:
+    """Return what an emulator says about itself; nothing where it is not sbnotebook's."""
+    try:
+        with closing(http.client.HTTPConnection(host, timeout=_ANSWERS_WITHIN)) as http_connection:
+            http_connection.request("GET", "/$identity")
+            # After its header, a server that speaks AMQP only may keep silent, and the connection open.
+            if http_connection.sock.recv(len(_AMQP), socket.MSG_PEEK) == _AMQP:
+                return {}
+            answer: Any = json.loads(http_connection.getresponse().read(_MAX_ANSWER))
+    except (http.client.HTTPException, ConnectionResetError, ValueError):
+        return {}  # it speaks AMQP only, or does not know the question
+    except OSError as error:
+        if isinstance(error, TimeoutError) and _speaks_amqp(host):
+            return {}
+        raise ServiceBusConnectionError(
+            message=f"The emulator at {host} does not answer: {error}.", error=error
+        ) from error
+    return cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
+
+
+def _speaks_amqp(host: str) -> bool:
+    """Tell whether an emulator answers AMQP, so that its silence means that it does not speak HTTP."""
+    try:
+        with closing(http.client.HTTPConnection(host, timeout=_ANSWERS_WITHIN)) as line:
+            line.connect()
+            line.sock.sendall(_HEADER)
+            return line.sock.recv(len(_AMQP)) == _AMQP
+    except OSError:
+        return False
+
 
 _SUB_QUEUES: Final = {
     SubQueue.DEAD_LETTER: ServiceBusSubQueue.DEAD_LETTER,
@@ -229,17 +336,17 @@ class Connection:
         self.has_answered = True
 
     async def _explained(self, address: EntityAddress, error: ServiceBusError) -> ServiceBusError | None:
-        if refusals.is_missing(error):
+        if failures.is_missing(error):
             return MessagingEntityNotFoundError(message=await self.missing(address))
-        words = refusals.refusal(error, address, self.host)
+        words = failures.refusal(error, address, self.host)
         if words is None and not self.has_answered:  # Service Bus is back soon, an address that is wrong never
-            words = refusals.unreachable(self.host, str(error), is_emulator=self.is_emulator)
+            words = failures.unreachable(self.host, str(error), is_emulator=self.is_emulator)
         return errors.with_words(error, scrub(words)) if words is not None else None
 
     async def missing(self, address: EntityAddress) -> str:
         """Return that an entity is not there, with the one that may be meant where this connection may list them."""
         async with self.administration_client() as client:
-            return scrub(refusals.missing(address, self.host, await refusals.known_addresses(client, address)))
+            return scrub(failures.missing(address, self.host, await failures.known_addresses(client, address)))
 
     def administration_client(self) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client of the namespace, not open yet."""
@@ -347,3 +454,142 @@ def tls_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the certificate and the host name
     context.load_verify_locations(certificates())
     return context
+
+
+_REACHED_WITHIN: Final = 15.0
+"""Seconds to connect. A key has its token put within the same time."""
+_ANSWERED_WITHIN: Final = 15.0
+"""Seconds from the token of a credential to the answer."""
+_CLOSED_WITHIN: Final = 2.0
+"""Seconds."""
+_MOST_WORDS: Final = 300
+_CONFIRMED: Final = (200, 202, 404)
+_REFUSED: Final = 401
+_RESOURCE: Final = re.compile(r"[ &]sr=([^&;]*)")
+"""The resource of a signature."""
+_OBJECT: Final = re.compile(r" ssl:<[^<>]*>")
+"""What aiohttp adds to its words about a connection."""
+_NO_ENTITY: Final = "sbnotebook-sign-in"
+"""A path to ask for where the namespace itself refuses a key. It need not exist."""
+
+
+_ADVICE: Final = (
+    "check the name, and that the firewall lets port 5671 through; where it lets out HTTPS only, set "
+    "SBNOTEBOOK_TRANSPORT=websocket"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    name: str
+    is_confirmed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What the service answered to a token: the status, None without one, and its words."""
+
+    status: int | None
+    words: str
+    token: str = field(repr=False)
+
+
+class _Credential:
+    """The credential of a connection. While it gives a token, the time to reach the namespace stands still."""
+
+    def __init__(self, credential: Any, scope: anyio.CancelScope) -> None:
+        self._credential, self._scope = credential, scope
+        self.token = ""
+        self.error: BaseException | None = None
+
+    async def get_token(self, *scopes: str, **options: Any) -> Any:
+        self._scope.deadline = inf  # the connection limits it
+        try:
+            token = await self._credential.get_token(*scopes, **options)
+        except Exception as error:
+            self.error = error
+            raise
+        self.token = token.token
+        self._scope.deadline = anyio.current_time() + _ANSWERED_WITHIN
+        return token
+
+    async def close(self) -> None:
+        """Close nothing: the credential is the connection's."""
+
+
+async def sign_in(connection: Connection) -> SignedIn:
+    """Open a connection to the namespace, put a token, and close it again.
+
+    Args:
+        connection: the namespace and how to sign in.
+    """
+    parsed, path = connection.parsed, _path(connection)
+    answer = await _put_token(connection, path)
+    if answer.status == _REFUSED and parsed is not None:
+        if not path:
+            answer = await _put_token(connection, _NO_ENTITY)
+        if answer.status == _REFUSED:
+            raise ServiceBusAuthenticationError(message=_refusal(connection.host, key_of(parsed), path, answer.words))
+    connection.has_answered = True
+    name = account_of(answer.token) if parsed is None else key_of(parsed)
+    return SignedIn(name, answer.status in _CONFIRMED)
+
+
+def _path(connection: Connection) -> str:
+    """Return the path that the key of a connection is for; empty for the whole namespace."""
+    parsed = connection.parsed
+    if parsed is None:
+        return ""
+    if parsed.entity_path is not None:
+        return parsed.entity_path
+    resource = _RESOURCE.search(parsed.for_sdk.reveal())
+    return "" if resource is None else unquote_plus(resource[1]).rpartition("://")[2].partition("/")[2].strip("/")
+
+
+async def _put_token(connection: Connection, path: str) -> _Answer:
+    host = connection.host
+    with anyio.CancelScope(deadline=anyio.current_time() + _REACHED_WITHIN) as scope:
+        credential = None if connection.parsed is not None else _Credential(connection.host_and_credential()[1], scope)
+        client = connection.new_client(retries=0, credential=credential)
+        browser = management.browser(client, path)  # held, because the client keeps weak references
+        try:
+            status, words = await management.token_status(browser)
+        except Exception as error:  # noqa: BLE001 (a credential and a proxy may raise anything)
+            _fail(connection, credential.error if credential else None, error)
+        finally:
+            with anyio.move_on_after(_CLOSED_WITHIN, shield=True):
+                await client.close()
+        return _Answer(status, service_words(words), credential.token if credential else "")
+    advice = _advice(connection)
+    raise ServiceBusConnectionError(message=f"{host} did not answer within {_REACHED_WITHIN:g} seconds: {advice}.")
+
+
+def _fail(connection: Connection, of_credential: BaseException | None, error: Exception) -> NoReturn:
+    host = connection.host
+    if of_credential is not None:
+        if "DefaultAzureCredential failed" in str(of_credential):
+            words = f"You are not signed in to {host}. Run az login, then run the cell again."
+        else:
+            kind = type(of_credential).__name__
+            words = f"Signing in to {host} failed with {kind}: {explained(of_credential)[:_MOST_WORDS]}"
+        raise ServiceBusAuthenticationError(message=words) from of_credential
+    if isinstance(error, ServiceBusError):  # ours: the time is over
+        raise error
+    words = _OBJECT.sub("", explained(error.__cause__ or error))[:_MOST_WORDS]
+    clear = unreachable(host, words, is_emulator=connection.is_emulator)
+    text = clear or f"{host} cannot be reached ({words}): {_advice(connection)}."
+    raise ServiceBusConnectionError(message=text) from error
+
+
+def _advice(connection: Connection) -> str:
+    return "start the emulator, or check its port" if connection.is_emulator else _ADVICE
+
+
+def _refusal(host: str, key: str, path: str, words: str) -> str:
+    place = f" for {path}" if path else ""
+    cause = (
+        f"it is the key of another entity than {path}"
+        if path
+        else "it is the key of one queue or topic: then add EntityPath=NAME to the connection string"
+    )
+    return f"{host} refuses {key}{place}. Either it is wrong or has expired, or {cause}{said(words)}."

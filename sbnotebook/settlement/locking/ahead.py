@@ -19,10 +19,10 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, LockedMessage, Outcome, OutcomeStatus, Release, Report
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.terms import Progress
+from sbnotebook.settlement.plan import Progress
 
 DEFAULT_MAX_HELD: Final = 50_000
 """Messages held at once at most; each takes about a kilobyte here, and is renewed at least twice a lock."""

@@ -14,15 +14,14 @@ import anyio
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import MessageState
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import REFUSED_FOR_ONE, Failure
-from sbnotebook.settlement.parallel import alike, by_halves, halves
-from sbnotebook.settlement.patience import OUTAGE_PATIENCE, patiently
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.sdk import links, management
+from sbnotebook.settlement.requests import OUTAGE_PATIENCE, alike, by_halves, halves, patiently
+from sbnotebook.settlement.sdk import connections, management
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
-from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement.wire.decoding import peeked_from_payload
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
@@ -154,7 +153,7 @@ class DeferredDeleter:
             if self._receiver is None:
                 self._receiver = self._connection.receiver(self._address)
             try:
-                await links.reopen(self._receiver)
+                await connections.reopen(self._receiver)
             except Exception:
                 await self._hang_up(self._receiver)
                 raise
@@ -164,7 +163,7 @@ class DeferredDeleter:
         if receiver is None or receiver is not self._receiver:  # another task has opened a new one
             return
         self._receiver = None
-        await links.close(receiver)
+        await connections.close(receiver)
 
     async def _those_there(self, numbers: Sequence[int]) -> list[int]:
         return await those_deferred(self._peeker, numbers, patience=OUTAGE_PATIENCE)

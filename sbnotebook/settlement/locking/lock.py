@@ -18,21 +18,19 @@ from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionErro
 from sbnotebook.model import Abandon, Decision, LockedMessage, Outcome, ReceivedMessage, Release, Report
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.durations import duration_text
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.engine import BESIDE, Run
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
-from sbnotebook.settlement.locking.records import Record
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal
-from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, Settling, group_size
+from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, Record, Settling, group_size
 from sbnotebook.settlement.pace import InFlight, Limiter
 from sbnotebook.settlement.peek import Peeker
-from sbnotebook.settlement.plan import Limits
-from sbnotebook.settlement.sdk import links, settling
+from sbnotebook.settlement.plan import Limits, Progress, check_decision, check_wait
+from sbnotebook.settlement.sdk import connections, settling
 from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
-from sbnotebook.settlement.terms import Progress, check_decision, check_wait
-from sbnotebook.settlement.wire.conversion import locked_from_payload
+from sbnotebook.settlement.wire.decoding import locked_from_payload
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -209,7 +207,7 @@ class LockedBatch:
             with self._requesting():
                 async with self._busy:
                     receiver, asked = self._open_receiver(), self.clock.now()
-                    await links.reopen(receiver)
+                    await connections.reopen(receiver)
                 received = await receive_those_there(receiver, self._peeker, chunk)
             for lock in received:
                 message = locked_from_payload(lock.payload or b"", self.address, lock.lock_token)
@@ -289,7 +287,7 @@ class LockedBatch:
             raise BatchClosedError(_CLOSED)
         if self._receivers:
             receiver = self._receivers[-1]
-            await links.reopen(receiver)
+            await connections.reopen(receiver)
             # Small requests would fill the places of settled messages one by one: the next link is open for more.
             spare = self.per_link // 5 if self._coming is not None and _is_opened(self._coming) else 0
             if receiver.has_more_coming or self._room_on(receiver) > spare:
@@ -314,7 +312,7 @@ class LockedBatch:
         for receiver in self._receivers[:-1]:
             if not self._requests and settling.is_emptied(receiver, (hold.lock for hold in self.table)):
                 self._receivers[:] = [each for each in self._receivers if each is not receiver]
-                await links.close(receiver)
+                await connections.close(receiver)
 
     async def ask_no_more(self) -> None:
         """Take back the rest of the last request, so that released messages do not come again at once."""
@@ -515,7 +513,7 @@ class LockedBatch:
                     await asyncio.wait([coming])
                 receivers += [coming.result()] if _is_opened(coming) else []
             for each in receivers:
-                await links.close(each)
+                await connections.close(each)
 
     async def _release(self, messages: Sequence[LockedMessage]) -> None:
         pairs = [(message, Release()) for message in messages]

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusServerBusyError
 
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement.connecting.failures import Failure, explained
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind, LockWatcher
-from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
-from sbnotebook.settlement.parallel import alike, by_halves, halves, in_parallel
-from sbnotebook.settlement.sdk import links, management, tokens
+from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold, LockEvent, LockEventKind, LockWatcher
+from sbnotebook.settlement.requests import alike, by_halves, halves, in_parallel
+from sbnotebook.settlement.sdk import connections, management
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 if TYPE_CHECKING:
@@ -106,8 +105,8 @@ class Links:
         """Have the batch's own links outlive their tokens, also while nothing goes over them."""
         with self._requesting(), anyio.move_on_after(_TOKENS_WITHIN):
             async with anyio.create_task_group() as tasks:
-                for own in filter(links.is_open, self._own):
-                    tasks.start_soon(tokens.refresh_if_due, own)
+                for own in filter(connections.is_open, self._own):
+                    tasks.start_soon(connections.refresh_if_due, own)
 
     async def failed(self) -> None:
         """Take the other receiver next time, because the one that was used last did not answer."""
@@ -132,13 +131,13 @@ class Links:
     async def close(self) -> None:
         spare, self._spare = self._spare, None
         if spare is not None:
-            await links.close(spare)
+            await connections.close(spare)
 
     def _next_own(self) -> ServiceBusReceiver | None:
         """Return the batch's own receiver whose turn it is; None if that is not open."""
         self._turn += 1
         own = self._own[self._turn % len(self._own)] if self._own else None
-        return own if own is not None and links.is_open(own) else None
+        return own if own is not None and connections.is_open(own) else None
 
 
 class Renewal:

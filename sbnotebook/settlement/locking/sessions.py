@@ -16,20 +16,17 @@ from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedM
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
-from sbnotebook.settlement.locking.lock_table import LONGEST, lock_times
+from sbnotebook.settlement.locking.lock_table import LONGEST, HeldMessages, Hold, LockEvent, LockEventKind, lock_times
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal
-from sbnotebook.settlement.patience import patiently
 from sbnotebook.settlement.peek import PAGE, Peeker
-from sbnotebook.settlement.sdk import links, management
+from sbnotebook.settlement.plan import check_wait
+from sbnotebook.settlement.requests import patiently
+from sbnotebook.settlement.sdk import connections, management
 from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
-from sbnotebook.settlement.terms import check_wait
-from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement.wire.decoding import peeked_from_payload
 
 if TYPE_CHECKING:
-    from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
-    from sbnotebook.settlement.locking.records import Record
-    from sbnotebook.settlement.locking.settle import Settling
+    from sbnotebook.settlement.locking.settle import Record, Settling
 
 SessionState = bytes | str | dict[str, Any] | list[Any] | None
 """What a session's state can be set to: bytes, a text, what becomes JSON, or None for no state."""
@@ -181,7 +178,7 @@ class SessionBatch(LockedBatch):
 
     async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
         for receiver in self._receivers:
-            await links.catch_up(receiver)  # so that a detach that has come is noticed
+            await connections.catch_up(receiver)  # so that a detach that has come is noticed
         self._lock.notice()
         await super()._settle_held(settling, messages)
         self._lock.notice()
@@ -228,7 +225,7 @@ class _SessionRenewal(Renewal):
             return
         if self.ends is not None and self._clock.now() >= self.ends:
             self._lose(f"The session's lock ended at {self.ends:%H:%M:%S} UTC.")
-        elif not links.is_open(self._receivers[-1]):
+        elif not connections.is_open(self._receivers[-1]):
             self._lose("The session's lock was lost with its link.")
 
     async def _renew_due(self, now: datetime) -> None:
@@ -237,7 +234,7 @@ class _SessionRenewal(Renewal):
             return
         try:
             async with self._busy:
-                if not self._receivers or not links.is_open(self._receivers[-1]):
+                if not self._receivers or not connections.is_open(self._receivers[-1]):
                     return
                 asked = self._clock.now()
                 with anyio.fail_after(_ANSWER_WITHIN):

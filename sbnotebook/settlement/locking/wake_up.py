@@ -21,8 +21,7 @@ from uuid import UUID
 from sbnotebook.errors import DecisionError, SettlementFailedError
 from sbnotebook.model import Decision, Defer, EntityAddress, LockedMessage, Message, Outcome, ReceivedMessage
 from sbnotebook.model.message import time_text
-from sbnotebook.settlement.sending.delivery import send_many
-from sbnotebook.settlement.sending.sender_pool import SenderPool
+from sbnotebook.settlement.sending.delivery import SenderPool, send_many
 
 if TYPE_CHECKING:
     from sbnotebook.settlement.locking.lock import LockedBatch

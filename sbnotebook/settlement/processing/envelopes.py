@@ -34,8 +34,8 @@ from typing import Final
 from sbnotebook.amqp import AmqpValue, Int, Timestamp
 from sbnotebook.model import Message, ReceivedMessage
 from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, ORIGINAL_MESSAGE_ID, time_text
+from sbnotebook.settlement.processing.calls import consumer
 from sbnotebook.settlement.processing.policy import Fault
-from sbnotebook.settlement.processing.status import consumer
 
 _MAX_MESSAGE_ID: Final = 128
 

@@ -20,15 +20,14 @@ from sbnotebook.model import (
     Outcome,
     OutcomeStatus,
 )
-from sbnotebook.model.secret_texts import scrub
+from sbnotebook.model.connection_strings import scrub
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.locking.lock import LockedBatch
+from sbnotebook.settlement.plan import outcome_for
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy
-from sbnotebook.settlement.sending.delivery import SEND, send_many
-from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.terms import outcome_for
+from sbnotebook.settlement.sending.delivery import SEND, SenderPool, send_many
 
 _PAUSES: Final = (0.0, 1.0, 5.0)
 """Seconds before each attempt to settle. Unanswered, skipped and retryable settlements are attempted again."""

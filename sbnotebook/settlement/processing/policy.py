@@ -13,8 +13,8 @@ from typing import Final, Self
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Release, Resubmit
-from sbnotebook.model.secret_texts import scrub
-from sbnotebook.settlement.terms import check_decision
+from sbnotebook.model.connection_strings import scrub
+from sbnotebook.settlement.plan import check_decision
 
 _MAX_NAME: Final = 200
 _MAX_REASON: Final = 200

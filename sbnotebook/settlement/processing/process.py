@@ -24,16 +24,25 @@ from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Abandon, Complete, Decision, LockedMessage, Outcome, Release, Report
 from sbnotebook.model.report import Tally
 from sbnotebook.settlement.connecting.failures import explained
+from sbnotebook.settlement.interrupts import reporting
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.plan import Limits
-from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall, call, call_on_loop, ends_before, is_async
+from sbnotebook.settlement.plan import Limits, Progress, check_wait
+from sbnotebook.settlement.processing.calls import (
+    AnyFunction,
+    EndedCall,
+    Lease,
+    ProcessState,
+    ProcessStatus,
+    call,
+    call_on_loop,
+    consumer,
+    ends_before,
+    is_async,
+)
 from sbnotebook.settlement.processing.finish import explained_end, send_envelopes, settle_all
 from sbnotebook.settlement.processing.policy import End, Policy, Then
-from sbnotebook.settlement.processing.status import Lease, ProcessState, ProcessStatus, consumer
-from sbnotebook.settlement.terms import Progress, check_wait
-from sbnotebook.settlement.watch import reporting
 
 RENEW_FOR: Final = timedelta(days=3650)
 """How long locks are renewed: until the function has ended, however long it takes."""
@@ -113,7 +122,7 @@ class Options:
 class Processing(ABC):
     """One run of ``process``. Any thread can watch and stop it.
 
-    Made by :meth:`sbnotebook.settlement.entity.AsyncEntity.processing`.
+    Made by :meth:`sbnotebook.settlement.namespace.AsyncEntity.processing`.
 
     Args:
         place: the entity that is consumed.

@@ -15,15 +15,14 @@ import anyio
 from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
 
 from sbnotebook.model import LockedMessage, Outcome, OutcomeStatus
-from sbnotebook.model.partition import partition_of, start_of_partition
+from sbnotebook.model.message import partition_of, start_of_partition
 from sbnotebook.settlement.engine import BESIDE, GROUP
 from sbnotebook.settlement.locking.sessions import SessionBatch
-from sbnotebook.settlement.memory.namespace_tables import key_of
+from sbnotebook.settlement.memory.journal import key_of
 from sbnotebook.settlement.place import Place
-from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall
+from sbnotebook.settlement.processing.calls import AnyFunction, EndedCall, Lease
 from sbnotebook.settlement.processing.finish import can_retry
 from sbnotebook.settlement.processing.process import RENEW_FOR, SERVICE_ERRORS, Options, Processing
-from sbnotebook.settlement.processing.status import Lease
 
 _MAX_WAITING: Final = 500
 """Messages that are locked ahead of shared workers at most."""

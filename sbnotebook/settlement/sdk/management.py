@@ -20,7 +20,7 @@ from sbnotebook.settlement.sdk.private import (
     private,
 )
 from sbnotebook.settlement.sdk.receivers import ReceivedLock
-from sbnotebook.settlement.wire.service_part import lock_of
+from sbnotebook.settlement.wire.decoding import lock_of
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender

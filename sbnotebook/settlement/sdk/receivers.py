@@ -18,9 +18,9 @@ from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
 from sbnotebook.settlement.sdk.clients import client_class
-from sbnotebook.settlement.sdk.links import reopen
+from sbnotebook.settlement.sdk.connections import reopen
 from sbnotebook.settlement.sdk.private import Frame, private
-from sbnotebook.settlement.wire.service_part import lock_of
+from sbnotebook.settlement.wire.decoding import lock_of
 
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
 _FRAME_ID, _FRAME_TAG, _FRAME_MORE, _FRAME_PAYLOAD = 1, 2, 5, 11

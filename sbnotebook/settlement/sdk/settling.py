@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
 
 from sbnotebook.settlement.pace import Limiter
-from sbnotebook.settlement.sdk.links import is_attached
+from sbnotebook.settlement.sdk.connections import is_attached
 from sbnotebook.settlement.sdk.private import (
     SEND_DISPOSITION_REJECT,
     Accepted,

@@ -24,8 +24,8 @@ import anyio.lowlevel
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.amqp import Described, ULong, encode
+from sbnotebook.settlement.sdk.connections import Encoded, hang_up, line_of, put_token
 from sbnotebook.settlement.sdk.errors import as_service_bus_error, condition_of
-from sbnotebook.settlement.sdk.links import hang_up, line_of
 from sbnotebook.settlement.sdk.management import Browser
 from sbnotebook.settlement.sdk.private import (
     FIELD,
@@ -39,8 +39,6 @@ from sbnotebook.settlement.sdk.private import (
     mgmt_handlers,
     private,
 )
-from sbnotebook.settlement.sdk.sharing import Encoded
-from sbnotebook.settlement.sdk.tokens import put_token
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusSender

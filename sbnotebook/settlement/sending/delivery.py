@@ -1,37 +1,169 @@
-"""Send messages with a limit on transfers in flight, and an outcome for every message."""
+"""Send messages over a pool of warm senders: with a limit on transfers in flight, and an outcome for every message."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
-from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusServerBusyError
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    OperationTimeoutError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+)
 
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Tally
+from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus, Report, Tally
 from sbnotebook.model.decision import AUTO
+from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import Failure
-from sbnotebook.settlement.grace import Grace
-from sbnotebook.settlement.pace import InFlight, Pace, check_in_flight, transfers_in_flight
-from sbnotebook.settlement.patience import OUTAGE_PATIENCE
-from sbnotebook.settlement.sdk import senders
-from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer
-from sbnotebook.settlement.sending.sender_pool import SenderPool
-from sbnotebook.settlement.terms import Progress
-from sbnotebook.settlement.watch import in_flight, reporting
-from sbnotebook.settlement.wire.encoded_rows import EncodedRows
+from sbnotebook.settlement.interrupts import Grace, in_flight, reporting
+from sbnotebook.settlement.pace import InFlight, Limiter, Pace, check_in_flight, transfers_in_flight
+from sbnotebook.settlement.requests import OUTAGE_PATIENCE, in_parallel
+from sbnotebook.settlement.sdk import clients, connections
+from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer, Sizes
+from sbnotebook.settlement.wire.encoding import EncodedRows
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from azure.servicebus.aio import ServiceBusSender
+
+_MAX_IDLE: Final = 240.0
+"""Seconds after which an idle sender is replaced. Service Bus drops idle connections, and the SDK does not notice."""
+_FRESH: Final = 1.0
+"""Seconds after which the connection of an idle sender is checked before it is used."""
+_OPEN_WITHIN: Final = 60.0
+
+
+class SenderPool:
+    """Warm senders to one entity: one for each transfer in flight, because the SDK's senders are not safe to share."""
+
+    def __init__(self, connection: Connection, address: EntityAddress) -> None:
+        connection.require_writing()
+        self.address = address
+        self.answer_within = 60.0
+        self.limiter = Limiter.of_senders()
+        self._connection = connection
+        self._idle: list[tuple[ServiceBusSender, float, float]] = []
+        """Senders, each with the monotonic time and the wall-clock time since which it is idle."""
+        self._in_use = 0
+        self._opening: set[asyncio.Task[None]] = set()
+        self._sizes: Sizes | None = None
+
+    async def warm(self, count: int) -> None:
+        """Open senders until so many are idle; where that fails, all of them fail for the same reason."""
+        await in_parallel(lambda _: self._open_one(), range(count - len(self._idle)), count)
+
+    def open_another(self, count: int, then: Callable[[bool], None]) -> None:
+        """Open a sender where there are no more than ``count``, and then tell whether there is one more."""
+        if len(self._idle) + self._in_use > count:
+            then(True)
+            return
+        opening = asyncio.create_task(self._open_one())
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        opening.add_done_callback(lambda ended: then(not ended.cancelled() and ended.exception() is None))
+
+    async def sizes(self) -> Sizes:
+        """Return the size limits of the entity. Open a sender if none was open yet."""
+        if self._sizes is None:
+            async with self.slot() as sender:
+                self._sizes = _sizes_of(sender)
+        return self._sizes
+
+    def doubt(self) -> None:
+        """Check each idle sender before its next use, and read the size limits again: the entity may be a new one."""
+        self._sizes = None
+        long_ago = time.monotonic() - 2 * _FRESH
+        self._idle = [(sender, min(since, long_ago), at) for sender, since, at in self._idle]
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncGenerator[ServiceBusSender]:
+        """Open a context with a sender that no other task uses, with an open link."""
+        self._in_use += 1
+        try:
+            sender = await self._take()
+            line = connections.line_of(sender)
+            try:
+                yield sender
+            except ServiceBusError as error:
+                if connections.is_open(sender) and not isinstance(error, OperationTimeoutError):
+                    self._keep(sender)  # only the transfer was refused
+                else:
+                    await _close(sender, line)
+                raise
+            except BaseException:
+                # Cancelled: an answer may still come, and must not count as the answer to the next transfer.
+                await _close(sender, line)
+                raise
+            self._keep(sender)
+        finally:
+            self._in_use -= 1
+
+    async def close(self) -> None:
+        for opening in tuple(self._opening):
+            opening.cancel()
+        if self._opening:
+            await asyncio.wait(self._opening)
+        idle, self._idle = self._idle, []
+        async with anyio.create_task_group() as tasks:
+            for sender, *_ in idle:
+                tasks.start_soon(_close, sender)
+
+    async def _take(self) -> ServiceBusSender:
+        while self._idle:
+            sender, since, at = self._idle.pop()
+            # The monotonic time may stand still while the machine sleeps, and the wall clock may be put back.
+            idle = max(time.monotonic() - since, time.time() - at)
+            # A send over a lost connection would be UNCONFIRMED.
+            try:
+                if idle > _FRESH:
+                    await connections.catch_up(sender)
+                if idle < _MAX_IDLE and connections.is_open(sender):
+                    return sender
+            except BaseException:  # cancelled, and no longer in the pool
+                await _close(sender)
+                raise
+            await _close(sender)
+        return await self._open()
+
+    async def _open(self) -> ServiceBusSender:
+        sender = self._connection.sender(self.address)
+        try:
+            with anyio.fail_after(_OPEN_WITHIN):
+                await connections.reopen(sender)
+        except TimeoutError:
+            await _close(sender)
+            raise OperationTimeoutError(message=f"{self.address} did not answer.") from None
+        except BaseException:
+            await _close(sender)
+            raise
+        self._sizes = _sizes_of(sender)
+        return sender
+
+    async def _open_one(self) -> None:
+        self._keep(await self._open())
+
+    def _keep(self, sender: ServiceBusSender) -> None:
+        self._idle.append((sender, time.monotonic(), time.time()))
+
+
+def _sizes_of(sender: ServiceBusSender) -> Sizes:
+    return Sizes(clients.max_message_bytes(sender), clients.max_batch_bytes(sender))
+
+
+async def _close(sender: ServiceBusSender, line: Any = None) -> None:
+    line = line or connections.line_of(sender)
+    await connections.close(sender)
+    await connections.hang_up(line)
 
 
 Withhold = Callable[[int], tuple[OutcomeStatus, str] | None]
@@ -76,7 +208,7 @@ _CUT_OFF: Final = {
 
 
 async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
-    await senders.send_payload(sender, pack.transfer(), batch=pack.is_batch)
+    await clients.send_payload(sender, pack.transfer(), batch=pack.is_batch)
     return [None] * len(pack.items)
 
 
@@ -91,7 +223,7 @@ async def send_many(
     max_in_flight: InFlight = AUTO,
     batch_size: int | None = None,
     pace: Pace | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int], None] | None = None,
     tally: Tally | None = None,
 ) -> Report:
     """Send or schedule messages and wait for the confirmation of each.
@@ -135,7 +267,7 @@ class _Delivery:
         method: DeliveryMethod,
         max_in_flight: InFlight,
         pace: Pace,
-        progress: Progress | None,
+        progress: Callable[[int], None] | None,
         tally: Tally,
     ) -> None:
         self.tally = tally
@@ -336,7 +468,7 @@ class _Delivery:
         answer_within = self._pool.answer_within + pack.size / _SLOWEST
         async with self._pool.slot() as sender:
             with self._grace.period(_FINISH_WITHIN, answer_within) as scope:
-                await senders.make_ready(sender)  # until then it is certain that nothing was sent
+                await clients.make_ready(sender)  # until then it is certain that nothing was sent
                 if self._is_withheld(pack):
                     return
                 pack.in_doubt = True

@@ -13,10 +13,9 @@ from sbnotebook.amqp import AmqpValue, Symbol
 from sbnotebook.amqp.sections import DATA, MESSAGE_ANNOTATIONS, PROPERTIES, encode_section, section_head
 from sbnotebook.model import EntityAddress, Message, Outcome, OutcomeStatus
 from sbnotebook.model.amqp_layout import as_text
-from sbnotebook.model.secret_texts import scrub
-from sbnotebook.settlement.parallel import halves
-from sbnotebook.settlement.wire.encoded_rows import EncodedRows
-from sbnotebook.settlement.wire.encoding import payload_of
+from sbnotebook.model.connection_strings import scrub
+from sbnotebook.settlement.requests import halves
+from sbnotebook.settlement.wire.encoding import EncodedRows, payload_of
 
 _MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 """Bytes of messages in open packs, which wait for others of their session."""

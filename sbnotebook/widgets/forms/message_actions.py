@@ -10,10 +10,10 @@ from typing import Final
 
 from sbnotebook.client import Entity, Plan
 from sbnotebook.client.batch import DeferredMessages
-from sbnotebook.client.coercions import duration
 from sbnotebook.client.difference import MessageDifference, last_good
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import run
+from sbnotebook.client.targets import duration
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -42,7 +42,7 @@ from sbnotebook.widgets.fields import (
 from sbnotebook.widgets.forms.edit_form import EditForm
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.table.message_table import MessageTable
-from sbnotebook.widgets.table.rows import keys_of
+from sbnotebook.widgets.table.row_packing import keys_of
 
 _KEPT: Final = "They are kept in the archive on this machine first, so that this can be undone."
 _LOST: Final = "There is no archive, so this cannot be undone."

@@ -11,9 +11,9 @@ from itertools import starmap
 from typing import Any, Final
 
 from sbnotebook.amqp import AmqpValue, encode, type_name
-from sbnotebook.amqp.types import type_names
+from sbnotebook.amqp.encoding import type_names
 from sbnotebook.client import Namespace
-from sbnotebook.client.coercions import duration
+from sbnotebook.client.targets import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from sbnotebook.analysis import tables
-from sbnotebook.model.secret_texts import scrub
+from sbnotebook.model.connection_strings import scrub
 from sbnotebook.widgets.blocks import CHOICES, Block, Grid, Node, Progress, Row, Table, Tree, is_change, nodes_of
 from sbnotebook.widgets.pretty import cell
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.analysis.descriptions import trace_lines
-from sbnotebook.analysis.fault_headers import fault_of
+from sbnotebook.analysis.shapes import fault_of
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.body import Marks, body_text, decode_body

@@ -5,10 +5,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
 from sbnotebook.emulator.amqp.connection import AmqpConnection
-from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter
-from sbnotebook.emulator.amqp.held import HeldMemory, SharedMemory
+from sbnotebook.emulator.amqp.frames import FrameReader, FrameWriter, HeldMemory, SharedMemory
 from sbnotebook.emulator.amqp.link import Event, LinkState, ReceivingLink, SendingLink
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
@@ -21,6 +19,8 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     Target,
     Transfer,
+    decode_composite,
+    encode_composite,
 )
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"

@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.amqp.composites import encode_composite
-from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, SASL_FRAME, FrameWriter
+from sbnotebook.emulator.amqp.frames import ACCEPTED, EMPTY_FRAME, HEADER_SIZE, OFFER, SASL_FRAME, FrameWriter, SaslInit
 from sbnotebook.emulator.amqp.link import LinkState, TransferReceived
-from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Error, Open, Transfer
-from sbnotebook.emulator.amqp.sasl import ACCEPTED, OFFER, SaslInit
+from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Error, Open, Transfer, encode_composite
 from tests.emulator.amqp.conftest import (
     AMQP_HEADER,
     SENDING_ATTACH,

@@ -16,7 +16,6 @@ from azure.servicebus._pyamqp import performatives as sdk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.amqp.composites import decode_composite
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.amqp.frames import AMQP_FRAME
 from sbnotebook.emulator.amqp.link import (
@@ -27,7 +26,7 @@ from sbnotebook.emulator.amqp.link import (
     SendingLink,
     TransferReceived,
 )
-from sbnotebook.emulator.amqp.performatives import Accepted, Close, Error
+from sbnotebook.emulator.amqp.performatives import Accepted, Close, Error, decode_composite
 from tests.chances import rounds
 
 _SASL = b"AMQP\x03\x01\x00\x00"

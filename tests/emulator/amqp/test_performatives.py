@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sbnotebook.amqp import UByte, UInt, ULong, UShort
-from sbnotebook.emulator.amqp.composites import Anything, Fields, Symbols, decode_composite, encode_composite
 from sbnotebook.emulator.amqp.performatives import (
     SENDER,
     Accepted,
+    Anything,
     Attach,
     Begin,
     Close,
@@ -28,6 +28,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Disposition,
     End,
     Error,
+    Fields,
     Flow,
     Modified,
     Open,
@@ -36,8 +37,11 @@ from sbnotebook.emulator.amqp.performatives import (
     Rejected,
     Released,
     Source,
+    Symbols,
     Target,
     Transfer,
+    decode_composite,
+    encode_composite,
     encode_settlement,
     encode_transfer,
     encode_within,

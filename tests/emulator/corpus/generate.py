@@ -15,8 +15,7 @@ from typing import Any
 from urllib.parse import quote_plus
 
 from sbnotebook.amqp import encode
-from sbnotebook.emulator.amqp.composites import encode_composite
-from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameWriter
+from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameWriter, SaslInit
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -31,8 +30,8 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     Target,
     Transfer,
+    encode_composite,
 )
-from sbnotebook.emulator.amqp.sasl import SaslInit
 
 FOLDER = Path(__file__).parent
 HEADER, SASL_HEADER = b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"

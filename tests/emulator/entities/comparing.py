@@ -10,10 +10,9 @@ from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.message_log import Residency
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.queue import Topic
+from sbnotebook.emulator.entities.registry import Registry, restore
 from sbnotebook.emulator.entities.rules.rule import Rule, correlation_filter
-from sbnotebook.emulator.entities.snapshot import restore
-from sbnotebook.emulator.entities.topic import Topic
 from tests.emulator.entities.conftest import values
 from tests.emulator.entities.documented import Copy, Entity, Namespace, entity_of
 from tests.emulator.entities.store_helpers import OnDisk

@@ -18,13 +18,12 @@ from sbnotebook.amqp.sections import (
     section_value,
     split,
 )
-from sbnotebook.emulator.entities.box import Receivable, Settlement
+from sbnotebook.emulator.entities.box import MessageSession, Receivable, Settlement
 from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, SentMessage, read_sent
 from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.registry import Registry
-from sbnotebook.emulator.entities.sessions import MessageSession
 from sbnotebook.emulator.entities.transitions import MessageEvent
 from tests.emulator.entities.store_helpers import OnDisk
 

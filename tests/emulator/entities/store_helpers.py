@@ -6,8 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
-from sbnotebook.emulator.entities.registry import Registry
-from sbnotebook.emulator.entities.snapshot import Snapshot
+from sbnotebook.emulator.entities.registry import Registry, Snapshot
 from sbnotebook.emulator.store import Store
 
 __all__ = ["OnDisk"]

@@ -19,8 +19,13 @@ from sbnotebook.amqp.sections import (
     section_value,
     split,
 )
-from sbnotebook.emulator.entities.message import BrokeredMessage, read_sent, with_message_id
-from sbnotebook.emulator.entities.rendering import render, with_dead_letter_reason
+from sbnotebook.emulator.entities.message import (
+    BrokeredMessage,
+    read_sent,
+    render,
+    with_dead_letter_reason,
+    with_message_id,
+)
 from sbnotebook.errors import AmqpDecodeError
 from tests.emulator.entities.conftest import encoded, sent
 

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from sbnotebook.emulator.entities.box import ABANDON
-from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, Tier
 from sbnotebook.emulator.entities.queue import Queue
-from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import Registry
 from tests.emulator.entities.conftest import BURY, lock, sent

@@ -6,9 +6,8 @@ from zlib import crc32
 import pytest
 
 from sbnotebook.emulator.entities.message import SentMessage, read_sent
-from sbnotebook.emulator.entities.options import QueueOptions
+from sbnotebook.emulator.entities.options import QueueOptions, Tier
 from sbnotebook.emulator.entities.queue import Queue
-from sbnotebook.emulator.entities.quotas import Tier
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.errors import AmqpDecodeError

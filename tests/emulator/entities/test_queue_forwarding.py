@@ -10,9 +10,8 @@ from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.message import BrokeredMessage, read_sent
 from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions, SubscriptionOptions
 from sbnotebook.emulator.entities.queue import Queue
-from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.registry import Registry, restore
 from sbnotebook.emulator.entities.rules.rule import TRUE_FILTER, Rule, SqlAction
-from sbnotebook.emulator.entities.snapshot import restore
 from tests.emulator.entities.conftest import BURY, lock, properties, sent
 from tests.emulator.entities.store_helpers import OnDisk
 

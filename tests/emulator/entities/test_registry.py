@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, TopicOptions
-from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, Tier, TopicOptions
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.rules.rule import FALSE_FILTER, Rule

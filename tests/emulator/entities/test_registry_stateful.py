@@ -18,13 +18,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable
+from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, MessageSession, Receivable
 from sbnotebook.emulator.entities.message import BrokeredMessage
 from sbnotebook.emulator.entities.options import EntityStatus, QueueOptions
-from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.queue import Queue, Subscription, Topic
 from sbnotebook.emulator.entities.refusals import RefusedError
-from sbnotebook.emulator.entities.sessions import MessageSession
-from sbnotebook.emulator.entities.topic import Subscription, Topic
 from tests.chances import rounds
 from tests.emulator.entities.comparing import RED, SESSIONS, Pair
 from tests.emulator.entities.conftest import BURY, sent, settles

@@ -7,10 +7,9 @@ import pytest
 from sbnotebook.emulator.entities.box import COMPLETE
 from sbnotebook.emulator.entities.message import SentMessage
 from sbnotebook.emulator.entities.options import QueueOptions
-from sbnotebook.emulator.entities.queue import Queue
+from sbnotebook.emulator.entities.queue import Queue, Topic
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.registry import Registry
-from sbnotebook.emulator.entities.topic import Topic
 from sbnotebook.emulator.entities.transaction import Transaction
 from tests.emulator.entities.conftest import sent
 

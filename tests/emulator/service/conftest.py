@@ -15,8 +15,7 @@ import pytest
 
 from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
-from sbnotebook.emulator.amqp.composites import decode_composite, encode_composite
-from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameReader, FrameWriter
+from sbnotebook.emulator.amqp.frames import ACCEPTED, OFFER, SASL_FRAME, FrameReader, FrameWriter, SaslInit
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -30,8 +29,9 @@ from sbnotebook.emulator.amqp.performatives import (
     Source,
     Target,
     Transfer,
+    decode_composite,
+    encode_composite,
 )
-from sbnotebook.emulator.amqp.sasl import ACCEPTED, OFFER, SaslInit
 from sbnotebook.emulator.entities.options import SubscriptionOptions, TopicOptions
 from tests.emulator.service.transaction_client import TransactionClient, Work
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, VALUE, section_value, split
-from sbnotebook.emulator.amqp.composites import decode_composite
-from sbnotebook.emulator.amqp.performatives import Transfer
+from sbnotebook.emulator.amqp.performatives import Transfer, decode_composite
 from tests.emulator.service.conftest import RawClient
 
 __all__ = ["Node"]

@@ -32,7 +32,7 @@ from sbnotebook.emulator.service.access import (
 from sbnotebook.testing import administration_client
 from tests.emulator.service.conftest import Connect, token
 from tests.emulator.service.management_client import ask
-from tests.emulator.service.test_requests import reply, request
+from tests.emulator.service.test_management_requests import reply, request
 
 SENDER = AuthorizationRule("sender", "send-1", "send-2", frozenset({SEND}))
 LISTENER = AuthorizationRule("listener", "listen-1", "", frozenset({LISTEN}))

@@ -15,7 +15,7 @@ from sbnotebook.emulator.entities.rules.rule import (
     correlation_filter,
     sql_filter,
 )
-from sbnotebook.emulator.service import atom
+from sbnotebook.emulator.service import descriptions
 from sbnotebook.emulator.service.descriptions import describe_rule, read_default_rule, read_rule
 from sbnotebook.errors import ConfigurationError
 
@@ -74,8 +74,8 @@ def values(content: str) -> str:
     ],
 )
 def test_a_rule_is_read_as_it_was_written(rule: Rule) -> None:
-    body = atom.document(atom.entry("r", "http://h/r", 0, 0, describe_rule(rule)))
-    again = read_rule(rule.name, atom.read_description(body), 5)
+    body = descriptions.document(descriptions.entry("r", "http://h/r", 0, 0, describe_rule(rule)))
+    again = read_rule(rule.name, descriptions.read_description(body), 5)
     assert again == rule
     kept = again.filter.values
     assert {name: type(value) for name, value in kept.items()} == {

@@ -19,7 +19,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from sbnotebook.emulator import RunningEmulator, Tier, running
-from sbnotebook.emulator.service.atom import ATOM, SERVICE_BUS
+from sbnotebook.emulator.service.descriptions import ATOM, SERVICE_BUS
 from tests.emulator.service.conftest import token
 from tests.emulator.service.management_client import described
 

@@ -7,7 +7,7 @@ import pytest
 from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES
 from tests.emulator.service.conftest import Connect, token
-from tests.emulator.service.test_requests import reply
+from tests.emulator.service.test_management_requests import reply
 
 
 def put(connect: Connect, body: AmqpValue, name: AmqpValue = None) -> tuple[int, str]:

@@ -12,10 +12,18 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.amqp import AmqpValue, Int, Long, Symbol, encode
 from sbnotebook.emulator import QueueOptions, RunningEmulator
-from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.link import TransferReceived
-from sbnotebook.emulator.amqp.performatives import RECEIVER, Attach, Close, Detach, Source, Target, Transfer
+from sbnotebook.emulator.amqp.performatives import (
+    RECEIVER,
+    Attach,
+    Close,
+    Detach,
+    Source,
+    Target,
+    Transfer,
+    encode_composite,
+)
 from sbnotebook.emulator.clock import SystemClock
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.faults import EntityFaults

@@ -8,7 +8,6 @@ import pytest
 
 from sbnotebook.amqp import Symbol, encode
 from sbnotebook.emulator import ManualClock, RunningEmulator, running
-from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
     Coordinator,
@@ -22,8 +21,9 @@ from sbnotebook.emulator.amqp.performatives import (
     Released,
     TransactionalState,
     Transfer,
+    encode_composite,
 )
-from sbnotebook.emulator.entities.quotas import Tier
+from sbnotebook.emulator.entities.options import Tier
 from tests.emulator.service.conftest import RawClient
 from tests.emulator.service.transaction_client import VALUE, TransactionClient, Work, body, held, refusal
 

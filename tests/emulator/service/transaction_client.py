@@ -6,7 +6,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sbnotebook.amqp import encode
-from sbnotebook.emulator.amqp.composites import encode_composite
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -24,6 +23,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Target,
     TransactionalState,
     Transfer,
+    encode_composite,
 )
 
 if TYPE_CHECKING:

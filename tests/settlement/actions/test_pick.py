@@ -37,7 +37,7 @@ from sbnotebook.settlement.engine import RunReport
 from sbnotebook.settlement.locking import ahead
 from sbnotebook.settlement.memory.archive import Archive, ArchivedMessage
 from sbnotebook.settlement.plan import Plan
-from sbnotebook.settlement.sdk import senders
+from sbnotebook.settlement.sdk import clients
 from tests.filled_queues import delivery_counts, filled_queue, sequence_numbers, session_messages, settle_first
 from tests.hand_clock import HandClock
 from tests.settlement.deferrals import deferrals_of
@@ -593,8 +593,8 @@ async def test_pick_handles_odd_messages_like_others(namespace: AsyncNamespace) 
     async with namespace.connection.sender(queue.address) as sender:
         for payload in odd:
             with contextlib.suppress(ServiceBusError):  # the service may refuse invalid messages
-                await senders.make_ready(sender)
-                await senders.send_payload(sender, payload)
+                await clients.make_ready(sender)
+                await clients.send_payload(sender, payload)
                 accepted += 1
     assert accepted >= 4
     await queue.send((Message(message_id=f"n{n}") for n in range(3)), max_in_flight=1)

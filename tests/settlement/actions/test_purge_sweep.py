@@ -20,7 +20,7 @@ from sbnotebook.model import (
     Send,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, Plan
-from sbnotebook.settlement.actions.selection import MessageFilter
+from sbnotebook.settlement.actions.reach import MessageFilter
 from sbnotebook.settlement.memory.archive import ArchiveState
 from tests.filled_queues import filled_queue, settle_first
 from tests.settlement.deferrals import deferrals_of
@@ -300,7 +300,7 @@ async def test_purge_leaves_other_messages_with_planned_numbers(own: AsyncNamesp
 
 
 async def test_more_others_than_can_be_locked_are_refused(own: AsyncNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.actions.selection.DEFAULT_MAX_HELD", 5)
+    monkeypatch.setattr("sbnotebook.settlement.actions.reach.DEFAULT_MAX_HELD", 5)
     queue = await filled_queue(own, "orders", 20)
     with pytest.raises(DecisionError, match="9 other messages are between"):
         await queue.purge(only=odd)

@@ -33,8 +33,8 @@ from sbnotebook.model import (
 from sbnotebook.settlement import AsyncNamespace, Limits, Watch
 from sbnotebook.settlement.actions.ramp import in_words
 from sbnotebook.settlement.engine import RunReport
+from sbnotebook.settlement.place import Waits
 from sbnotebook.settlement.plan import Plan, Ramp, RampStep
-from sbnotebook.settlement.resources import Waits
 from tests.filled_queues import filled_queue, settle_first
 from tests.hand_clock import HandClock
 from tests.settlement.actions.dead_letters import cut_off, dead_letters

@@ -22,8 +22,8 @@ from sbnotebook.model import (
     Resubmit,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.locking.lock_events import LockEventKind
-from sbnotebook.settlement.sdk import senders
+from sbnotebook.settlement.locking.lock_table import LockEventKind
+from sbnotebook.settlement.sdk import clients
 from sbnotebook.settlement.wire.encoding import payload_of
 from tests.filled_queues import deferred_queue, filled_queue, session_messages
 from tests.hand_clock import HandClock
@@ -188,8 +188,8 @@ async def unreadable_queue(namespace: AsyncNamespace, name: str) -> AsyncEntity:
     text_as_data = b"\x00\x53\x75\xa1\x03bad"  # a data section holds binary, and nothing else
     async with namespace.connection.sender(queue.address) as sender:
         for payload in (text_as_data, payload_of(Message(message_id="good"))):
-            await senders.make_ready(sender)
-            await senders.send_payload(sender, payload)
+            await clients.make_ready(sender)
+            await clients.send_payload(sender, payload)
     return queue
 
 

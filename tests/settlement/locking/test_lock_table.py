@@ -9,7 +9,7 @@ import pytest
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, EntityAddress, LockedMessage, OutcomeStatus
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
-from sbnotebook.settlement.terms import outcome_for
+from sbnotebook.settlement.plan import outcome_for
 
 ORDERS = EntityAddress("orders")
 

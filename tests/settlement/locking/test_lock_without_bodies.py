@@ -9,7 +9,7 @@ import pytest
 
 from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Abandon, Complete, LockedMessage, Message, Outcome, OutcomeStatus
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking import settle
 from tests.filled_queues import delivery_counts, filled_queue

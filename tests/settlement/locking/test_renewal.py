@@ -11,11 +11,11 @@ import pytest
 
 from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import Abandon, Complete, DeadLetter, Defer, Message, OutcomeStatus
-from sbnotebook.model.partition import partition_of
+from sbnotebook.model.message import partition_of
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.lock_events import LockEvent, LockEventKind
-from sbnotebook.settlement.sdk import links
+from sbnotebook.settlement.locking.lock_table import LockEvent, LockEventKind
+from sbnotebook.settlement.sdk import connections
 from tests.filled_queues import filled_queue
 from tests.hand_clock import HandClock
 from tests.settlement.waiting import until
@@ -199,11 +199,11 @@ async def test_renewal_returns_to_its_own_link_once_that_answers(world: World) -
         await world.clock.turn(1)
         await until(lambda: kinds(batch) == [FAILING, RENEWING])
         spare = spare_of(batch)
-        assert links.is_open(spare)
+        assert connections.is_open(spare)
         world.emulator.thaw()
         await world.clock.turn(7)
         await until(lambda: spare_of(batch) is None)
-        await until(lambda: not links.is_open(spare))
+        await until(lambda: not connections.is_open(spare))
         assert {message.sequence_number for message in batch.messages} == numbers(held)
     assert batch.release_report is not None
     assert batch.release_report.settled == 5

@@ -26,7 +26,7 @@ from sbnotebook.model import (
     Report,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits
-from sbnotebook.settlement.locking.lock_events import LockEventKind
+from sbnotebook.settlement.locking.lock_table import LockEventKind
 from tests.filled_queues import filled_queue, session_messages
 from tests.hand_clock import HandClock
 from tests.settlement.waiting import until

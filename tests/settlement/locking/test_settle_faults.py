@@ -28,7 +28,7 @@ from sbnotebook.settlement.locking import settle
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.settle import Settling
 from sbnotebook.settlement.pace import InFlight
-from sbnotebook.settlement.sdk import links, settling
+from sbnotebook.settlement.sdk import connections, settling
 from tests.filled_queues import delivery_counts, filled_queue
 from tests.settlement.namespaces import namespace_of
 
@@ -61,8 +61,8 @@ async def until_gone(batch: LockedBatch) -> None:
     receiver = batch._receivers[-1]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     assert receiver is not None
     with anyio.fail_after(30):
-        while links.is_open(receiver):
-            await links.catch_up(receiver)
+        while connections.is_open(receiver):
+            await connections.catch_up(receiver)
 
 
 def of(report: Report, *statuses: OutcomeStatus) -> set[int]:
@@ -138,7 +138,7 @@ async def test_a_link_for_requests_that_is_gone_is_replaced(queue: AsyncEntity, 
         receiver = another._receivers[-1]  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
         assert receiver is not None
         for _ in range(20):
-            await links.catch_up(receiver)
+            await connections.catch_up(receiver)
         assert (await another.settle(Complete(), held[10:])).counts == {SETTLED: COUNT - 10}
     assert await standing(queue) == {}
 

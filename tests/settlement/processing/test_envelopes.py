@@ -20,11 +20,10 @@ from sbnotebook.model import (
     PeekedMessage,
 )
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Policy, PolicyRow, RejectMessage, SkipMessage, Then
-from sbnotebook.settlement.processing.calls import EndedCall
+from sbnotebook.settlement.processing.calls import EndedCall, consumer
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.finish import send_envelopes
 from sbnotebook.settlement.processing.policy import End, Fault
-from sbnotebook.settlement.processing.status import consumer
 from tests.filled_queues import filled_queue
 from tests.hand_clock import HandClock
 from tests.settlement.waiting import until

@@ -34,9 +34,8 @@ from sbnotebook.settlement import (
     Then,
     Watch,
 )
-from sbnotebook.settlement.processing.calls import AnyFunction
+from sbnotebook.settlement.processing.calls import AnyFunction, ProcessState
 from sbnotebook.settlement.processing.policy import End
-from sbnotebook.settlement.processing.status import ProcessState
 from tests.filled_queues import filled_queue
 from tests.hand_clock import HandClock
 from tests.settlement.waiting import append_to

@@ -13,8 +13,8 @@ from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Defer, LockedMessage, Message, OutcomeStatus, Release
 from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, Then
 from sbnotebook.settlement.locking.sessions import SessionBatch
-from sbnotebook.settlement.processing.status import ProcessState
-from sbnotebook.settlement.resources import Waits
+from sbnotebook.settlement.place import Waits
+from sbnotebook.settlement.processing.calls import ProcessState
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio

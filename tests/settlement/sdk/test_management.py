@@ -7,7 +7,7 @@ import pytest
 
 from sbnotebook.model import Complete, Defer, Message
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.sdk import senders
+from sbnotebook.settlement.sdk import clients
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -23,8 +23,8 @@ async def test_message_that_the_sdk_cannot_decode_is_received(namespace: AsyncNa
     payload = b"\x00\x53\x74" + properties + b"\x00\x53\x75\xb0" + size.to_bytes(4) + b"x" * size
     queue = await filled_queue(namespace, f"deep-{size}", 1)
     async with namespace.connection.sender(queue.address) as sender:
-        await senders.make_ready(sender)
-        await senders.send_payload(sender, payload)
+        await clients.make_ready(sender)
+        await clients.send_payload(sender, payload)
     await queue.send([Message(message_id="behind")])
     async with queue.batch() as batch:
         await batch.receive(3, max_wait=3)

@@ -17,10 +17,10 @@ import pytest
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.model import EntityAddress, Message
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
-from sbnotebook.settlement.sdk import links, management, settling
+from sbnotebook.settlement.sdk import connections, management, settling
 from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 from sbnotebook.settlement.sdk.settling import LinkSettling
-from sbnotebook.settlement.wire.conversion import peeked_from_payload
+from sbnotebook.settlement.wire.decoding import peeked_from_payload
 from tests.filled_queues import delivery_counts, filled_queue
 from tests.settlement.waiting import until
 
@@ -98,8 +98,8 @@ async def test_a_drain_ends_with_the_answer_of_the_service(
     async with namespace.connection.receiver(EntityAddress("answered")) as receiver:
         shared_emulator.close_links("answered")
         with anyio.fail_after(20):
-            while links.is_open(receiver):
-                await links.catch_up(receiver)
+            while connections.is_open(receiver):
+                await connections.catch_up(receiver)
         assert not await receiver.withdraw_credit(answer_within=20), "its link is closed"
 
 

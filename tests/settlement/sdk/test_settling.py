@@ -22,7 +22,7 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk import settling
-from sbnotebook.settlement.sdk.links import line_of
+from sbnotebook.settlement.sdk.connections import line_of
 from sbnotebook.settlement.sdk.private import private
 from sbnotebook.settlement.sdk.settling import LinkSettling
 from tests.filled_queues import filled_queue

@@ -13,8 +13,7 @@ from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import AsyncNamespace, Watch
-from sbnotebook.settlement.sending.delivery import send_many
-from sbnotebook.settlement.sending.sender_pool import SenderPool
+from sbnotebook.settlement.sending.delivery import SenderPool, send_many
 from tests.chances import chance, rounds
 
 pytestmark = pytest.mark.anyio

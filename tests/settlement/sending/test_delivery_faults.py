@@ -23,9 +23,8 @@ from sbnotebook.emulator import QueueOptions, RunningEmulator
 from sbnotebook.model import EntityAddress, Message, OutcomeStatus, Report
 from sbnotebook.settlement import AsyncNamespace, Watch
 from sbnotebook.settlement.pace import Limiter
-from sbnotebook.settlement.sdk import senders
-from sbnotebook.settlement.sending.delivery import SEND, send_many
-from sbnotebook.settlement.sending.sender_pool import SenderPool
+from sbnotebook.settlement.sdk import clients
+from sbnotebook.settlement.sending.delivery import SEND, SenderPool, send_many
 from tests.filled_queues import filled_queue
 from tests.settlement.proxy import Proxy
 
@@ -344,7 +343,7 @@ async def test_no_transfer_begins_after_an_interrupt(
 ) -> None:
     await namespace.create_queue("halved")
     await namespace.pool(EntityAddress("halved")).warm(1)
-    send, scope, begun = senders.send_payload, anyio.CancelScope(), 0
+    send, scope, begun = clients.send_payload, anyio.CancelScope(), 0
 
     async def interrupted(*given: Any, **options: Any) -> None:
         nonlocal begun
@@ -352,7 +351,7 @@ async def test_no_transfer_begins_after_an_interrupt(
         scope.cancel()
         await send(*given, **options)
 
-    monkeypatch.setattr(senders, "send_payload", interrupted)
+    monkeypatch.setattr(clients, "send_payload", interrupted)
     messages = [Message(message_id=f"m{number}", session_id="s") for number in range(39)]
     bad = Message(message_id="m39", session_id="s", application_properties={"too long": "x" * 70_000})
     with Watch() as watch, scope:

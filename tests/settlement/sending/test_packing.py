@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sbnotebook.amqp.sections import section_value, split
 from sbnotebook.model import EntityAddress, Message, Outcome
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer, Sizes
-from sbnotebook.settlement.wire.encoded_rows import EncodedRows
-from sbnotebook.settlement.wire.encoding import payload_of
+from sbnotebook.settlement.wire.encoding import EncodedRows, payload_of
 
 SIZES = Sizes(message=5_000, batch=1_000)
 

@@ -12,8 +12,16 @@ import pyarrow as pa
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.widgets.table import row_packing as packing
-from sbnotebook.widgets.table.row_packing import Packet, TableColumn, changed_cells, cleaned, packets, table_columns
-from sbnotebook.widgets.table.rows import long_texts, matches
+from sbnotebook.widgets.table.row_packing import (
+    Packet,
+    TableColumn,
+    changed_cells,
+    cleaned,
+    long_texts,
+    matches,
+    packets,
+    table_columns,
+)
 
 if TYPE_CHECKING:
     import pytest

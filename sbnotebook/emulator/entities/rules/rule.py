@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sbnotebook.amqp import AmqpValue
-from sbnotebook.emulator.entities.rules.operands import compare, to_operand
 from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
-from sbnotebook.emulator.entities.rules.subject import RuleSubject
+from sbnotebook.emulator.entities.rules.subject import RuleSubject, compare, to_operand
 from sbnotebook.errors import ConfigurationError
 
 DEFAULT_RULE: Final = "$Default"

@@ -12,19 +12,23 @@ from __future__ import annotations
 import operator
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 from uuid import uuid4
 
 from sbnotebook.amqp import AmqpValue, Long
-from sbnotebook.emulator.entities.rules.operands import FilterError, Operand, combine, compare, negate, to_operand
-from sbnotebook.emulator.entities.rules.subject import RuleSubject
+from sbnotebook.emulator.entities.rules.subject import (
+    FilterError,
+    Operand,
+    RuleSubject,
+    combine,
+    compare,
+    negate,
+    to_operand,
+)
 from sbnotebook.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
 
 MOST_CHARACTERS: Final = 1_024
 """Of the expression of a filter or an action. Source: Service Bus documentation, "Service Bus quotas"."""

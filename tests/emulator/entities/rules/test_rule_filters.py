@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from sbnotebook.amqp import AmqpValue, Int, Long, Timestamp
-from sbnotebook.emulator.entities.rules.operands import FilterError
 from sbnotebook.emulator.entities.rules.rule import correlation_filter, sql_filter
+from sbnotebook.emulator.entities.rules.subject import FilterError
 from sbnotebook.errors import ConfigurationError
 from tests.emulator.entities.rules.conftest import subject
 

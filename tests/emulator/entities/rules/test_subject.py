@@ -8,8 +8,7 @@ import pytest
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp, UInt, ULong, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, HEADER, MESSAGE_ANNOTATIONS, PROPERTIES
-from sbnotebook.emulator.entities.rules.operands import FilterError
-from sbnotebook.emulator.entities.rules.subject import RuleSubject
+from sbnotebook.emulator.entities.rules.subject import FilterError, RuleSubject
 from tests.emulator.entities.conftest import encoded
 from tests.emulator.entities.rules.conftest import subject
 
