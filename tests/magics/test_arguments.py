@@ -15,7 +15,7 @@ from ipywidgets import Widget
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.process import default_data_dir, stop
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.magics.arguments import Quoted, expanded, refuse_connection_string, split_words
+from sbnotebook.magics.arguments import VERBS, Quoted, expanded, refuse_connection_string, split_words
 from sbnotebook.model import Message
 from tests.magics.conftest import Executed, Kernel, Shell
 
@@ -264,10 +264,9 @@ def ready_examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
 def test_examples_run(ready_examples: Shell) -> None:
     magics: dict[str, Any] = ready_examples.ipython.magics_manager.magics["line"]
     ran = 0
-    for name, magic in magics.items():
-        if not name.startswith("sb_") or name in ELSEWHERE:
-            continue
-        for cell in cells(magic):
+    # In the order of %sb: magics that look come before those that settle what the examples look at.
+    for name in (f"sb_{verb}" for verb in VERBS if f"sb_{verb}" not in ELSEWHERE):
+        for cell in cells(magics[name]):
             shown = ready_examples.run(cell)
             assert shown.err == "", (name, cell, shown.err)
             assert "Traceback" not in shown.out, (name, cell, shown.out)
