@@ -1,8 +1,8 @@
 """Measure the structure of a checkout: ``python -m scripts.structure BEFORE AFTER`` prints a column for each.
 
-Sizes are read from the files of ``sbnotebook``. Frames are measured against the emulator, with the interpreter in the
-checkout's own ``.venv``. Counted are the live frames of sbnotebook, on the kernel's thread and on the loop's, when a
-magic reaches the method of the SDK that does its work.
+Sizes are read from the files of ``sbnotebook``: of all of it, and of each package. Frames are measured against the
+emulator, with the interpreter in the checkout's own ``.venv``. Counted are the live frames of sbnotebook, on the
+kernel's thread and on the loop's, when a magic reaches the method of the SDK that does its work.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ CALLS: Final[dict[str, tuple[list[str], str, str]]] = {
 
 
 def measure_sizes(tree: Path) -> dict[str, str]:
-    """Return the number of files and lines, and how long files and functions are: median and 90th percentile."""
+    """Return the sizes of all and of each package, and how long files and functions are: median, 90th percentile."""
     texts = [path.read_text(encoding="utf-8") for path in (tree / PACKAGE).rglob("*.py")]
+    packages = sorted(path.parent for path in (tree / PACKAGE).glob("*/__init__.py"))
     files = [len(text.splitlines()) for text in texts]
     functions = [
         _lines_of_code(node)
@@ -53,7 +54,19 @@ def measure_sizes(tree: Path) -> dict[str, str]:
         "lines of a file (median, 90th percentile)": _spread(files),
         "functions": f"{len(functions):,}",
         "lines of a function without its docstring (median, 90th percentile)": _spread(functions),
+        **{f"{each.name}: lines, statements, classes, exported names": _sizes_of(each) for each in packages},
     }
+
+
+def _sizes_of(package: Path) -> str:
+    texts = [path.read_text(encoding="utf-8") for path in package.rglob("*.py")]
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
+    counts = [sum(isinstance(node, kind) for node in nodes) for kind in (ast.stmt, ast.ClassDef)]
+    border = ast.walk(ast.parse((package / "__init__.py").read_text(encoding="utf-8")))
+    own = [node for node in border if isinstance(node, ast.ImportFrom) and package.name in str(node.module)]
+    exported = [alias.name for node in own for alias in node.names]
+    lines = sum(len(text.splitlines()) for text in texts)
+    return ", ".join(f"{count:,}" for count in [lines, *counts, len(exported)])
 
 
 def _lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
