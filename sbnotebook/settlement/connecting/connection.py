@@ -26,10 +26,10 @@ import ssl
 import threading
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
-from math import inf
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 from urllib.parse import unquote_plus
 
 import anyio
@@ -50,7 +50,7 @@ from sbnotebook.settlement.connecting.administration_clients import async_admini
 from sbnotebook.settlement.connecting.failures import explained, said, service_words, unreachable
 from sbnotebook.settlement.sdk import check_version, errors, management
 from sbnotebook.settlement.sdk.clients import adopt
-from sbnotebook.settlement.sdk.private import certificates
+from sbnotebook.settlement.sdk.private import certificates, constants
 from sbnotebook.settlement.sdk.receivers import LockReceiver
 
 if TYPE_CHECKING:
@@ -457,9 +457,7 @@ def tls_context() -> ssl.SSLContext:
 
 
 _REACHED_WITHIN: Final = 15.0
-"""Seconds to connect. A key has its token put within the same time."""
-_ANSWERED_WITHIN: Final = 15.0
-"""Seconds from the token of a credential to the answer."""
+"""Seconds to connect and to have the token answered. The credential may take longer before that."""
 _CLOSED_WITHIN: Final = 2.0
 """Seconds."""
 _MOST_WORDS: Final = 300
@@ -485,38 +483,6 @@ class SignedIn:
     is_confirmed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What the service answered to a token: the status, None without one, and its words."""
-
-    status: int | None
-    words: str
-    token: str = field(repr=False)
-
-
-class _Credential:
-    """The credential of a connection. While it gives a token, the time to reach the namespace stands still."""
-
-    def __init__(self, credential: Any, scope: anyio.CancelScope) -> None:
-        self._credential, self._scope = credential, scope
-        self.token = ""
-        self.error: BaseException | None = None
-
-    async def get_token(self, *scopes: str, **options: Any) -> Any:
-        self._scope.deadline = inf  # the connection limits it
-        try:
-            token = await self._credential.get_token(*scopes, **options)
-        except Exception as error:
-            self.error = error
-            raise
-        self.token = token.token
-        self._scope.deadline = anyio.current_time() + _ANSWERED_WITHIN
-        return token
-
-    async def close(self) -> None:
-        """Close nothing: the credential is the connection's."""
-
-
 async def sign_in(connection: Connection) -> SignedIn:
     """Open a connection to the namespace, put a token, and close it again.
 
@@ -524,15 +490,16 @@ async def sign_in(connection: Connection) -> SignedIn:
         connection: the namespace and how to sign in.
     """
     parsed, path = connection.parsed, _path(connection)
-    answer = await _put_token(connection, path)
-    if answer.status == _REFUSED and parsed is not None:
+    token: Any = await _token(connection) if parsed is None else None
+    status, words = await _put_token(connection, path, token)
+    if status == _REFUSED and parsed is not None:
         if not path:
-            answer = await _put_token(connection, _NO_ENTITY)
-        if answer.status == _REFUSED:
-            raise ServiceBusAuthenticationError(message=_refusal(connection.host, key_of(parsed), path, answer.words))
+            status, words = await _put_token(connection, _NO_ENTITY)
+        if status == _REFUSED:
+            raise ServiceBusAuthenticationError(message=_refusal(connection.host, key_of(parsed), path, words))
     connection.has_answered = True
-    name = account_of(answer.token) if parsed is None else key_of(parsed)
-    return SignedIn(name, answer.status in _CONFIRMED)
+    name = account_of(token.token) if parsed is None else key_of(parsed)
+    return SignedIn(name, status in _CONFIRMED)
 
 
 def _path(connection: Connection) -> str:
@@ -546,43 +513,41 @@ def _path(connection: Connection) -> str:
     return "" if resource is None else unquote_plus(resource[1]).rpartition("://")[2].partition("/")[2].strip("/")
 
 
-async def _put_token(connection: Connection, path: str) -> _Answer:
-    host = connection.host
-    with anyio.CancelScope(deadline=anyio.current_time() + _REACHED_WITHIN) as scope:
-        credential = None if connection.parsed is not None else _Credential(connection.host_and_credential()[1], scope)
-        client = connection.new_client(retries=0, credential=credential)
+async def _token(connection: Connection) -> Any:
+    host, credential = connection.host_and_credential()
+    try:
+        return await credential.get_token(constants.JWT_TOKEN_SCOPE)
+    except Exception as error:
+        words = f"Signing in to {host} failed with {type(error).__name__}: {explained(error)[:_MOST_WORDS]}"
+        if "DefaultAzureCredential failed" in str(error):
+            words = f"You are not signed in to {host}. Run az login, then run the cell again."
+        raise ServiceBusAuthenticationError(message=words) from error
+
+
+async def _put_token(connection: Connection, path: str, token: Any = None) -> tuple[int | None, str]:
+    """Return the status that the service answers to a token, None without one, and its words."""
+
+    async def get_token(*_: object, **__: object) -> Any:
+        return token
+
+    host, advice = connection.host, "start the emulator, or check its port" if connection.is_emulator else _ADVICE
+    with anyio.move_on_after(_REACHED_WITHIN):
+        client = connection.new_client(retries=0, credential=token and SimpleNamespace(get_token=get_token))
         browser = management.browser(client, path)  # held, because the client keeps weak references
         try:
             status, words = await management.token_status(browser)
-        except Exception as error:  # noqa: BLE001 (a credential and a proxy may raise anything)
-            _fail(connection, credential.error if credential else None, error)
+        except ServiceBusError:  # ours: the time is over
+            raise
+        except Exception as error:
+            words = _OBJECT.sub("", explained(error.__cause__ or error))[:_MOST_WORDS]
+            clear = unreachable(host, words, is_emulator=connection.is_emulator)
+            text = clear or f"{host} cannot be reached ({words}): {advice}."
+            raise ServiceBusConnectionError(message=text) from error
         finally:
             with anyio.move_on_after(_CLOSED_WITHIN, shield=True):
                 await client.close()
-        return _Answer(status, service_words(words), credential.token if credential else "")
-    advice = _advice(connection)
+        return status, service_words(words)
     raise ServiceBusConnectionError(message=f"{host} did not answer within {_REACHED_WITHIN:g} seconds: {advice}.")
-
-
-def _fail(connection: Connection, of_credential: BaseException | None, error: Exception) -> NoReturn:
-    host = connection.host
-    if of_credential is not None:
-        if "DefaultAzureCredential failed" in str(of_credential):
-            words = f"You are not signed in to {host}. Run az login, then run the cell again."
-        else:
-            kind = type(of_credential).__name__
-            words = f"Signing in to {host} failed with {kind}: {explained(of_credential)[:_MOST_WORDS]}"
-        raise ServiceBusAuthenticationError(message=words) from of_credential
-    if isinstance(error, ServiceBusError):  # ours: the time is over
-        raise error
-    words = _OBJECT.sub("", explained(error.__cause__ or error))[:_MOST_WORDS]
-    clear = unreachable(host, words, is_emulator=connection.is_emulator)
-    text = clear or f"{host} cannot be reached ({words}): {_advice(connection)}."
-    raise ServiceBusConnectionError(message=text) from error
-
-
-def _advice(connection: Connection) -> str:
-    return "start the emulator, or check its port" if connection.is_emulator else _ADVICE
 
 
 def _refusal(host: str, key: str, path: str, words: str) -> str:

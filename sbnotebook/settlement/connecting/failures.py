@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from azure.core.exceptions import AzureError
@@ -65,8 +65,6 @@ _NOISE: Final = re.compile(
 )
 _LISTED_WITHIN: Final = 3.0
 """Seconds that a suggestion may take."""
-_MOST_LISTED: Final = 1_000
-"""Queues, topics, or subscriptions that are listed: each hundred takes a management operation."""
 
 
 def is_missing(error: ServiceBusError) -> bool:
@@ -140,25 +138,15 @@ async def known_addresses(client: ServiceBusAdministrationClient, address: Entit
     found: list[str] = []
     # Without the right to list, or without a quick answer, there is only less to suggest.
     with anyio.move_on_after(_LISTED_WITHIN), contextlib.suppress(AzureError, OSError):
-        async for queue in _names(client.list_queues()):
-            found += (queue, f"{queue}/$dlq")
-        topics = [topic async for topic in _names(client.list_topics())]
+        async for queue in client.list_queues():
+            found += (queue.name, f"{queue.name}/$dlq")
+        topics = [topic.name async for topic in client.list_topics()]
         found += topics
         near = near_match(address.name.partition("/")[0], topics)
         if near is not None:
-            async for name in _names(client.list_subscriptions(near)):
-                subscription = EntityAddress(near, name, address.sub_queue)
-                found.append(str(subscription))
+            async for each in client.list_subscriptions(near):
+                found.append(str(EntityAddress(near, each.name, address.sub_queue)))
     return found
-
-
-async def _names(listed: Any) -> AsyncIterator[str]:
-    count = 0
-    async for each in listed:
-        yield str(each.name)
-        count += 1
-        if count == _MOST_LISTED:
-            return
 
 
 _ANSWER: Final = re.compile(r"\AService request failed\. b([\"'])(.*)\1\. Error condition: \S++ Status Code: \d++\.?\Z")
