@@ -23,7 +23,7 @@ from itertools import count, takewhile
 from struct import Struct, calcsize
 from struct import error as struct_error
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue, Timestamp, ULong, encode, skip
@@ -81,12 +81,8 @@ _LEARN_EVERY: Final = 8
 """Messages per new template: where each message starts differently, templates only cost time."""
 
 
-class _Varying(NamedTuple):
-    """A value that differs from message to message."""
-
-    name: str
-    layout: str
-    make: Callable[[int], Any] | None
+_Varying: TypeAlias = tuple[str, str, Callable[[int], Any] | None]
+"""A value that differs from message to message: its name, its layout, and the type to make of it."""
 
 
 @lru_cache(maxsize=1_024)  # messages that came together have the same times
@@ -98,12 +94,12 @@ def _moment(stamp: int) -> datetime | None:
 _LONG, _TIMESTAMP, _UUID = b"\x81", b"\x83", b"\x98"
 _VARYING: Final[dict[int, dict[bytes, _Varying]]] = {
     MESSAGE_ANNOTATIONS: {
-        encode(SEQUENCE_NUMBER) + _LONG: _Varying("sequence_number", "q", int),
-        encode(ENQUEUED_SEQUENCE_NUMBER) + _LONG: _Varying("enqueued_sequence_number", "q", int),
-        encode(ENQUEUED_TIME) + _TIMESTAMP: _Varying("enqueued_time", "q", _moment),
-        encode(LOCKED_UNTIL) + _TIMESTAMP: _Varying("locked_until", "q", _moment),
+        encode(SEQUENCE_NUMBER) + _LONG: ("sequence_number", "q", int),
+        encode(ENQUEUED_SEQUENCE_NUMBER) + _LONG: ("enqueued_sequence_number", "q", int),
+        encode(ENQUEUED_TIME) + _TIMESTAMP: ("enqueued_time", "q", _moment),
+        encode(LOCKED_UNTIL) + _TIMESTAMP: ("locked_until", "q", _moment),
     },
-    DELIVERY_ANNOTATIONS: {encode(LOCK_TOKEN) + _UUID: _Varying("lock_token", "16s", None)},
+    DELIVERY_ANNOTATIONS: {encode(LOCK_TOKEN) + _UUID: ("lock_token", "16s", None)},
 }
 """Annotations that differ from message to message, by their section and the bytes in front of their value."""
 
@@ -114,13 +110,8 @@ class ServicePart(NamedTuple):
     end: int
 
 
-class _Template(NamedTuple):
-    layout: Struct
-    constants: tuple[bytes, ...]
-    varying: tuple[_Varying, ...]
-    part: ServicePart
-
-
+_Template: TypeAlias = tuple[Struct, tuple[bytes, ...], tuple[_Varying, ...], ServicePart]
+"""The layout of a part, the bytes around its varying values, these, and the part that was decoded."""
 _templates: tuple[_Template, ...] = ()
 _misses: Final = count()
 
@@ -207,20 +198,20 @@ def _learn(payload: bytes, part: ServicePart) -> None:
                 value_start = skip(payload, at)
                 varying = known.get(payload[at : value_start + 1])
                 if varying is not None:
-                    places[varying.name] = value_start + 1, varying
+                    places[varying[0]] = value_start + 1, varying
                 at = skip(payload, value_start)
     if "sequence_number" not in places:
         return
     in_order = sorted(places.values(), key=lambda place: place[0])
     layout, end = ">", 0
-    for at, varying in in_order:
-        layout += f"{at - end}s{varying.layout}"
-        end = at + calcsize(f">{varying.layout}")
+    for at, (_, kind, _) in in_order:
+        layout += f"{at - end}s{kind}"
+        end = at + calcsize(f">{kind}")
     template = Struct(f"{layout}{part.end - end}s")
     constants = template.unpack_from(payload)[0::2]
     varyings = tuple(varying for _, varying in in_order)
-    learnt = _Template(template, constants, varyings, ServicePart(part.fields.copy(), part.extras.copy(), part.end))
-    _templates = (learnt, *_templates)[:_MOST_TEMPLATES]
+    learnt = ServicePart(part.fields.copy(), part.extras.copy(), part.end)
+    _templates = ((template, constants, varyings, learnt), *_templates)[:_MOST_TEMPLATES]
 
 
 def _fields_of_part(header: list[Any], annotations: dict[Any, Any]) -> dict[str, Any]:
