@@ -11,6 +11,7 @@ import anyio
 from azure.servicebus import NEXT_AVAILABLE_SESSION
 from azure.servicebus.exceptions import MessageNotFoundError, OperationTimeoutError
 
+from sbnotebook.model import Abandon, DeadLetter, Defer
 from sbnotebook.probe.probe import Saw, blank, probe, words_of
 from sbnotebook.settlement import read_service_part
 from sbnotebook.settlement.sdk.management import delete_deferred, receive_deferred, settle_by_tokens
@@ -50,7 +51,7 @@ async def deferred_delivery_count(site: Site) -> Saw:
         for _ in range(3):
             (message,) = await receive_deferred(receiver, numbers)
             counts.append(_count_of(message))
-            await settle_by_tokens(receiver, [message.lock_token], "abandon", answer_within=_ANSWER_WITHIN)
+            await settle_by_tokens(receiver, [message.lock_token], Abandon(), answer_within=_ANSWER_WITHIN)
     return Saw(counts == [counts[0], counts[0] + 1, counts[0] + 2], f"delivery counts {counts}, abandoned in between")
 
 
@@ -74,14 +75,14 @@ async def deferred_removed_250(site: Site) -> Saw:
 async def dead_letter_delivery_count(site: Site) -> Saw:
     """In a dead-letter queue neither the end of a lock, nor abandoning, nor deferring counts as a delivery."""
     async with site.filled(blank(), lock=_SHORT) as receiver:
-        await site.settle(receiver, "dead-letter", await site.take(receiver, 1))
+        await site.settle(receiver, DeadLetter(), await site.take(receiver, 1))
     async with site.letters() as letters:
         found = await site.take(letters, 1)
         await site.wait(_SHORT + 2)
         found += await site.take(letters, 1)
-        await site.settle(letters, "abandon", found[-1:])
+        await site.settle(letters, Abandon(), found[-1:])
         found += await site.take(letters, 1)
-        await site.settle(letters, "defer", found[-1:])
+        await site.settle(letters, Defer(), found[-1:])
         counts = [_count_of(message) for message in found]
         counts += map(_count_of, await receive_deferred(letters, [found[-1].sequence_number or 0]))
     words = "first {}, after its lock ended {}, abandoned {}, deferred {}".format(*counts)
@@ -141,5 +142,5 @@ async def _deferred(
     """Make a queue with deferred messages, and give their numbers with a receiver that is open while the block runs."""
     async with site.filled(blank(count, time_to_live=lives)) as receiver:
         taken = await site.take(receiver, count)
-        await site.settle(receiver, "defer", taken)
+        await site.settle(receiver, Defer(), taken)
         yield receiver, [message.sequence_number or 0 for message in taken]

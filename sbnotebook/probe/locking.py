@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.model import Complete, Decision, Defer, Release
 from sbnotebook.model.message import partition_of
 from sbnotebook.probe.probe import Saw, Site, blank, probe, words_of
 from sbnotebook.settlement.sdk.errors import condition_of
@@ -31,7 +32,7 @@ async def lost_lock_refused(site: Site) -> Saw:
     async with site.filled(blank(), lock=_SHORT) as receiver:
         taken = await site.take(receiver, 1)
         await site.wait(_SHORT + 2)
-        (error,) = await site.settle(receiver, "complete", taken)
+        (error,) = await site.settle(receiver, Complete(), taken)
     is_lost = error is not None and condition_of(error)[0] == "com.microsoft:message-lock-lost"
     return Saw(is_lost, words_of(error))
 
@@ -41,7 +42,7 @@ async def release_not_counted(site: Site) -> Saw:
     """A released message comes again with the delivery count that it had."""
     async with site.filled(blank()) as receiver:
         first = await site.take(receiver, 1)
-        await site.settle(receiver, "release", first)
+        await site.settle(receiver, Release(), first)
         (again,) = await site.take(receiver, 1)
     return Saw(
         again.delivery_count == first[0].delivery_count, f"{first[0].delivery_count}, then {again.delivery_count}"
@@ -51,35 +52,35 @@ async def release_not_counted(site: Site) -> Saw:
 @probe
 async def release_confirmed(site: Site) -> Saw:
     """The release of one message is confirmed."""
-    return await _range(site, "release", 1)
+    return await _range(site, Release(), 1)
 
 
 @probe
 async def release_range_confirmed(site: Site) -> Saw:
     """The release of a range of messages is confirmed for each."""
-    return await _range(site, "release", 5)
+    return await _range(site, Release(), 5)
 
 
 @probe
 async def defer_range_confirmed(site: Site) -> Saw:
     """Deferring a range of messages is confirmed for each message."""
-    return await _range(site, "defer", 5)
+    return await _range(site, Defer(), 5)
 
 
 @probe
 async def complete_range_confirmed(site: Site) -> Saw:
     """Completing a range of messages is confirmed for each message."""
-    return await _range(site, "complete", 5)
+    return await _range(site, Complete(), 5)
 
 
-async def _range(site: Site, operation: str, count: int) -> Saw:
+async def _range(site: Site, decision: Decision, count: int) -> Saw:
     async with site.filled(blank(count)) as receiver:
         taken = await site.take(receiver, count)
-        errors = await site.settle(receiver, operation, taken)
+        errors = await site.settle(receiver, decision, taken)
         left = len(await site.peek(receiver, count))
     unconfirmed = [error for error in errors if error is not None]
     why = f": {words_of(unconfirmed[0])}" if unconfirmed else ""
-    is_expected = not unconfirmed and left == (0 if operation == "complete" else count)
+    is_expected = not unconfirmed and left == (0 if decision == Complete() else count)
     return Saw(is_expected, f"{count - len(unconfirmed)} of {count} confirmed, {left} are there{why}")
 
 
@@ -90,7 +91,7 @@ async def lock_outlives_link(site: Site) -> Saw:
         (message,) = await site.take(receiver, 1)
     async with site.receiver() as another:
         came_early = bool(await another.receive_messages(max_wait_time=2))
-        error = await site.refusal(settle_by_tokens(another, [message.lock_token], "complete", answer_within=10))
+        error = await site.refusal(settle_by_tokens(another, [message.lock_token], Complete(), answer_within=10))
         left = len(await site.peek(another))
     words = f"{'it came to another' if came_early else 'it was held'}; by its token: {words_of(error)}; {left} left"
     return Saw(not came_early and error is None and not left, words)
@@ -115,7 +116,7 @@ async def order_after_session_reopens(site: Site) -> Saw:
     """A session that is closed and opened again gives its messages in the order of their numbers."""
     async with site.filled((ServiceBusMessage(text, session_id="one") for text in "12345"), session="one") as receiver:
         for message in await site.take(receiver, 3):
-            await site.settle(receiver, "release", [message])
+            await site.settle(receiver, Release(), [message])
     async with site.receiver(session_id="one") as receiver:
         order = "".join(map(str, await site.take(receiver, 5)))
     return Saw(order == "12345", f"1, 2 and 3 were released; opened again, it gave {', '.join(order)}")
@@ -126,7 +127,7 @@ async def batch_delete(site: Site) -> Saw:
     """A request removes messages by their age; locked and later ones stay."""
     async with site.filled(map(ServiceBusMessage, "ldoo")) as receiver:
         await site.take(receiver, 1)
-        await site.settle(receiver, "defer", await site.take(receiver, 1))
+        await site.settle(receiver, Defer(), await site.take(receiver, 1))
         last = (await site.peek(receiver, 4))[-1].enqueued_time_utc
         await site.wait(2)
         await site.send([ServiceBusMessage("n")])
@@ -146,7 +147,7 @@ async def batch_delete(site: Site) -> Saw:
 
 async def _released_in_turn(site: Site, receiver: ServiceBusReceiver) -> Saw:
     for message in await site.take(receiver, 3):
-        await site.settle(receiver, "release", [message])
+        await site.settle(receiver, Release(), [message])
     order = "".join(map(str, await site.take(receiver, 5)))
     return Saw(order == "12345", f"1, 2 and 3 were released, then came {', '.join(order)}")
 
@@ -173,9 +174,9 @@ async def refused_tokens(site: Site) -> Saw:
     """A request to complete messages by their tokens is refused, and completes none, if one is settled already."""
     async with site.filled(blank(3)) as receiver:
         taken = await site.take(receiver, 3)
-        await site.settle(receiver, "complete", taken[1:2])
+        await site.settle(receiver, Complete(), taken[1:2])
         tokens = [message.lock_token for message in taken]
-        error = await site.refusal(settle_by_tokens(receiver, tokens, "complete", answer_within=10))
+        error = await site.refusal(settle_by_tokens(receiver, tokens, Complete(), answer_within=10))
         left = len(await site.peek(receiver, 3))
     return Saw(error is not None and left == len(tokens) - 1, f"{words_of(error)}; {left} of 2 others are left")
 
@@ -186,7 +187,7 @@ async def held_on_one_link(site: Site) -> Saw:
     async with site.filled(blank(_HELD), lock=300) as receiver:
         held: list[ServiceBusReceivedMessage] = []
         error = await site.refusal(_hold(receiver, held))
-        unsettled = await site.settle(receiver, "complete", held[:1]) if error is None else []
+        unsettled = await site.settle(receiver, Complete(), held[:1]) if error is None else []
     is_expected = error is None and len(held) == _HELD and unsettled == [None]
     return Saw(is_expected, f"{len(held):,} held{'' if error is None else f': {words_of(error)}'}")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceivedMessage
 
+from sbnotebook.model import Release
 from sbnotebook.model.message import partition_of
 from sbnotebook.probe.probe import Saw, Site, blank, probe
 from sbnotebook.settlement.sdk.management import browser, peek_payloads
@@ -31,7 +32,7 @@ async def peek_states(site: Site) -> Saw:
             await sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(UTC) + timedelta(hours=1))
         _, deferred, active = await site.take(receiver, 3)
         await receiver.defer_message(deferred)
-        await site.settle(receiver, "release", [active])
+        await site.settle(receiver, Release(), [active])
         peeked = await site.peek(receiver, 10)
     found = {str(message): message.state for message in peeked}
     states = ServiceBusMessageState
@@ -166,7 +167,7 @@ async def _activated(site: Site) -> ServiceBusReceivedMessage:
     await site.wait(_LATER + 1)
     async with site.receiver() as receiver:
         (after,) = await site.take(receiver, 1, within=20)
-        await site.settle(receiver, "release", [after])
+        await site.settle(receiver, Release(), [after])
     return after
 
 

@@ -16,6 +16,7 @@ from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 
+from sbnotebook.model import Decision
 from sbnotebook.model.connection_strings import canonical_host, scrub
 from sbnotebook.settlement import Connection
 from sbnotebook.settlement.sdk.clients import adopt
@@ -241,7 +242,7 @@ class Site:
         return await receiver.peek_messages(max_message_count=count, sequence_number=1)
 
     async def settle(
-        self, receiver: ServiceBusReceiver, operation: str, messages: Sequence[ServiceBusReceivedMessage]
+        self, receiver: ServiceBusReceiver, decision: Decision, messages: Sequence[ServiceBusReceivedMessage]
     ) -> list[Exception | None]:
         """Settle messages over their link, a range of them by one frame."""
         found: list[Exception | None] = [None] * len(messages)
@@ -252,7 +253,7 @@ class Site:
             found[parts[index]] = errors
 
         await LinkSettling(receiver).run(
-            [(locks[part], (operation, None, None)) for part in parts],
+            [(locks[part], decision) for part in parts],
             answer_within=lambda: _ANSWER_WITHIN,
             began=lambda _: True,
             ended=ended,

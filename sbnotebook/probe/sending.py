@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import AccessRights, AuthorizationRule
 
-from sbnotebook.model import Message
+from sbnotebook.model import DeadLetter, Message
 from sbnotebook.probe.probe import Saw, Site, blank, probe, words_of
 from sbnotebook.settlement import payload_of
 from sbnotebook.settlement.sdk import connections
@@ -185,7 +185,7 @@ async def peek_in_transaction(site: Site) -> Saw:
 async def _dead_letter(site: Site) -> UUID:
     """Make a queue with a dead letter that is locked, and return its lock token."""
     async with site.filled(blank()) as receiver:
-        await site.settle(receiver, "dead-letter", await site.take(receiver, 1))
+        await site.settle(receiver, DeadLetter(), await site.take(receiver, 1))
     async with site.letters() as letters:
         (letter,) = await site.take(letters, 1)
         if letter.lock_token is None:

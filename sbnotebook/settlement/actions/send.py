@@ -195,7 +195,7 @@ class _Cancelling:
                     is_asked = True
                     self._run.expect_end(messages, OutcomeStatus.UNCONFIRMED, _NO_ANSWER)
                     with anyio.fail_after(self._pool.answer_within):
-                        await management.cancel_by_numbers(sender, [m.sequence_number for m in messages])
+                        await sender.cancel_scheduled_messages([m.sequence_number for m in messages])
             except ServiceBusServerBusyError as error:
                 is_asked = False
                 self._run.expect_end(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)

@@ -37,7 +37,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
-from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusError, SessionLockLostError
+from azure.servicebus.exceptions import ServiceBusConnectionError, SessionLockLostError
 
 from sbnotebook.settlement.sdk.errors import given_up
 from sbnotebook.settlement.sdk.private import (
@@ -347,7 +347,11 @@ class RefreshingAuthenticator(AuthenticatorClass):
             with anyio.move_on_after(_FIRST_WITHIN) as scope:
                 await super().update_token()
             if scope.cancelled_caught:
-                raise _no_token()
+                text = (
+                    f"The credential gave no token in {_FIRST_WITHIN:g} seconds: finish signing in and try again, or "
+                    "check that this machine reaches the service that gives tokens."
+                )
+                raise given_up(ServiceBusConnectionError(message=text))
             return
         # The SDK asks again when this is left of the valid token.
         self.auth_state = CbsAuthState.OK
@@ -394,14 +398,6 @@ class RefreshingAuthenticator(AuthenticatorClass):
 async def put_token(cbs: Any, auth: Any, token: AccessToken) -> None:
     kind, until = auth.token_type, datetime.fromtimestamp(token.expires_on, UTC)
     await cbs._put_token(token.token, kind.decode() if isinstance(kind, bytes) else kind, auth.audience, until)
-
-
-def _no_token() -> ServiceBusError:
-    text = (
-        f"The credential gave no token in {_FIRST_WITHIN:g} seconds: finish signing in and try again, or check that "
-        "this machine reaches the service that gives tokens."
-    )
-    return given_up(ServiceBusConnectionError(message=text))
 
 
 async def _asked(cbs: Any) -> AccessToken | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
+from sbnotebook.model import DeadLetter, Decision
 from sbnotebook.settlement.sdk.clients import adopt
 from sbnotebook.settlement.sdk.errors import answered_within, as_service_bus_error
 from sbnotebook.settlement.sdk.private import (
@@ -180,9 +181,7 @@ async def renew_locks(receiver: ServiceBusReceiver, locks: Sequence[ReceivedLock
 async def settle_by_tokens(
     receiver: ServiceBusReceiver,
     lock_tokens: Sequence[Any],
-    operation: str,
-    reason: str | None = None,
-    description: str | None = None,
+    decision: Decision,
     *,
     answer_within: float,
 ) -> None:
@@ -194,12 +193,12 @@ async def settle_by_tokens(
     them close what another has just opened, and none can tell what the first attempt did.
     """
     details = None
-    if operation == constants.MESSAGE_DEAD_LETTER:
+    if isinstance(decision, DeadLetter):
         details = {
-            constants.MGMT_REQUEST_DEAD_LETTER_REASON: reason or "",
-            constants.MGMT_REQUEST_DEAD_LETTER_ERROR_DESCRIPTION: description or "",
+            constants.MGMT_REQUEST_DEAD_LETTER_REASON: decision.reason or "",
+            constants.MGMT_REQUEST_DEAD_LETTER_ERROR_DESCRIPTION: decision.description or "",
         }
-    disposition = constants.MESSAGE_MGMT_SETTLEMENT_TERM_MAP[operation]
+    disposition = constants.MESSAGE_MGMT_SETTLEMENT_TERM_MAP[decision.verb]
     with as_service_bus_error(receiver), answered_within(answer_within):
         await private(receiver)._settle_message_via_mgmt_link(
             disposition, list(lock_tokens), dead_letter_details=details
@@ -219,8 +218,3 @@ async def schedule_payloads(sender: ServiceBusSender, messages: Sequence[Mapping
         _SCHEDULE, {"messages": entries}, mgmt_handlers.schedule_op
     )
     return [int(number) for number in answer]
-
-
-async def cancel_by_numbers(sender: ServiceBusSender, sequence_numbers: Sequence[int]) -> None:
-    """Cancel scheduled messages by one request; no source says what becomes of the others if one is missing."""
-    await sender.cancel_scheduled_messages([*sequence_numbers])

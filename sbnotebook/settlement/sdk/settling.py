@@ -13,13 +13,14 @@ import math
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from azure.servicebus.exceptions import ServiceBusConnectionError, ServiceBusServerBusyError
 
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk.connections import is_attached
 from sbnotebook.settlement.sdk.private import (
@@ -62,8 +63,8 @@ _HEAD, _FIELDS = struct.Struct(">IHH4sI"), struct.Struct(">IBBIBIB")
 _NO_EXTENSION, _CODE, _FIELD_COUNT, _TRUE, _FALSE, _UINT = 0x0200, b"\x00\x53\x15\xd0", 5, 0x41, 0x42, 0x70
 # Positions in a disposition frame (AMQP 1.0 section 2.7.6).
 _FRAME_ROLE, _FRAME_FIRST, _FRAME_LAST, _FRAME_SETTLED, _FRAME_STATE = range(5)
-Operation: TypeAlias = tuple[str, str | None, str | None]
-"""The verb of a frame, with the reason and the description of a dead letter."""
+Ended: TypeAlias = Callable[[int, list[Exception | None]], None]
+"""Gets the index of a part, and the errors of its messages."""
 _PART: Final = "_sbnotebook_part"
 """In the SDK's note on the confirmation of a delivery: the part that it belongs to."""
 
@@ -78,14 +79,6 @@ def on_link(receiver: ServiceBusReceiver) -> set[bytes]:
     if handler is None or handler._link is None or not is_attached(handler):
         return set()
     return handler._link._received_delivery_tags
-
-
-def is_emptied(receiver: ServiceBusReceiver, held: Iterable[ReceivedLock]) -> bool:
-    """Return whether the link has no more held messages, and no settlement that waits for its answer."""
-    handler = private(receiver)._handler
-    is_waiting = handler is not None and handler._link is not None and bool(handler._link._pending_dispositions)
-    tags = on_link(receiver)
-    return not is_waiting and not any(lock.delivery_tag in tags for lock in held)
 
 
 def ranges(locks: Sequence[ReceivedLock], first: int = _RANGE, later: int = _RANGE) -> list[slice]:
@@ -120,39 +113,36 @@ class LinkSettling:
 
     async def run(
         self,
-        parts: Sequence[tuple[Sequence[ReceivedLock], Operation]],
+        parts: Sequence[tuple[Sequence[ReceivedLock], Decision]],
         *,
         answer_within: Callable[[], float],
         began: Callable[[int], bool],
-        ended: Callable[[int, list[Exception | None]], None],
+        ended: Ended,
         in_flight: int | None = None,
     ) -> None:
         coming = deque(range(len(parts)))
-        states = {operation: _state(*operation) for operation in {operation for _, operation in parts}}
-        encoded = {operation: _encoded(state) for operation, state in states.items()}
+        states = {decision: _state(decision) for decision in {decision for _, decision in parts}}
+        encoded = {decision: _encoded(state) for decision, state in states.items()}
 
         def make(index: int) -> _Waiting:
-            locks, operation = parts[index]
+            locks, decision = parts[index]
             self.limiter.began(len(locks))
             self.limiter.waiting += 1
             since, within = time.monotonic(), answer_within()
-            return _Waiting(self, index, locks, states[operation], encoded[operation], since, within, len(locks))
+            return _Waiting(self, index, locks, states[decision], encoded[decision], since, within, len(locks))
 
         try:
             while True:
                 # In two writes: the service settles the second half while the answers to the first are read.
                 for _ in range(2):
                     begun = self._begin(coming, in_flight, began)
-                    for index, errors in await self._send([make(index) for index in begun]):
-                        ended(index, errors)
+                    await self._send([make(index) for index in begun], ended)
                 if not self._waiting and not coming:
                     return
-                broken = await self._listen()
-                for index, errors in self._finished(broken):
-                    ended(index, errors)
+                self._finish(await self._listen(), ended)
         finally:
             for part in tuple(self._waiting.values()):
-                self._end(part)
+                self._forget(part)
 
     def _begin(self, coming: deque[int], in_flight: int | None, began: Callable[[int], bool]) -> Iterator[int]:
         """Yield the indexes of the next parts, up to half of those that may wait at once, each to be sent."""
@@ -171,8 +161,8 @@ class LinkSettling:
     def _is_broken(self) -> bool:
         return self._connection._error is not None or self._link.state in _GONE
 
-    async def _send(self, parts: Sequence[_Waiting]) -> list[tuple[int, list[Exception | None]]]:
-        """Send the frames of some parts in few writes; return their ends where they cannot be sent."""
+    async def _send(self, parts: Sequence[_Waiting], ended: Ended) -> None:
+        """Send the frames of some parts in few writes; they end where they cannot be sent."""
         link, channel = self._link, self._link._session.channel
         for part in parts:
             self._waiting[part.index] = part
@@ -189,11 +179,10 @@ class LinkSettling:
                     await self._connection._process_outgoing_frame(channel, bytes(frames))
                     frames.clear()
         except Exception as error:  # noqa: BLE001 (the SDK raises various errors for a link that is gone)
-            unanswered = [part for part in parts if part.left]  # others were confirmed between two writes
-            for part in unanswered:
-                self._end(part)
-            return [(part.index, [self._explained(error)] * len(part.locks)) for part in unanswered]
-        return []
+            for part in parts:
+                if part.left:  # others were confirmed between two writes
+                    self._forget(part)
+                    ended(part.index, [self._explained(error)] * len(part.locks))
 
     async def _listen(self) -> Exception | None:
         """Read a frame if one comes within a tenth of a second, and return the error when no more can come."""
@@ -209,23 +198,21 @@ class LinkSettling:
             await asyncio.sleep(_GLANCE)  # others that share the limiter make room when they notice it, too
         return broken
 
-    def _finished(self, broken: Exception | None) -> list[tuple[int, list[Exception | None]]]:
-        finished: list[tuple[int, list[Exception | None]]] = []
+    def _finish(self, broken: Exception | None, ended: Ended) -> None:
         now = time.monotonic()
         if now - self._looked_at > _SILENT_AFTER + self._connection._socket_timeout:
             self.limiter.heard_at = now  # the process was busy: it did not read
         self._looked_at = now
-        for index in (*self.confirmed, *self._not_in_time(broken, now)):
+        finished, self.confirmed = (*self.confirmed, *self._not_in_time(broken, now)), []
+        for index in finished:
             part = self._waiting[index]
             errors = [self._error_of(lock.delivery_id, part.state, broken) for lock in part.locks]
-            finished.append((index, errors))
-            self._end(part)
+            self._forget(part)
             if any(isinstance(error, ServiceBusServerBusyError) for error in errors):
                 self.limiter.refused()
             elif not part.left:
                 self.limiter.accepted(len(errors))
-        self.confirmed.clear()
-        return finished
+            ended(index, errors)
 
     def _not_in_time(self, broken: Exception | None, now: float) -> Iterator[int]:
         times = 1 if now - self.limiter.heard_at >= _SILENT_AFTER else _LONGEST
@@ -238,7 +225,9 @@ class LinkSettling:
     def _error_of(self, number: int, state: Any, broken: Exception | None) -> Exception | None:
         disposition = self._link._pending_dispositions[number]
         if not disposition["settled"]:
-            return _unconfirmed(broken)
+            # What ended the link says nothing about this message.
+            why = f": {broken}" if broken else " in time"
+            return ServiceBusConnectionError(message=f"The settlement was sent, and not confirmed{why}")
         if isinstance(state, Released) and SEND_DISPOSITION_REJECT not in (disposition["outcome"] or {}):
             return None  # with any other outcome, too, the message is not locked any more
         try:
@@ -252,7 +241,7 @@ class LinkSettling:
             return self._transport.create_servicebus_exception(_LOGGER, error)
         return error
 
-    def _end(self, part: _Waiting) -> None:
+    def _forget(self, part: _Waiting) -> None:
         self.limiter.waiting -= 1
         self._waiting.pop(part.index, None)
         for lock in part.locks:
@@ -261,8 +250,6 @@ class LinkSettling:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A part that waits for its confirmation."""
-
     settling: LinkSettling
     index: int
     locks: Sequence[ReceivedLock]
@@ -305,28 +292,22 @@ def _disposition(channel: int, part: _Waiting) -> bytes:
     return head + _FIELDS.pack(_FIELD_COUNT, _TRUE, _UINT, first, _UINT, last, _FALSE) + state
 
 
-def _unconfirmed(broken: Exception | None) -> Exception:
-    # What ended the link says nothing about this message.
-    why = f": {broken}" if broken else " in time"
-    return ServiceBusConnectionError(message=f"The settlement was sent, and not confirmed{why}")
-
-
 def _encoded(state: Any) -> bytes:
     encoded = bytearray()
     encode_value(encoded, describe_performative(state))
     return bytes(encoded)
 
 
-def _state(operation: str, reason: str | None = None, description: str | None = None) -> Any:
-    """Return the outcome of an operation: Service Bus documentation, "AMQP 1.0 protocol guide", settlement."""
-    match operation:
-        case "complete":
+def _state(decision: Decision) -> Any:
+    """Return the outcome of a decision: Service Bus documentation, "AMQP 1.0 protocol guide", settlement."""
+    match decision:
+        case Complete():
             return Accepted()
-        case "abandon":
+        case Abandon():
             return Modified(delivery_failed=True, undeliverable_here=False)
-        case "defer":
+        case Defer():
             return Modified(delivery_failed=True, undeliverable_here=True)
-        case "dead-letter":
+        case DeadLetter(reason, description):
             info = {
                 constants.RECEIVER_LINK_DEAD_LETTER_REASON: reason,
                 constants.RECEIVER_LINK_DEAD_LETTER_ERROR_DESCRIPTION: description,

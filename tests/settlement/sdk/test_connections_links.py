@@ -19,7 +19,7 @@ from azure.servicebus._pyamqp.aio._transport_async import AsyncTransport
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import clients, connections, management
 
@@ -59,7 +59,7 @@ async def test_a_receiver_whose_token_has_expired_is_opened_again(namespace: Asy
         await connections.reopen(receiver)
         assert connections.is_open(receiver)
         (message,) = await receiver.take(1, max_wait=5)
-        await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
+        await management.settle_by_tokens(receiver, [message.lock_token], Complete(), answer_within=20)
 
 
 async def test_the_socket_of_a_broken_connection_is_closed(
@@ -188,7 +188,7 @@ async def test_an_unanswered_request_ends_no_link_with_messages(
             with pytest.raises(OperationTimeoutError):
                 await management.peek_payloads(receiver, 1, 1)
         emulator.thaw()
-        await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
+        await management.settle_by_tokens(receiver, [message.lock_token], Complete(), answer_within=20)
     assert emulator.counts("orders").active == 0
 
 

@@ -22,7 +22,7 @@ from azure.servicebus._pyamqp.message import Message as SdkMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import management
 from sbnotebook.settlement.sdk.connections import Encoded, line_of
@@ -118,7 +118,7 @@ async def test_all_tasks_learn_that_the_connection_is_lost(own: AsyncNamespace, 
 
         async def fail() -> None:
             try:
-                await management.settle_by_tokens(receiver, [uuid4()], "complete", answer_within=30)
+                await management.settle_by_tokens(receiver, [uuid4()], Complete(), answer_within=30)
             except (ServiceBusError, OSError) as error:
                 errors.append(error)
 

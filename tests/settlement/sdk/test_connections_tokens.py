@@ -13,7 +13,7 @@ import anyio
 import pytest
 from azure.servicebus.exceptions import ServiceBusConnectionError
 
-from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model import Complete, EntityAddress, Message
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.sdk import connections, management
 from sbnotebook.settlement.sdk.connections import refresh_if_due
@@ -81,7 +81,7 @@ async def test_a_failed_refresh_leaves_the_valid_token_in_use(held: Held) -> Non
     held.authenticator._auth.get_token = held.get_token
     await held.renew_until(lambda: is_refreshed(held))
     await held.renew()
-    await management.settle_by_tokens(held.receiver, [held.message.lock_token], "complete", answer_within=20)
+    await management.settle_by_tokens(held.receiver, [held.message.lock_token], Complete(), answer_within=20)
 
 
 async def test_a_slow_refresh_holds_up_no_operation(held: Held) -> None:

@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from sbnotebook.emulator import RunningEmulator
-from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model import EntityAddress, Message, Release
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.sdk import connections, management, settling
 from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
@@ -48,7 +48,7 @@ async def test_a_lock_without_its_message_is_renewed_and_settled(namespace: Asyn
         assert {one.delivery_tag for one in (first, second, third)} <= settling.on_link(receiver)
         ends: dict[int, list[Exception | None]] = {}
         await LinkSettling(receiver).run(
-            [([one], ("release", None, None)) for one in (first, second, third)],
+            [([one], Release()) for one in (first, second, third)],
             in_flight=2,
             answer_within=lambda: 20,
             began=lambda _: True,

@@ -19,6 +19,7 @@ from azure.servicebus._pyamqp._encode import encode_frame
 from azure.servicebus._pyamqp.performatives import DispositionFrame
 
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, Release
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.pace import Limiter
 from sbnotebook.settlement.sdk import settling
@@ -53,18 +54,14 @@ async def all_of(receiver: LockReceiver, count: int) -> list[ReceivedLock]:
     return messages
 
 
-COMPLETE = ("complete", None, None)
-
-
 async def settled(
     receiver: LockReceiver,
-    operation: str,
+    decision: Decision,
     parts: Sequence[Sequence[ReceivedLock]],
     *,
     in_flight: int = 10,
     answer_within: float = 20,
     most: int = 1_000,
-    description: str = "d",
 ) -> list[list[Exception | None]]:
     """The ends of all parts that were sent, in their order."""
     found: dict[int, list[Exception | None]] = {}
@@ -74,7 +71,7 @@ async def settled(
         found[index] = errors
 
     await LinkSettling(receiver).run(
-        [(part, (operation, "r", description)) for part in parts],
+        [(part, decision) for part in parts],
         in_flight=in_flight,
         answer_within=lambda: answer_within,
         began=lambda index: index < most,
@@ -83,10 +80,11 @@ async def settled(
     return [found[index] for index in sorted(found)]
 
 
-@pytest.mark.parametrize("operation", ["complete", "abandon", "defer", "dead-letter", "release"])
-@pytest.mark.parametrize("description", ["d", "d" * 4_000])
-async def test_disposition_says_what_that_of_the_sdk_says(operation: str, description: str) -> None:
-    state = settling._state(operation, "r", description)
+@pytest.mark.parametrize(
+    "decision", [Complete(), Abandon(), Defer(), DeadLetter("r", "d"), DeadLetter("r", "d" * 4_000), Release()]
+)
+async def test_disposition_says_what_that_of_the_sdk_says(decision: Decision) -> None:
+    state = settling._state(decision)
     for first, last in ((0, 0), (1, 200), (300, 2**32 - 1)):
         locks = [SimpleNamespace(delivery_id=number) for number in (first, last)]
         part = SimpleNamespace(locks=locks, encoded=settling._encoded(state))
@@ -108,7 +106,7 @@ async def test_answers_that_wait_to_be_read_are_not_late(namespace: AsyncNamespa
             return True
 
         await LinkSettling(receiver).run(
-            [([one], COMPLETE) for one in messages],
+            [([one], Complete()) for one in messages],
             in_flight=60,
             answer_within=lambda: 2.0,
             began=began,
@@ -130,7 +128,7 @@ async def test_silence_is_noticed_as_soon_over_websockets(
         shared_emulator.freeze("sdk-settling-silent")
         try:
             begun = time.monotonic()
-            (ends,) = await settled(receiver, "complete", [messages], answer_within=3)
+            (ends,) = await settled(receiver, Complete(), [messages], answer_within=3)
             took = time.monotonic() - begun
         finally:
             shared_emulator.thaw()
@@ -161,7 +159,7 @@ async def test_what_was_confirmed_before_a_write_broke_is_settled(
 
         monkeypatch.setattr(line, "_write", break_second)
         parts = [[one] for one in messages]
-        ends = await settled(receiver, "dead-letter", parts, in_flight=80, description="d" * 4_000)
+        ends = await settled(receiver, DeadLetter("r", "d" * 4_000), parts, in_flight=80)
         confirmed = {one.sequence_number for one, (error,) in zip(messages, ends, strict=True) if error is None}
         assert 0 < len(confirmed) < 40
         await namespace.peeker(queue.address).close()
@@ -178,7 +176,7 @@ async def test_what_others_hear_does_not_keep_it_waiting(
         try:
             with anyio.fail_after(20):
                 await LinkSettling(receiver, limiter).run(
-                    [(messages, COMPLETE)],
+                    [(messages, Complete())],
                     answer_within=lambda: 0.5,
                     began=lambda _: True,
                     ended=ends.__setitem__,
@@ -193,7 +191,7 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
         limiter = Limiter()
         with anyio.move_on_after(0.01):
             await LinkSettling(receiver, limiter).run(
-                [([one], COMPLETE) for one in messages],
+                [([one], Complete()) for one in messages],
                 in_flight=2,
                 answer_within=lambda: 20,
                 began=lambda _: True,
@@ -204,7 +202,7 @@ async def test_a_cancellation_leaves_the_link_as_it_can_be_used(namespace: Async
         assert handler._link is not None
         assert (limiter.waiting, handler._link._pending_dispositions) == (0, {})
         rest = [one for one in messages if one.delivery_tag in settling.on_link(receiver)]
-        ends = await settled(receiver, "complete", [[one] for one in rest])
+        ends = await settled(receiver, Complete(), [[one] for one in rest])
         assert ends == [[None]] * len(rest)
         with anyio.fail_after(20):
             while await queue.peek():  # noqa: ASYNC110 (requests in progress are carried out, too)
