@@ -9,12 +9,13 @@ from typing import Final, cast
 import anyio
 
 from sbnotebook.emulator import ManualClock
+from sbnotebook.settlement.locking.renewal import Clock
 
 _AT_MOST: Final = 0.05
 """Seconds for which a turned clock waits for those that it has woken."""
 
 
-class HandClock:
+class HandClock(Clock):
     """The library's view of the emulator's clock: both stand still until a test sets it.
 
     Example:

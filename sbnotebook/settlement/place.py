@@ -25,7 +25,7 @@ from sbnotebook.model.message import end_of_partition, partition_of
 from sbnotebook.settlement.connecting.connection import Connection, identity_of
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.lock import DEFAULT_RENEW_FOR, LockedBatch
-from sbnotebook.settlement.locking.renewal import Clock, SystemClock
+from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.locking.sessions import SessionBatch, refuse_sub_queue
 from sbnotebook.settlement.locking.settle import Record, recording_deferrals, recording_removals, room_of
 from sbnotebook.settlement.locking.wake_up import scheduling_wake_ups
@@ -66,7 +66,7 @@ class Resources:
         self.connection = connection
         self.journal = journal or Journal()
         self.archive = Archive.of(archive, self.journal.path.parent)
-        self.clock: Clock = clock or SystemClock()
+        self.clock = clock or Clock()
         self.costs = Costs()
         self._identity: str | None = None
         self._peekers: dict[EntityAddress, Peeker] = {}

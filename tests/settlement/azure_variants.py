@@ -27,7 +27,7 @@ from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model import DeadLetter, Decision, Defer, Message, Outcome, OutcomeStatus
 from sbnotebook.settlement import AsyncNamespace
-from sbnotebook.settlement.locking.lock import PER_LINK
+from sbnotebook.settlement.locking.lock import LockedBatch
 from tests.hand_clock import HandClock
 from tests.settlement.namespaces import namespace_of
 
@@ -161,7 +161,7 @@ class Scene:
     """Milliseconds that each byte is on its way to the emulator, and as many back."""
     group: int = 200
     """Messages that take their steps together, at most."""
-    per_link: int = PER_LINK
+    per_link: int = LockedBatch.per_link
     """Messages that are unsettled on a link, at most. The one link of a session always has room for all."""
 
 

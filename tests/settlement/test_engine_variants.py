@@ -34,7 +34,7 @@ from sbnotebook.model import (
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import Limits, Policy, PolicyRow, Then
 from sbnotebook.settlement.engine import GROUP, Run
-from sbnotebook.settlement.locking.lock import PER_LINK, LockedBatch
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.sdk import management
 from tests.chances import IS_THOROUGH, rounds
 from tests.settlement.azure_variants import (
@@ -233,7 +233,7 @@ def some(numbers: dict[int, str], chance: Random) -> dict[int, str]:
 async def lose(world: World, _: Random) -> None:
     async with world.namespace.connection.receiver(EntityAddress(QUEUE)) as receiver:
         (message,) = await receiver.take(1, max_wait=5)
-        await management.settle_by_tokens(receiver, [message.lock_token], "complete", answer_within=20)
+        await management.settle_by_tokens(receiver, [message.lock_token], Complete(), answer_within=20)
 
 
 async def double(world: World, chance: Random) -> None:
@@ -286,7 +286,7 @@ scenes = st.builds(
     body_size=st.sampled_from((0, 0, 70_000)),
     one_way_ms=st.sampled_from((0, 0, 5, 30)),
     group=st.sampled_from((2, 7, GROUP)),
-    per_link=st.sampled_from((6, 60, PER_LINK)),
+    per_link=st.sampled_from((6, 60, LockedBatch.per_link)),
 ).filter(lambda scene: not turns_slowly(scene))
 
 

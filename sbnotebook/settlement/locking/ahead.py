@@ -100,7 +100,7 @@ class LockedAhead:
                 self.left -= {message.sequence_number for message in early}
                 return early
             try:
-                held = self._count_others()
+                held = sum(message.sequence_number not in self._search.wanted for message in self.batch.held)
                 if held >= self._search.max_held:
                     self.stopped = (
                         f"{self._search.max_held:,} messages are held, and {self._search.limit} allows no more."
@@ -121,9 +121,6 @@ class LockedAhead:
                 return chosen
         await self.batch.ask_no_more()
         return ()
-
-    def _count_others(self) -> int:
-        return sum(held.sequence_number not in self._search.wanted for held in self.batch.held)
 
     @property
     def _most_left(self) -> int:

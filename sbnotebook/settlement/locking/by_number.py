@@ -42,16 +42,12 @@ async def receive_those_there(
     asked for again.
     """
     received: list[ReceivedLock] = []
-    deferred: set[int] = set()
 
     async def ask(part: Sequence[int]) -> list[Sequence[int]]:
         try:
             some = await management.receive_deferred(receiver, part)
         except REFUSED_FOR_ONE:
-            if deferred.issuperset(part):
-                return halves(part)
             there = await those_deferred(peeker, part)
-            deferred.update(there)
             return halves(there) if len(there) == len(part) else [there]
         received.extend(some)
         came = {lock.sequence_number for lock in some}
@@ -148,7 +144,6 @@ class DeferredDeleter:
             raise
 
     async def open(self) -> ServiceBusReceiver:
-        """Return the link, open."""
         async with self._opening:
             if self._receiver is None:
                 self._receiver = self._connection.receiver(self._address)

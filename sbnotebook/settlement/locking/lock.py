@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -24,7 +24,7 @@ from sbnotebook.settlement.engine import BESIDE, Run
 from sbnotebook.settlement.locking.by_number import receive_those_there, same_partition_chunks
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal
-from sbnotebook.settlement.locking.settle import ActElsewhere, Pair, Record, Settling, group_size
+from sbnotebook.settlement.locking.settle import Pair, Record, Settling, group_size
 from sbnotebook.settlement.pace import InFlight, Limiter
 from sbnotebook.settlement.peek import Peeker
 from sbnotebook.settlement.plan import Limits, Progress, check_decision, check_wait
@@ -44,9 +44,6 @@ _DEFERRED_BYTES: Final = 8_000_000
 """Bytes of an answer with deferred messages, by the largest that has come so far."""
 _WITHDRAW_TIMEOUT, _CLOSE_TIMEOUT = 5.0, 60.0
 _CLOSED: Final = "The batch is closed and holds no messages: lock them again."
-PER_LINK: Final = 5_000
-"""Messages of one link that may be unsettled. Azure was seen to send no more than 5,000 over a link (azure-amqp, issue
-152; azure-sdk-for-net, issue 6450), and is said to detach it (azure-sdk-for-python, pull request 16163)."""
 
 
 class LockedBatch:
@@ -65,8 +62,9 @@ class LockedBatch:
             completes many messages.
     """
 
-    per_link: ClassVar[int] = PER_LINK
-    """Messages of one link that may be unsettled."""
+    per_link: ClassVar[int] = 5_000
+    """Messages of one link that may be unsettled. Azure was seen to send no more than 5,000 over a link (azure-amqp,
+    issue 152; azure-sdk-for-net, issue 6450), and is said to detach it (azure-sdk-for-python, pull request 16163)."""
 
     def __init__(
         self,
@@ -91,8 +89,6 @@ class LockedBatch:
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
         """Held by the task that receives, or opens a link. Settlements and requests need no turn."""
-        self._requests = 0
-        """Requests over the links that have no answer yet: while there are any, no link is closed."""
         self._in_work: set[Hold] = set()
         """Those that are settled now: two runs may have messages in common."""
         self._settled = anyio.Event()
@@ -100,7 +96,7 @@ class LockedBatch:
         self.clock = clock
         self.table = HeldMessages(address)
         """What it holds, and how each message that it held ended."""
-        over = Links(self._receivers, self._new_receiver, self._requesting)
+        over = Links(self._receivers, self._new_receiver)
         self.renewal = self._new_renewal(over, clock.now() + renew_for)
         """Keeps the locks, and tells how that goes."""
         self._peeker = peeker
@@ -204,11 +200,10 @@ class LockedBatch:
         """
         taken: list[Hold] = []
         for chunk in same_partition_chunks(sequence_numbers, self._deferred_at_once):
-            with self._requesting():
-                async with self._busy:
-                    receiver, asked = self._open_receiver(), self.clock.now()
-                    await connections.reopen(receiver)
-                received = await receive_those_there(receiver, self._peeker, chunk)
+            async with self._busy:
+                receiver, asked = self._open_receiver(), self.clock.now()
+                await connections.reopen(receiver)
+            received = await receive_those_there(receiver, self._peeker, chunk)
             for lock in received:
                 message = locked_from_payload(lock.payload or b"", self.address, lock.lock_token)
                 taken.append(self._hold(lock, asked, message))
@@ -262,7 +257,15 @@ class LockedBatch:
             receiver.wanted, room = wanted, self._room_on(receiver)
             if coming > room:
                 self.begin_opening()
-            return self._hold_all(await receiver.take(min(count, room), wait), asked, wanted)
+            received, holds = await receiver.take(min(count, room), wait), list[Hold]()
+            try:
+                for lock in received:
+                    is_read = wanted is None or lock.sequence_number in wanted
+                    holds.append(self._hold_lock(lock, asked, is_read=is_read))
+            finally:
+                for lock in received[len(holds) :]:  # where one of them raised, the others are to be released, too
+                    self._hold_lock(lock, asked, is_read=False)
+            return holds
 
     @property
     def has_lost_link(self) -> bool:
@@ -292,27 +295,17 @@ class LockedBatch:
             spare = self.per_link // 5 if self._coming is not None and _is_opened(self._coming) else 0
             if receiver.has_more_coming or self._room_on(receiver) > spare:
                 return receiver
-        self._receivers.append(await self._next_link())
+        # One that was emptied serves again.
+        emptied = [] if self._coming else [each for each in self._receivers if not settling.on_link(each)]
+        if emptied:
+            self._receivers.remove(emptied[0])
+        self._receivers.append(emptied[0] if emptied else await self._next_link())
+        await connections.reopen(self._receivers[-1])
         return self._receivers[-1]
 
     def _room_on(self, receiver: LockReceiver) -> int:
         # Those that wait here are yet to be taken, and have their place on the link.
         return self.per_link - len(settling.on_link(receiver)) + receiver.waiting
-
-    @contextmanager
-    def _requesting(self) -> Generator[None]:
-        """Keep all links open for a request over one of them: these need no turn."""
-        self._requests += 1
-        try:
-            yield
-        finally:
-            self._requests -= 1
-
-    async def _close_emptied(self) -> None:
-        for receiver in self._receivers[:-1]:
-            if not self._requests and settling.is_emptied(receiver, (hold.lock for hold in self.table)):
-                self._receivers[:] = [each for each in self._receivers if each is not receiver]
-                await connections.close(receiver)
 
     async def ask_no_more(self) -> None:
         """Take back the rest of the last request, so that released messages do not come again at once."""
@@ -320,20 +313,6 @@ class LockedBatch:
             async with self._busy:
                 if self._receivers:
                     await self._receivers[-1].withdraw_credit()
-
-    def _hold_all(
-        self, received: Sequence[ReceivedLock], asked: datetime, wanted: Container[int] | None = None
-    ) -> list[Hold]:
-        """Hold messages that have come, and read those that are wanted; by default all are."""
-        holds: list[Hold] = []
-        try:
-            for lock in received:
-                is_read = wanted is None or lock.sequence_number in wanted
-                holds.append(self._hold_lock(lock, asked, is_read=is_read))
-        finally:
-            for lock in received[len(holds) :]:  # where one of them raised, the others are to be released, too
-                self._hold_lock(lock, asked, is_read=False)
-        return holds
 
     def _hold_lock(self, lock: ReceivedLock, asked: datetime, *, is_read: bool) -> Hold:
         number, token, until = lock.sequence_number, lock.lock_token, lock.locked_until
@@ -423,8 +402,10 @@ class LockedBatch:
             run.stop(act.stopped)
         return act.report(messages)
 
-    async def settle_elsewhere(self, decision: Decision, message: LockedMessage, act: ActElsewhere) -> Outcome:
-        """Have a message of this batch settled over another connection."""
+    async def settle_elsewhere(
+        self, decision: Decision, message: LockedMessage, act: Callable[[Hold], Awaitable[Outcome]]
+    ) -> Outcome:
+        """Have a message of this batch settled over another connection, which returns its outcome."""
         hold = self.table.of(message)
         if hold is None:
             return self.table.outcome_of(message, decision)
@@ -452,7 +433,6 @@ class LockedBatch:
 
     async def _wait_for(self, delay: timedelta) -> None:
         """Hold messages for a while, under locks that last."""
-        self._open_receiver()
         if self.clock.now() + delay > self.renewal.until:
             raise DecisionError(
                 f"Locks are renewed until {self.renewal.until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay "
@@ -476,7 +456,6 @@ class LockedBatch:
             if holds and self._receivers:
                 async with self._recorded(settling.decision, holds, settling.outcomes):
                     await settling.run(holds)
-        await self._close_emptied()
         self.renewal.tell_lost()
 
     @asynccontextmanager
@@ -502,7 +481,13 @@ class LockedBatch:
         self.release_report = Report()
         try:
             if left:
-                await self._release(left)
+                pairs = [(message, Release()) for message in left]
+                settling = Settling(self._receivers, pairs, self.table, now=self.clock.now)
+                try:
+                    with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                        await self._settle_held(settling, left)
+                finally:
+                    self.release_report = settling.report(left)
         finally:
             receivers = [*self._receivers]
             self._receivers.clear()
@@ -514,15 +499,6 @@ class LockedBatch:
                 receivers += [coming.result()] if _is_opened(coming) else []
             for each in receivers:
                 await connections.close(each)
-
-    async def _release(self, messages: Sequence[LockedMessage]) -> None:
-        pairs = [(message, Release()) for message in messages]
-        settling = Settling(self._receivers, pairs, self.table, now=self.clock.now)
-        try:
-            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                await self._settle_held(settling, messages)
-        finally:
-            self.release_report = settling.report(messages)
 
     def _new_receiver(self) -> LockReceiver:
         return self._connection.receiver(self.address)

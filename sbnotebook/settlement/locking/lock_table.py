@@ -174,12 +174,10 @@ class HeldMessages:
         self._holds: dict[int, Hold] = {}
         self._ended: dict[UUID, tuple[int, OutcomeStatus, str | None]] = {}
         self._newly_lost: list[int] = []
-        self.confirms_ranges = True
-        """False after the service left the settlement of several messages at once unconfirmed."""
-        self.has_confirmed_range = False
-        """True after the service confirmed such a settlement."""
+        self.confirms_ranges: bool | None = None
+        """Whether the service confirms the settlement of several messages at once; None before the first."""
         self.confirms_releases = True
-        """The same of releases."""
+        """False after the service left a release unconfirmed."""
 
     def __iter__(self) -> Iterator[Hold]:
         return iter(tuple(self._holds.values()))
@@ -222,17 +220,12 @@ class HeldMessages:
         return tuple(lost)
 
     def check_ours(self, messages: Iterable[ReceivedMessage]) -> list[LockedMessage]:
-        ours: list[LockedMessage] = []
-        strangers: list[ReceivedMessage] = []
-        for message in messages:
-            if self._is_ours(message):
-                ours.append(message)
-            else:
-                strangers.append(message)
-        if strangers:
-            first = getattr(strangers[0], "sequence_number", "?")
+        given = [*messages]
+        ours = [message for message in given if self._is_ours(message)]
+        if len(ours) < len(given):
+            first = getattr(next(each for each in given if not self._is_ours(each)), "sequence_number", "?")
             raise DecisionError(
-                f"{len(strangers)} messages are not in this batch (the first is #{first}): lock them first."
+                f"{len(given) - len(ours)} messages are not in this batch (the first is #{first}): lock them first."
             )
         return ours
 

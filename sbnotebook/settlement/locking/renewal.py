@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusServerBusyError
@@ -44,15 +44,9 @@ _PROBE_WITHIN: Final = 2.0
 """Seconds that the batch's own link may take to show that it answers again."""
 
 
-class Clock(Protocol):
+class Clock:
     """Where the time comes from; tests turn one by hand."""
 
-    def now(self) -> datetime: ...
-
-    async def sleep(self, seconds: float) -> None: ...
-
-
-class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
@@ -73,15 +67,12 @@ class Links:
         self,
         own: Sequence[ServiceBusReceiver],
         other: Callable[[], ServiceBusReceiver],
-        requesting: Callable[[], contextlib.AbstractContextManager[None]],
     ) -> None:
         self._own = own
         self._turn = 0
         self._other = other
-        self._requesting = requesting
         self._spare: ServiceBusReceiver | None = None
         self._opening = anyio.Lock()
-        self._used_spare = False
         self._avoids_own = False
         self.is_silent = False
         """True while settlements over the batch's own receivers wait for their answers: the other one renews."""
@@ -89,10 +80,8 @@ class Links:
     @contextlib.asynccontextmanager
     async def one(self) -> AsyncGenerator[ServiceBusReceiver]:
         own = None if self._avoids_own or self.is_silent else self._next_own()
-        self._used_spare = own is None
         if own is not None:
-            with self._requesting():
-                yield own
+            yield own
             return
         async with self._opening:
             if self._spare is None:
@@ -103,16 +92,15 @@ class Links:
 
     async def keep_token(self) -> None:
         """Have the batch's own links outlive their tokens, also while nothing goes over them."""
-        with self._requesting(), anyio.move_on_after(_TOKENS_WITHIN):
+        with anyio.move_on_after(_TOKENS_WITHIN):
             async with anyio.create_task_group() as tasks:
                 for own in filter(connections.is_open, self._own):
                     tasks.start_soon(connections.refresh_if_due, own)
 
     async def failed(self) -> None:
         """Take the other receiver next time, because the one that was used last did not answer."""
-        if self._used_spare:
-            await self.close()
-        self._avoids_own = not self._used_spare
+        await self.close()
+        self._avoids_own = not self._avoids_own
 
     async def probe(self, renewed: Sequence[ReceivedLock]) -> None:
         """Return to the batch's own receiver, if it is avoided and answers again."""
@@ -120,7 +108,7 @@ class Links:
         if not (self._avoids_own and renewed and own is not None):
             return
         try:
-            with self._requesting(), anyio.fail_after(_PROBE_WITHIN):
+            with anyio.fail_after(_PROBE_WITHIN):
                 await management.renew_locks(own, renewed[:1])
             self._avoids_own = False
         except Exception as error:  # noqa: BLE001 (after any error, the other receiver renews)
@@ -198,7 +186,6 @@ class Renewal:
             self._tell(LockEventKind.LOST, self._why_lost, lost)
 
     def notice(self) -> None:
-        """Notice locks that have ended."""
         now = self._clock.now()
         why = f"Its lock ended at {{:%H:%M:%S}} UTC. {self.told.description}".strip()
         for hold in self._held:
@@ -228,8 +215,10 @@ class Renewal:
             self._tell(late.kind, late.description, late.sequence_numbers, late.since)
         if now < self.until:
             await self._renew_due(now)
-        elif self.told.kind is not LockEventKind.ENDED:
-            self._tell_ended()
+        elif self.told.kind not in (LockEventKind.ENDED, LockEventKind.LOST):
+            numbers = tuple(hold.message.sequence_number for hold in self._held)
+            text = "The time for which locks are renewed (renew_for) is over: settle the messages before they end."
+            self._tell(LockEventKind.ENDED, text, numbers, self.until)
         self.notice()
         self._looked = self._clock.now()
 
@@ -237,11 +226,6 @@ class Renewal:
         self.until += back
         for hold in self._held:
             hold.shift(back)
-
-    def _tell_ended(self) -> None:
-        numbers = tuple(hold.message.sequence_number for hold in self._held)
-        text = "The time for which locks are renewed (renew_for) is over: settle the messages before they end."
-        self._tell(LockEventKind.ENDED, text, numbers, self.until)
 
     def _standstill(self, now: datetime) -> LockEvent | None:
         still = now - self._looked

@@ -16,7 +16,7 @@ from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedM
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.lock_table import LONGEST, HeldMessages, Hold, LockEvent, LockEventKind, lock_times
+from sbnotebook.settlement.locking.lock_table import LONGEST, HeldMessages, Hold, LockEventKind, lock_times
 from sbnotebook.settlement.locking.renewal import Clock, Links, Renewal
 from sbnotebook.settlement.peek import PAGE, Peeker
 from sbnotebook.settlement.plan import check_wait
@@ -95,7 +95,7 @@ class SessionBatch(LockedBatch):
     @property
     def is_lost(self) -> bool:
         """Return whether the session's lock was lost."""
-        return self._lock.lost is not None
+        return self._lock.is_lost
 
     async def get_state(self) -> bytes | None:
         """Return the session's state; None when it has none."""
@@ -142,11 +142,6 @@ class SessionBatch(LockedBatch):
         self._lock.notice()
         return self.table.of(message) is not None
 
-    @property
-    def lock_ends(self) -> dict[int, datetime]:
-        """Return when the session's lock ends, as it was renewed last, by the sequence number of each held message."""
-        return {number: self._lock.ends or end for number, end in super().lock_ends.items()}
-
     def _new_receiver(self) -> LockReceiver:
         if self._receivers:
             raise DecisionError(
@@ -173,7 +168,7 @@ class SessionBatch(LockedBatch):
 
     def _hold(self, lock: ReceivedLock, asked: datetime, message: LockedMessage, *, is_read: bool = True) -> Hold:
         hold = super()._hold(lock, asked, message, is_read=is_read)
-        hold.locked_until = self._lock.locked_until or hold.locked_until
+        hold.locked_until, hold.ends = self._lock.locked_until or hold.locked_until, self._lock.ends or hold.ends
         return hold
 
     async def _settle_held(self, settling: Settling, messages: Sequence[LockedMessage]) -> None:
@@ -186,8 +181,8 @@ class SessionBatch(LockedBatch):
     def _held_receiver(self) -> LockReceiver:
         receiver = self._open_receiver()
         self._lock.notice()
-        if self._lock.lost is not None:
-            raise SessionLockLostError(message=self._lock.lost.description)
+        if self.is_lost:
+            raise SessionLockLostError(message=self._lock.told.description)
         return receiver
 
 
@@ -205,8 +200,6 @@ class _SessionRenewal(Renewal):
         until: datetime,
     ) -> None:
         super().__init__(held, links, clock=clock, until=until)
-        self.lost: LockEvent | None = None
-        """The event of the lost lock; None as long as the lock is held."""
         self.locked_until: datetime | None = None
         self.ends: datetime | None = None
         """When it ends by the clock of this machine."""
@@ -217,11 +210,11 @@ class _SessionRenewal(Renewal):
         self._period = LONGEST
 
     @property
-    def state(self) -> LockEvent:
-        return self.lost or self.told
+    def is_lost(self) -> bool:
+        return self.told.kind is LockEventKind.LOST
 
     def notice(self) -> None:
-        if self.lost is not None or not self._receivers:
+        if self.is_lost or not self._receivers:
             return
         if self.ends is not None and self._clock.now() >= self.ends:
             self._lose(f"The session's lock ended at {self.ends:%H:%M:%S} UTC.")
@@ -230,7 +223,7 @@ class _SessionRenewal(Renewal):
 
     async def _renew_due(self, now: datetime) -> None:
         self.notice()
-        if now < self._renew_at or self.lost is not None:
+        if now < self._renew_at or self.is_lost:
             return
         try:
             async with self._busy:
@@ -242,22 +235,10 @@ class _SessionRenewal(Renewal):
         except SessionLockLostError as error:
             self._lose(f"The session's lock was lost: {explained(error)}")
         except Exception as error:  # noqa: BLE001 (no error may end the batch, and the session with it)
-            if self.told.kind is not LockEventKind.FAILING:
-                text = f"Renewing the session fails and is tried again each second: {type(error).__name__}"
-                self._tell(LockEventKind.FAILING, text)
+            self._tell_result([*self._held], error)
         else:
             self._extend(asked, until.astimezone(UTC))
-            if self.told.kind is LockEventKind.FAILING:
-                self._tell(LockEventKind.RENEWING, "The session is renewed again.")
-
-    def _standstill(self, now: datetime) -> LockEvent | None:
-        del now  # a session that was lost meanwhile is noticed
-        return None
-
-    def _tell_ended(self) -> None:
-        if self.lost is None:
-            text = "The time for which the session's lock is renewed (renew_for) is over."
-            self._tell(LockEventKind.ENDED, text, (), self.until)
+            self._tell_result((), None)
 
     def _shift(self, back: timedelta) -> None:
         super()._shift(back)
@@ -270,15 +251,15 @@ class _SessionRenewal(Renewal):
             self.ends, self._period, self._renew_at, _ = lock_times(asked, until, self._period)
         self.locked_until = until
         for hold in self._held:
-            hold.locked_until = until
-            hold.renewals += 1
+            hold.extend(asked, until)
+            hold.ends = self.ends or hold.ends
 
     def _lose(self, why: str) -> None:
         for hold in self._held:
             self._held.lose(hold, why)
         self._why_lost = why
         self._tell(LockEventKind.LOST, why, self._held.take_newly_lost())
-        self.lost = self._events[-1]
+        self.told = self._events[-1]
 
 
 def _may_come(message: PeekedMessage, now: datetime) -> bool:

@@ -59,8 +59,6 @@ if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusReceiver
 
 _LOGGER: Final = logging.getLogger(__name__)
-_Place = tuple[EntityAddress, int]
-"""An entity and a sequence number."""
 _ANNOTATIONS: Final = 300
 """Bytes at most that Service Bus adds to a message, beside the texts of a dead letter."""
 _UNTOUCHED: Final = (OutcomeStatus.SKIPPED, OutcomeStatus.FAILED)
@@ -90,7 +88,7 @@ async def recording_deferrals(
         await _note(tables.forget, (o for token, o in outcomes.items() if o.ok and token in deferred))
 
 
-async def _note(write: Callable[[list[_Place]], None], outcomes: Iterable[Outcome]) -> None:
+async def _note(write: Callable[[list[tuple[EntityAddress, int]]], None], outcomes: Iterable[Outcome]) -> None:
     keys = [(o.entity, o.sequence_number) for o in outcomes if o.sequence_number is not None]
     # Without this record an entry stays as it was, which `compared` finds. That must not hide the outcome.
     if keys:
@@ -189,9 +187,6 @@ def room_of(message: ReceivedMessage) -> int:
 
 
 Pair: TypeAlias = tuple[LockedMessage, Decision]
-"""A message, and what to do with it."""
-ActElsewhere: TypeAlias = "Callable[[Hold], Awaitable[Outcome]]"
-"""Settles a message over another connection, given its lock, and returns the outcome."""
 
 _ROUND_TRIPS: Final = 20
 """Round trips of a group, where a number limits the settlements in flight: then an interrupt can take effect."""
@@ -256,6 +251,8 @@ class Settling:
     ) -> None:
         self._receivers = receivers
         self.decision = pairs[0][1]
+        if not isinstance(self.decision, Complete | Abandon | DeadLetter | Defer | Release):
+            raise DecisionError(f"To {self.decision.verb} is not a settlement: it is planned on the entity.")
         self.outcomes: dict[UUID, Outcome] = {}
         """The outcomes so far, by lock token, also after :meth:`run` was cancelled."""
         self._decisions = {message.lock_token: decision for message, decision in pairs}
@@ -316,7 +313,9 @@ class Settling:
         self._interrupted = "It was interrupted before."
 
     def _settle_on_link(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Awaitable[None]:
-        parts = self._parts(holds)
+        parts, in_flight = self._parts(holds), self._most_in_flight
+        if in_flight is not None and not isinstance(self.decision, Release):  # a given number counts messages
+            in_flight = max(1, in_flight // max(map(len, parts)))
 
         def begin(index: int) -> bool:
             if self.stopped or self._interrupted or (len(parts[index]) > 1 and not self._may_send_range()):
@@ -337,13 +336,9 @@ class Settling:
                 else:
                     self._note(hold, self._ended(hold, error, receiver))
 
-        frames = [([hold.lock for hold in part], self._operation_of(part[0])) for part in parts]
+        frames = [([hold.lock for hold in part], self._decisions[part[0].message.lock_token]) for part in parts]
         return settling.LinkSettling(receiver, self._limiter).run(
-            frames,
-            answer_within=self._answer_within,
-            began=begin,
-            ended=end,
-            in_flight=self._frames_in_flight(parts),
+            frames, answer_within=self._answer_within, began=begin, ended=end, in_flight=in_flight
         )
 
     def _answer_within(self) -> float:
@@ -352,13 +347,8 @@ class Settling:
         return self.released_within if self._held.confirms_releases else self.unanswered_within
 
     def _may_send_range(self) -> bool:
-        match self.decision:
-            case Release():
-                return True
-            case Complete() | Defer():
-                return self._held.confirms_ranges
-            case _:
-                return False
+        is_for_ranges = isinstance(self.decision, Complete | Defer) and self._held.confirms_ranges is not False
+        return is_for_ranges or isinstance(self.decision, Release)
 
     def _is_silent_range(self, receiver: ServiceBusReceiver, errors: Sequence[Exception | None]) -> bool:
         """Tell whether several messages were settled by one frame that a link does not confirm, and remember it.
@@ -368,7 +358,8 @@ class Settling:
         """
         is_silent = all(isinstance(error, ServiceBusConnectionError) for error in errors)
         if not is_silent or not connections.is_open(receiver):
-            self._held.has_confirmed_range |= not is_silent and len(errors) > 1
+            if not is_silent and len(errors) > 1 and self._held.confirms_ranges is None:
+                self._held.confirms_ranges = True
             return False
         if isinstance(self.decision, Release):
             self._held.confirms_releases = False
@@ -418,7 +409,8 @@ class Settling:
         """
 
         def key(hold: Hold) -> object:
-            return self._operation_of(hold), partition_of(hold.message.sequence_number), hold.in_doubt
+            message = hold.message
+            return self._decisions[message.lock_token], partition_of(message.sequence_number), hold.in_doubt
 
         return alike(holds, key, self._most)
 
@@ -474,19 +466,11 @@ class Settling:
             return most, most
         if self._limiter.answers < _BEFORE_RANGES or self._limiter.is_limited:
             return 1, 1
-        return (_COMPLETED, _COMPLETED) if self._held.has_confirmed_range else (_TRIED, 1)
-
-    def _frames_in_flight(self, parts: Sequence[Sequence[Hold]]) -> int | None:
-        """Return how many frames may wait for their confirmation; a given number counts messages."""
-        if self._most_in_flight is None or isinstance(self.decision, Release):
-            return self._most_in_flight
-        return max(1, self._most_in_flight // max(map(len, parts)))
+        return (_COMPLETED, _COMPLETED) if self._held.confirms_ranges else (_TRIED, 1)
 
     def report(self, messages: Iterable[LockedMessage]) -> Report:
-        return Report(map(self.outcome_of, messages))
-
-    def outcome_of(self, message: LockedMessage) -> Outcome:
-        return self.outcomes.get(message.lock_token) or self._held.outcome_of(message, self.decision)
+        known, decision = self.outcomes, self.decision
+        return Report(known.get(each.lock_token) or self._held.outcome_of(each, decision) for each in messages)
 
     async def _open(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> None:
         # Here and not in the tasks, which would all open it at the same time. Another link cannot release.
@@ -512,9 +496,8 @@ class Settling:
         tokens = [hold.message.lock_token for hold in holds]
         self._flight.began(len(tokens))
         try:
-            await management.settle_by_tokens(
-                receiver, tokens, *self._operation_of(holds[0]), answer_within=self.answer_within
-            )
+            decision = self._decisions[tokens[0]]
+            await management.settle_by_tokens(receiver, tokens, decision, answer_within=self.answer_within)
         except Exception as error:  # noqa: BLE001 (each message has an outcome for any error of the SDK)
             if isinstance(error, ServiceBusServerBusyError):
                 self._limiter.refused()
@@ -533,22 +516,12 @@ class Settling:
         outcome = failure.outcome(self.decision.verb, hold.message)
         if isinstance(self.decision, Release) and _is_refused_by_link(hold, failure):
             return replace(outcome, status=OutcomeStatus.FAILED, description=f"{_NOT_RELEASED} {outcome.description}")
-        if outcome.status is OutcomeStatus.UNCONFIRMED and not self._goes_on(receiver):
+        # An unconfirmed release does no harm, and a message that is not given back counts as a delivery.
+        if outcome.status is OutcomeStatus.UNCONFIRMED and not (
+            isinstance(self.decision, Release) and connections.is_open(receiver)
+        ):
             self.stopped = "Not attempted: a settlement before was not confirmed, and the connection may be lost."
         return outcome
-
-    def _operation_of(self, hold: Hold) -> settling.Operation:
-        match self._decisions[hold.message.lock_token]:
-            case Release() | Complete() | Abandon() | Defer() as decision:
-                return decision.verb, None, None
-            case DeadLetter(reason, description) as decision:
-                return decision.verb, reason, description
-            case decision:
-                raise DecisionError(f"To {decision.verb} is not a settlement: it is planned on the entity.")
-
-    def _goes_on(self, receiver: ServiceBusReceiver) -> bool:
-        # An unconfirmed release does no harm, and a message that is not given back counts as a delivery.
-        return isinstance(self.decision, Release) and connections.is_open(receiver)
 
 
 def _try_again(holds: Iterable[Hold], *, may_be_done: bool) -> None:

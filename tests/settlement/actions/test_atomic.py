@@ -28,7 +28,7 @@ from sbnotebook.model import (
 from sbnotebook.model.message import ORIGINAL_MESSAGE_ID
 from sbnotebook.settlement import AsyncNamespace
 from sbnotebook.settlement.locking.lock import LockedBatch
-from sbnotebook.settlement.locking.renewal import SystemClock
+from sbnotebook.settlement.locking.renewal import Clock
 from sbnotebook.settlement.sdk.private import CbsAuthState
 from sbnotebook.settlement.sdk.transactions import TransactionLine
 from tests.settlement.actions.dead_letters import dead_letters
@@ -41,7 +41,7 @@ SETTLED, FAILED, UNCONFIRMED = OutcomeStatus.SETTLED, OutcomeStatus.FAILED, Outc
 COORDINATOR = "$coordinator"
 
 
-class FastClock(SystemClock):
+class FastClock(Clock):
     """A clock on which waiting takes no time: the time that was waited for is over at once."""
 
     def __init__(self) -> None:

@@ -16,7 +16,6 @@ from sbnotebook.model import Complete, Decision, LockedMessage, Message, Report
 from sbnotebook.settlement import AsyncEntity, AsyncNamespace, Limits, LockedBatch
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import LockedAhead, Search
-from sbnotebook.settlement.locking.lock import PER_LINK
 from tests.filled_queues import delivery_counts, filled_queue, sequence_numbers
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +74,7 @@ async def test_the_others_are_reported_where_giving_back_fails(
     assert await delivery_counts(queue) == dict.fromkeys([*others, wanted], 0)
 
 
-@pytest.mark.parametrize("per_link", [PER_LINK, 3])
+@pytest.mark.parametrize("per_link", [LockedBatch.per_link, 3])
 async def test_a_message_is_not_missing_because_the_link_was_lost(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, per_link: int
 ) -> None:

@@ -87,13 +87,11 @@ async def test_a_session_holds_no_more_than_its_one_link(own: AsyncNamespace) ->
     assert await queue.peek() == []
 
 
-async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespace) -> None:
-    queue = await filled_queue(own, "orders", 2 * PER_LINK + 1)
+async def test_a_full_link_serves_again_when_it_was_emptied(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 3 * PER_LINK + 1)
     async with queue.batch() as other, queue.batch() as batch:
         adopted = await batch.adopt(await other.receive(1))
         parts: Any = batch
-        first = parts._receivers[-1]  # noqa: SLF001
-        assert await batch.receive_deferred([1_000]) == ()  # a request that is over keeps no link open
         full = await batch.receive(PER_LINK)
         await batch.receive(PER_LINK)  # it opens another link
         assert len(parts._receivers) == 2  # noqa: SLF001
@@ -108,8 +106,8 @@ async def test_a_full_link_that_was_closed_is_not_opened_again(own: AsyncNamespa
             tasks.start_soon(partial(batch.settle, Complete(), full))
             tasks.start_soon(partial(batch.settle, Complete(), adopted))
         assert len(batch.messages) == PER_LINK
-        assert first not in parts._receivers  # noqa: SLF001
-        assert first._handler is None  # noqa: SLF001
+        assert len(await batch.receive(PER_LINK)) == PER_LINK
+        assert {*used} == {*parts._receivers}, "no third one is opened"  # noqa: SLF001
 
 
 async def test_a_full_link_stays_open_until_its_settlements_are_answered(
