@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _ADMINISTRATION_PORT: Final = 5300
 _ANSWERS_WITHIN: Final = 5.0
 """Seconds to wait for an emulator's answer."""
-_HTTP: Final = b"HTTP"
+_HTTP_GREETING: Final = b"GET /$identity HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 def administration_client(
@@ -135,14 +135,16 @@ def administration_host(host: str) -> str:
     documentation, "Test locally by using the Service Bus emulator", "Interact with the emulator".
     """
     places = (host, f"{host.rpartition(':')[0] or host}:{_ADMINISTRATION_PORT}")
-    return next((place for place in places if _speaks_http(place)), host)
+    return next((place for place in places if answers(place, _HTTP_GREETING, b"HTTP")), host)
 
 
-def _speaks_http(host: str) -> bool:
+def answers(host: str, greeting: bytes, begin: bytes) -> bool:
+    """Tell whether what listens at a host answers a greeting, and how its answer begins."""
     try:
         with closing(http.client.HTTPConnection(host, timeout=_ANSWERS_WITHIN)) as line:
-            line.request("GET", "/$identity")
-            return line.sock.recv(len(_HTTP), socket.MSG_PEEK | socket.MSG_WAITALL) == _HTTP
+            line.connect()
+            line.sock.sendall(greeting)
+            return line.sock.recv(len(begin), socket.MSG_WAITALL) == begin
     except (OSError, http.client.HTTPException):
         return False
 

@@ -29,7 +29,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cache, partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote_plus
 
 import anyio
@@ -46,7 +46,11 @@ from sbnotebook.errors import ConfigurationError, ReadOnlyError
 from sbnotebook.model import EntityAddress, SubQueue, connection_strings
 from sbnotebook.model.connection_strings import TRANSPORTS, ConnectionString, Hidden, canonical_host, hidden, scrub
 from sbnotebook.settlement.connecting import failures
-from sbnotebook.settlement.connecting.administration_clients import async_administration_client, async_client_class
+from sbnotebook.settlement.connecting.administration_clients import (
+    answers,
+    async_administration_client,
+    async_client_class,
+)
 from sbnotebook.settlement.connecting.failures import explained, said, service_words, unreachable
 from sbnotebook.settlement.sdk import check_version, errors, management
 from sbnotebook.settlement.sdk.clients import adopt
@@ -85,11 +89,10 @@ def account_of(token: str) -> str:
 
 
 def _claims(token: str) -> dict[str, Any]:
-    _, _, rest = token.partition(".")
-    payload = rest.partition(".")[0]
     try:
+        payload = token.split(".")[1]
         found: Any = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    except (ValueError, RecursionError):
+    except (ValueError, IndexError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
@@ -125,23 +128,13 @@ def _ask(host: str) -> dict[str, Any]:
     except (http.client.HTTPException, ConnectionResetError, ValueError):
         return {}  # it speaks AMQP only, or does not know the question
     except OSError as error:
-        if isinstance(error, TimeoutError) and _speaks_amqp(host):
+        # Its silence means that it does not speak HTTP, if it answers AMQP.
+        if isinstance(error, TimeoutError) and answers(host, _HEADER, _AMQP):
             return {}
         raise ServiceBusConnectionError(
             message=f"The emulator at {host} does not answer: {error}.", error=error
         ) from error
     return cast("dict[str, Any]", answer) if isinstance(answer, dict) else {}
-
-
-def _speaks_amqp(host: str) -> bool:
-    """Tell whether an emulator answers AMQP, so that its silence means that it does not speak HTTP."""
-    try:
-        with closing(http.client.HTTPConnection(host, timeout=_ANSWERS_WITHIN)) as line:
-            line.connect()
-            line.sock.sendall(_HEADER)
-            return line.sock.recv(len(_AMQP)) == _AMQP
-    except OSError:
-        return False
 
 
 _SUB_QUEUES: Final = {
@@ -176,8 +169,6 @@ class Connection:
             on another machine, or sbnotebook does not work with the version of azure-servicebus that is installed.
     """
 
-    host: str = ""
-    read_only: bool = True
     has_answered: bool = False
 
     def __init__(
@@ -427,12 +418,6 @@ class _InThreads:
         if self._is_owned:
             await asyncio.to_thread(self._credential.close)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        return None
-
 
 def is_over_websocket(said: str | None = None, *, is_emulator: bool = False) -> bool:
     """Return whether to use a WebSocket on port 443 instead of AMQP on port 5671."""
@@ -496,7 +481,14 @@ async def sign_in(connection: Connection) -> SignedIn:
         if not path:
             status, words = await _put_token(connection, _NO_ENTITY)
         if status == _REFUSED:
-            raise ServiceBusAuthenticationError(message=_refusal(connection.host, key_of(parsed), path, words))
+            place = f" for {path}" if path else ""
+            cause = (
+                f"it is the key of another entity than {path}"
+                if path
+                else "it is the key of one queue or topic: then add EntityPath=NAME to the connection string"
+            )
+            text = f"{connection.host} refuses {key_of(parsed)}{place}. Either it is wrong or has expired, or {cause}"
+            raise ServiceBusAuthenticationError(message=f"{text}{said(words)}.")
     connection.has_answered = True
     name = account_of(token.token) if parsed is None else key_of(parsed)
     return SignedIn(name, status in _CONFIRMED)
@@ -548,13 +540,3 @@ async def _put_token(connection: Connection, path: str, token: Any = None) -> tu
                 await client.close()
         return status, service_words(words)
     raise ServiceBusConnectionError(message=f"{host} did not answer within {_REACHED_WITHIN:g} seconds: {advice}.")
-
-
-def _refusal(host: str, key: str, path: str, words: str) -> str:
-    place = f" for {path}" if path else ""
-    cause = (
-        f"it is the key of another entity than {path}"
-        if path
-        else "it is the key of one queue or topic: then add EntityPath=NAME to the connection string"
-    )
-    return f"{host} refuses {key}{place}. Either it is wrong or has expired, or {cause}{said(words)}."

@@ -23,6 +23,7 @@ from sbnotebook.model.message import partition_of
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.plan import Progress
+from sbnotebook.settlement.requests import alike
 
 DEFAULT_MAX_HELD: Final = 50_000
 """Messages held at once at most; each takes about a kilobyte here, and is renewed at least twice a lock."""
@@ -179,9 +180,7 @@ class LockedAhead:
             self.missing |= self.left
             self.left.clear()
             return
-        by_partition: dict[int, list[int]] = {}
-        for number in sorted(numbers):
-            by_partition.setdefault(partition_of(number), []).append(number)
+        by_partition = {partition_of(some[0]): some for some in alike(sorted(numbers), partition_of)}
         last = max(numbers)
         for number in [each for each in self.left if each < last]:
             came = by_partition.get(partition_of(number))
@@ -196,14 +195,10 @@ class LockedAhead:
         """Release everything; return the outcomes of the messages that are not wanted."""
         batch, wanted = self.batch, self._search.wanted
         await batch.ask_no_more()
-        chosen = [message for message in batch.held if message.sequence_number in wanted]
-        others = [message for message in batch.held if message.sequence_number not in wanted]
-        lost = self._lost.union(number for number in batch.table.lost if number not in wanted)
-        ends = {outcome.sequence_number: outcome for outcome in await batch.settle(Release(), others)}
-        await batch.settle(Release(), chosen)
+        lost = self._lost.union(batch.table.lost)
+        ends = {outcome.sequence_number: outcome for outcome in await batch.settle(Release(), batch.held)}
         if self._search.abandon_rest:
-            stuck = await batch.settle(Abandon(), batch.held)
-            ends |= {outcome.sequence_number: outcome for outcome in stuck if outcome.sequence_number in ends}
+            ends |= {outcome.sequence_number: outcome for outcome in await batch.settle(Abandon(), batch.held)}
         # One whose lock was lost and that came again was delivered once more, also where it was released then.
         ends |= {number: Outcome(OutcomeStatus.LOCK_LOST, Release.verb, batch.address, number) for number in lost}
-        return Report(ends.values())
+        return Report(end for number, end in ends.items() if number not in wanted)

@@ -147,11 +147,7 @@ class DeferredDeleter:
         async with self._opening:
             if self._receiver is None:
                 self._receiver = self._connection.receiver(self._address)
-            try:
-                await connections.reopen(self._receiver)
-            except Exception:
-                await self._hang_up(self._receiver)
-                raise
+            await connections.reopen(self._receiver)
             return self._receiver
 
     async def _hang_up(self, receiver: ServiceBusReceiver | None) -> None:

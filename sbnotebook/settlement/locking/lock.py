@@ -105,7 +105,7 @@ class LockedBatch:
 
     async def __aenter__(self) -> Self:
         """Open the link, so that a fault of the entity raises here."""
-        self._receivers.append(await self._next_link())
+        self._receivers.append(await _opened(self._new_receiver))
         await self.begin()
         return self
 
@@ -149,7 +149,8 @@ class LockedBatch:
 
     def holds(self, message: LockedMessage) -> bool:
         """Tell whether the very lock that a message came with is still held."""
-        return self.table.is_held(message, self.clock.now())
+        hold = self.table.of(message)
+        return hold is not None and hold.ends > self.clock.now()
 
     @property
     def lock_ends(self) -> dict[int, datetime]:
@@ -223,15 +224,13 @@ class LockedBatch:
         payloads = await self._peeker.payloads_of(message.sequence_number for message in given.values())
         adopted: list[Hold] = []
         for token, message in given.items():
-            ours = self.table.of(message)
-            if ours is not None:
-                adopted.append(ours)
-                continue
-            payload = payloads.get(message.sequence_number)
-            found = message if payload is None else locked_from_payload(payload, self.address, token)
-            # The end of the lock is unknown, so renew it at once.
-            hold = Hold(found, ReceivedLock(token, payload), asked, asked)
-            self.table.add(hold)
+            hold = self.table.of(message)
+            if hold is None:
+                payload = payloads.get(message.sequence_number)
+                found = message if payload is None else locked_from_payload(payload, self.address, token)
+                # The end of the lock is unknown, so renew it at once.
+                hold = Hold(found, ReceivedLock(token, payload), asked, asked)
+                self.table.add(hold)
             adopted.append(hold)
         return tuple(hold.message for hold in adopted)
 
@@ -280,10 +279,6 @@ class LockedBatch:
         """Begin to open another link, which takes several round trips and locks nothing."""
         self._coming = self._coming or asyncio.create_task(_opened(self._new_receiver))
 
-    async def _next_link(self) -> LockReceiver:
-        coming, self._coming = self._coming or asyncio.create_task(_opened(self._new_receiver)), None
-        return await coming
-
     async def _receiver_with_room(self) -> LockReceiver:
         """Return the receiver to ask: the last one until it is full, so that messages come in order over all links."""
         if self._tasks is None:
@@ -299,7 +294,8 @@ class LockedBatch:
         emptied = [] if self._coming else [each for each in self._receivers if not settling.on_link(each)]
         if emptied:
             self._receivers.remove(emptied[0])
-        self._receivers.append(emptied[0] if emptied else await self._next_link())
+        coming, self._coming = self._coming, None
+        self._receivers.append(emptied[0] if emptied else await (coming or _opened(self._new_receiver)))
         await connections.reopen(self._receivers[-1])
         return self._receivers[-1]
 
@@ -357,8 +353,14 @@ class LockedBatch:
     async def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> None:
         """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
         ours = [*{message.lock_token: message for message in self.table.check_ours(messages)}.values()]
-        if isinstance(decision, Abandon) and decision.delay and ours:
-            await self._wait_for(decision.delay)
+        if isinstance(decision, Abandon) and decision.delay and ours:  # hold them, under locks that last
+            if self.clock.now() + decision.delay > self.renewal.until:
+                raise DecisionError(
+                    f"Locks are renewed until {self.renewal.until:%Y-%m-%d %H:%M:%S} UTC only, which is before the "
+                    f"delay of {duration_text(decision.delay)} ends: lock with a longer renew_for, or resubmit with a "
+                    "delay."
+                )
+            await self.clock.sleep(decision.delay.total_seconds())
         if not self._keeps_bodies:  # a request completes messages of one partition
             ours.sort(key=lambda message: partition_of(message.sequence_number))
 
@@ -430,15 +432,6 @@ class LockedBatch:
         finally:
             with anyio.CancelScope(shield=True):
                 await records.aclose()
-
-    async def _wait_for(self, delay: timedelta) -> None:
-        """Hold messages for a while, under locks that last."""
-        if self.clock.now() + delay > self.renewal.until:
-            raise DecisionError(
-                f"Locks are renewed until {self.renewal.until:%Y-%m-%d %H:%M:%S} UTC only, which is before the delay "
-                f"of {duration_text(delay)} ends: lock with a longer renew_for, or resubmit with a delay."
-            )
-        await self.clock.sleep(delay.total_seconds())
 
     def let_lapse(self, messages: Iterable[LockedMessage]) -> datetime | None:
         """Let go of messages of this batch without a word to the service; return when the last of their locks ends.

@@ -197,11 +197,6 @@ class HeldMessages:
         hold = self._holds.get(message.sequence_number)
         return hold if hold is not None and hold.message.lock_token == message.lock_token else None
 
-    def is_held(self, message: LockedMessage, now: datetime) -> bool:
-        """Tell whether the very lock that a message came with still lasts, by the clock of this machine."""
-        hold = self.of(message)
-        return hold is not None and hold.ends > now
-
     def add(self, hold: Hold) -> None:
         """Hold one more; an earlier lock of the same message has ended, or it would not have come again."""
         earlier = self._holds.get(hold.message.sequence_number)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -77,18 +76,15 @@ class Links:
         self.is_silent = False
         """True while settlements over the batch's own receivers wait for their answers: the other one renews."""
 
-    @contextlib.asynccontextmanager
-    async def one(self) -> AsyncGenerator[ServiceBusReceiver]:
+    async def one(self) -> ServiceBusReceiver:
         own = None if self._avoids_own or self.is_silent else self._next_own()
         if own is not None:
-            yield own
-            return
+            return own
         async with self._opening:
             if self._spare is None:
                 # An open that fails has cleaned up after itself.
                 self._spare = await self._other().__aenter__()
-            spare = self._spare
-        yield spare
+            return self._spare
 
     async def keep_token(self) -> None:
         """Have the batch's own links outlive their tokens, also while nothing goes over them."""
@@ -280,14 +276,12 @@ class Renewal:
         return [hold for hold in holds if self._held.of(hold.message) is hold]
 
     async def _renew(self, holds: Sequence[Hold]) -> Exception | None:
-        """Renew locks with one request; return the error."""
         left = (min(hold.ends for hold in holds) - self._clock.now()).total_seconds()
         least, most = _ANSWER_WITHIN
         try:
             with anyio.fail_after(min(max(left / 2, least), most)):
-                async with self._links.one() as receiver:
-                    asked = self._clock.now()
-                    ends = await management.renew_locks(receiver, [hold.lock for hold in holds])
+                receiver, asked = await self._links.one(), self._clock.now()
+                ends = await management.renew_locks(receiver, [hold.lock for hold in holds])
         except Exception as error:  # noqa: BLE001 (no error may end the batch, and its locks with it)
             return error
         for hold, end in zip(holds, ends, strict=True):

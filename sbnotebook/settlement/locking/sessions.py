@@ -34,7 +34,6 @@ SessionState = bytes | str | dict[str, Any] | list[Any] | None
 _LONGEST_ID: Final = 128
 """Characters of a session id. A longer one would be in one frame, with which Service Bus closes the connection. Source:
 Microsoft's page "Service Bus quotas"."""
-_TICK: Final = 1.0
 _ANSWER_WITHIN: Final = 10.0
 
 
@@ -187,8 +186,6 @@ class SessionBatch(LockedBatch):
 
 
 class _SessionRenewal(Renewal):
-    """Renews the lock of one session, which holds all of its messages."""
-
     def __init__(
         self,
         held: HeldMessages,

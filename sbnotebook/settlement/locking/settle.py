@@ -313,7 +313,8 @@ class Settling:
         self._interrupted = "It was interrupted before."
 
     def _settle_on_link(self, receiver: ServiceBusReceiver, holds: Sequence[Hold]) -> Awaitable[None]:
-        parts, in_flight = self._parts(holds), self._most_in_flight
+        sizes, in_flight = self._sizes(len(holds)), self._most_in_flight
+        parts = [holds[part] for part in settling.ranges([hold.lock for hold in holds], *sizes)]
         if in_flight is not None and not isinstance(self.decision, Release):  # a given number counts messages
             in_flight = max(1, in_flight // max(map(len, parts)))
 
@@ -446,17 +447,12 @@ class Settling:
         if self._on_end is not None:
             self._on_end(hold.message, known)
 
-    def _parts(self, holds: Sequence[Hold]) -> list[Sequence[Hold]]:
-        """Return what each frame settles: one message, or many with consecutive deliveries.
+    def _sizes(self, count: int) -> tuple[int, int]:
+        """Return how many of some messages the first frame settles at most, and each later frame.
 
         Many are released and deferred. With ``"auto"``, many are completed once the service has answered to single
         messages, and confirmed a frame of two.
         """
-        ranges = settling.ranges([hold.lock for hold in holds], *self._sizes(len(holds)))
-        return [holds[part] for part in ranges]
-
-    def _sizes(self, count: int) -> tuple[int, int]:
-        """Return how many of some messages the first frame settles at most, and each later frame."""
         if not self._may_send_range():
             return 1, 1
         if isinstance(self.decision, Release) or (isinstance(self.decision, Defer) and self._most_in_flight is None):

@@ -102,13 +102,12 @@ async def scheduling_wake_ups(
     clock: Clock,
     decision: Decision,
     holds: Sequence[Hold],
-    outcomes: Mapping[UUID, Outcome],
+    _outcomes: Mapping[UUID, Outcome],
 ) -> AsyncGenerator[None]:
     """Send the wake-ups, and wait until each is confirmed, before messages are deferred.
 
     Nothing is to be done about their outcomes: a wake-up for a message that is not deferred does no harm.
     """
-    del outcomes
     if isinstance(decision, Defer) and decision.wake_after is not None:
         due = clock.now() + decision.wake_after
         messages = [hold.message for hold in holds]

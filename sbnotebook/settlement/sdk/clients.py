@@ -142,8 +142,6 @@ def client_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
 
 
 def _handler_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
-    """Return the subclass of the connection of a client and its links."""
-
     class Handler(theirs):
         _is_ready = False
 
@@ -219,8 +217,7 @@ async def make_ready(sender: ServiceBusSender) -> None:
 
 
 async def _open_with_token(sender: Any) -> None:
-    if not sender._running:
-        await sender._open()
+    await sender._open()
     handler = sender._handler
     try:
         while not await handler.client_ready_async():  # noqa: ASYNC110 (the SDK has no event for it)

@@ -86,16 +86,6 @@ class Encoded:
         self.format = _BATCH_FORMAT if is_batch else _MESSAGE_FORMAT
 
 
-def size_come(transport: Any) -> int:
-    """Return the size of the next frame if all of it has come; 0 for rare kinds, too."""
-    reader = getattr(transport, "reader", None)
-    come: bytearray = getattr(reader, "_buffer", _NOTHING)
-    if reader is None or come[_SIZE:_KIND] != _PLAIN or transport.socket_lock.locked() or reader.exception():
-        return 0
-    begun, size = transport._read_buffer, int.from_bytes(come[:_SIZE], "big")
-    return size if _HEAD < size <= len(come) and begun.tell() == len(begun.getbuffer()) else 0
-
-
 def _transport_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
     """Return the subclass of a socket. With one base, the layout of its objects is the same."""
 
@@ -105,12 +95,17 @@ def _transport_class(theirs: Any) -> type:  # noqa: C901 (it holds a class)
         async def frame_come(self) -> tuple[int, Any] | None:
             """Read the channel and the fields of the next frame if all of it has come: that takes no time.
 
-            The SDK reads the head and the rest apart, and takes as long for that as to decode them.
+            The SDK reads the head and the rest apart, and takes as long for that as to decode them. It reads frames of
+            rare kinds.
             """
-            size = size_come(self)
-            if not size:
+            reader = getattr(self, "reader", None)
+            come: bytearray = getattr(reader, "_buffer", _NOTHING)
+            if reader is None or come[_SIZE:_KIND] != _PLAIN or self.socket_lock.locked() or reader.exception():
                 return None
-            frame = memoryview(await self.reader.readexactly(size))
+            begun, size = self._read_buffer, int.from_bytes(come[:_SIZE], "big")
+            if not _HEAD < size <= len(come) or begun.tell() != len(begun.getbuffer()):
+                return None
+            frame = memoryview(await reader.readexactly(size))
             return int.from_bytes(frame[_KIND:_HEAD], "big"), decode_frame(frame[_HEAD:])
 
         async def receive_frame(self, timeout: float | None = None, **options: Any) -> tuple[Any, Any]:  # noqa: ASYNC109 (the SDK's)

@@ -143,12 +143,11 @@ async def delete_messages(browser: Browser, count: int, before: datetime, *, bes
         return 0
 
     request = {"message-count": count, "enqueued-time-utc": before}
-    with answered_within(_DELETED_WITHIN):
-        if beside:  # other requests, so it must neither open nor close the browser
-            parts: Any = browser
-            with as_service_bus_error(parts):
-                return await parts._mgmt_request_response(_DELETE, request, answer)
-        return await private(browser)._mgmt_request_response_with_retry(_DELETE, request, answer)
+    parts = private(browser)
+    # Beside other requests, it must neither open nor close the browser.
+    ask = parts._mgmt_request_response if beside else parts._mgmt_request_response_with_retry
+    with answered_within(_DELETED_WITHIN), as_service_bus_error(parts):
+        return await ask(_DELETE, request, answer)
 
 
 async def _receive_by_number(

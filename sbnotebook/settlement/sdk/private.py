@@ -66,23 +66,16 @@ Frame: TypeAlias = Sequence[Any]
 Answer: TypeAlias = Callable[[int, Any, Any, Any], Any]
 """Reads the answer of a management node: its status, message, description and the AMQP transport."""
 
-# Classes of which sbnotebook makes objects of its own, with the methods that these subclasses replace.
+# Classes of which sbnotebook makes objects of its own.
 ManagementClient: Any = _client_async.AMQPClientAsync
-"""``open_async``, ``mgmt_request_async`` and ``client_ready_async``; so the two below it."""
 ReceiveClient: Any = _client_async.ReceiveClientAsync
 SendClient: Any = _client_async.SendClientAsync
 AmqpConnectionClass: Any = _connection_async.Connection
-"""``listen`` and ``create_session``."""
 AmqpSessionClass: Any = _session_async.Session
-"""``create_sender_link`` and ``_outgoing_transfer``."""
 SenderLinkClass: Any = _sender_async.SenderLink
-"""``_outgoing_transfer``."""
 OperationClass: Any = _management_operation_async.ManagementOperation
-"""``execute``."""
 AuthenticatorClass: Any = _cbs_async.CBSAuthenticator
-"""``update_token`` and ``_on_execute_operation_complete``."""
 TcpTransport: Any = _sasl_async.SASLTransport
-"""``receive_frame``, ``send_frame`` and ``write``; so the next one."""
 WebSocketTransport: Any = _sasl_async.SASLWithWebSocket
 certificates: Final[Callable[[], str]] = certifi.where
 """The file of the certificates that the SDK trusts, in ``_pyamqp/client.py``."""

@@ -22,6 +22,9 @@ from sbnotebook.settlement.sdk.connections import reopen
 from sbnotebook.settlement.sdk.private import Frame, private
 from sbnotebook.settlement.wire.decoding import lock_of
 
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusReceivedMessage
+
 # Positions in a transfer frame (AMQP 1.0 section 2.7.5), and the payload at its end.
 _FRAME_ID, _FRAME_TAG, _FRAME_MORE, _FRAME_PAYLOAD = 1, 2, 5, 11
 # Positions in a flow frame (AMQP 1.0 section 2.7.4).
@@ -61,12 +64,7 @@ class _Arrivals(queue.SimpleQueue[Any]):
         """Do nothing, when the SDK says that it has taken a message: nothing waits for that."""
 
 
-if TYPE_CHECKING:
-    from azure.servicebus import ServiceBusReceivedMessage
-
-    _Receiver = ServiceBusReceiver
-else:
-    _Receiver = client_class(ServiceBusReceiver)
+_Receiver: type[ServiceBusReceiver] = client_class(ServiceBusReceiver)
 
 
 class LockReceiver(_Receiver):
@@ -95,9 +93,7 @@ class LockReceiver(_Receiver):
 
     async def _open(self, *given: Any, **options: Any) -> None:
         await super()._open(*given, **options)
-        handler = private(self)._handler
-        if handler is not None and handler._link is not None:
-            _join_frames(handler._link)
+        _join_frames(private(self)._handler._link)
 
     def _create_handler(self, auth: Any) -> None:
         super()._create_handler(auth)
@@ -154,8 +150,6 @@ class LockReceiver(_Receiver):
     async def _take(self, count: int, max_wait: float) -> list[ReceivedLock]:
         await self._open()
         handler = private(self)._handler
-        if handler is None or handler._link is None:
-            return []
         arrived, end = handler._received_messages, time.monotonic() + max_wait
         had = arrived.qsize()
         until = min(time.monotonic() + _MORE_WITHIN, end) if had else end

@@ -95,8 +95,6 @@ def ranges(locks: Sequence[ReceivedLock], first: int = _RANGE, later: int = _RAN
 
 
 class LinkSettling:
-    """Outcomes for messages of a link, confirmed for each."""
-
     def __init__(self, receiver: ServiceBusReceiver, limiter: Limiter | None = None) -> None:
         handler = private(receiver)._handler
         if handler is None or handler._link is None or handler._connection is None:

@@ -93,12 +93,7 @@ class TransactionLine:
         self.renew_at = math.inf
         """When to open another line, in seconds since 1970: before a token for the destination expires."""
 
-    async def open(self) -> None:
-        with self._answered_until(anyio.current_time() + _OPEN_WITHIN):
-            await self._open()
-
     async def move(self, payload: bytes, lock_token: UUID) -> None:
-        """Send a message and complete another in one transaction."""
         await self.begin(payload, lock_token)
         await self.commit()
 
@@ -134,26 +129,27 @@ class TransactionLine:
 
     # ---------------------------------------------------------------- links
 
-    async def _open(self) -> None:
+    async def open(self) -> None:
         parts = self._parts
         parts._config.keep_alive = None
-        await parts._open(_OPEN_WITHIN)
-        for entity_to_send_to in (self._sender, self._via):
-            if entity_to_send_to is not None:
-                await self._put_token(entity_to_send_to)
-        session: Any = parts._handler._session
-        self._name_transactions(session)
         entity = f"amqps://{parts._auth_uri.partition('://')[2]}"
         target: Any = private(self._sender)._entity_uri
-        # If the control link comes first, the first entity after it accepts messages to others. Otherwise there is only
-        # one queue or topic.
-        if self._via is not None:
-            await self._open_control(session)
-        await self._attach(session.create_receiver_link(entity, link_credit=0, on_transfer=_ignore))
-        self._out = session.create_sender_link(target, send_settle_mode=_UNSETTLED_MODE)
-        await self._attach(self._out)
-        if self._via is None:
-            await self._open_control(session)
+        with self._answered_until(anyio.current_time() + _OPEN_WITHIN):
+            await parts._open(_OPEN_WITHIN)
+            for entity_to_send_to in (self._sender, self._via):
+                if entity_to_send_to is not None:
+                    await self._put_token(entity_to_send_to)
+            session: Any = parts._handler._session
+            self._name_transactions(session)
+            # If the control link comes first, the first entity after it accepts messages to others. Otherwise there is
+            # only one queue or topic.
+            if self._via is not None:
+                await self._open_control(session)
+            await self._attach(session.create_receiver_link(entity, link_credit=0, on_transfer=_ignore))
+            self._out = session.create_sender_link(target, send_settle_mode=_UNSETTLED_MODE)
+            await self._attach(self._out)
+            if self._via is None:
+                await self._open_control(session)
 
     async def _put_token(self, sender: ServiceBusSender) -> None:
         """Put a token for an entity to send to; the SDK has put one for that of the messages to complete."""
@@ -177,8 +173,7 @@ class TransactionLine:
         await self._attach(self._control)
 
     async def _attach(self, link: Any) -> None:
-        _take_empty_ends(link)
-        _take_unsettled_answers(link)
+        _adapt(link)
         self._links.append(link)
         await link.attach()
         await self._listen(lambda: link.state is LinkState.ATTACHED)
@@ -273,9 +268,12 @@ def _outcome(state: Any) -> Any:
     return state
 
 
-def _take_empty_ends(link: Any) -> None:
-    """Let a link be attached by an answer with ends that have no fields, which the SDK takes for none."""
-    attach = link._incoming_attach
+def _adapt(link: Any) -> None:
+    """Let a link be attached by an answer with ends that have no fields, which the SDK takes for none.
+
+    It also takes an outcome that is not settled yet, and none that is about what this client received.
+    """
+    attach, take = link._incoming_attach, link._incoming_disposition
 
     async def attach_with_ends(frame: Frame) -> None:
         link._is_refused = frame[_SOURCE] is None or frame[_TARGET] is None
@@ -284,17 +282,10 @@ def _take_empty_ends(link: Any) -> None:
             ends[end] = ends[end] or [None]
         await attach(ends)
 
-    link._incoming_attach = attach_with_ends
-
-
-def _take_unsettled_answers(link: Any) -> None:
-    """Let a link take an outcome that is not settled yet, and none that is about what this client received."""
-    take = link._incoming_disposition
-
     async def take_outcome(frame: Frame) -> None:
         answer = [*frame]
         if answer[_ROLE] and answer[_STATE] is not None:
             answer[_SETTLED] = True
             await take(answer)
 
-    link._incoming_disposition = take_outcome
+    link._incoming_attach, link._incoming_disposition = attach_with_ends, take_outcome

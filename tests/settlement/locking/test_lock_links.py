@@ -95,10 +95,7 @@ async def test_a_full_link_serves_again_when_it_was_emptied(own: AsyncNamespace)
         full = await batch.receive(PER_LINK)
         await batch.receive(PER_LINK)  # it opens another link
         assert len(parts._receivers) == 2  # noqa: SLF001
-        used: list[object] = []
-        for _ in range(4):
-            async with parts.renewal._links.one() as link:  # noqa: SLF001
-                used.append(link)
+        used = [await parts.renewal._links.one() for _ in range(4)]  # noqa: SLF001
         assert used[:2] == used[2:], "renewals take turns, because a link without any work is detached"
         assert {*used} == {*parts._receivers}  # noqa: SLF001
         async with anyio.create_task_group() as tasks:
