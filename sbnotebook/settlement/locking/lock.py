@@ -205,9 +205,7 @@ class LockedBatch:
                 receiver, asked = self._open_receiver(), self.clock.now()
                 await connections.reopen(receiver)
             received = await receive_those_there(receiver, self._peeker, chunk)
-            for lock in received:
-                message = locked_from_payload(lock.payload or b"", self.address, lock.lock_token)
-                taken.append(self._hold(lock, asked, message))
+            taken += [self._hold(lock, asked, is_read=True) for lock in received]
             if largest := max((len(lock.payload or b"") for lock in received), default=0):
                 self._deferred_at_once = max(1, min(_DEFERRED_BYTES // largest, _MOST_DEFERRED))
         return tuple(hold.message for hold in taken)
@@ -260,10 +258,10 @@ class LockedBatch:
             try:
                 for lock in received:
                     is_read = wanted is None or lock.sequence_number in wanted
-                    holds.append(self._hold_lock(lock, asked, is_read=is_read))
+                    holds.append(self._hold(lock, asked, is_read=is_read))
             finally:
                 for lock in received[len(holds) :]:  # where one of them raised, the others are to be released, too
-                    self._hold_lock(lock, asked, is_read=False)
+                    self._hold(lock, asked, is_read=False)
             return holds
 
     @property
@@ -310,7 +308,7 @@ class LockedBatch:
                 if self._receivers:
                     await self._receivers[-1].withdraw_credit()
 
-    def _hold_lock(self, lock: ReceivedLock, asked: datetime, *, is_read: bool) -> Hold:
+    def _hold(self, lock: ReceivedLock, asked: datetime, *, is_read: bool) -> Hold:
         number, token, until = lock.sequence_number, lock.lock_token, lock.locked_until
         if is_read:
             sections = SECTIONS if self._keeps_bodies else ()
@@ -319,9 +317,6 @@ class LockedBatch:
             message = LockedMessage(entity=self.address, sequence_number=number, lock_token=token, locked_until=until)
         if message.sequence_number != number:  # it cannot be read, and may have lost its number
             message = message.with_changes(sequence_number=number)
-        return self._hold(lock, asked, message, is_read=is_read)
-
-    def _hold(self, lock: ReceivedLock, asked: datetime, message: LockedMessage, *, is_read: bool = True) -> Hold:
         hold = Hold(message, lock, asked, message.locked_until or asked + timedelta(minutes=1), is_read=is_read)
         self.table.add(hold)
         if not self._keeps_bodies:

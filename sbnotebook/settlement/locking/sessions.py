@@ -165,8 +165,8 @@ class SessionBatch(LockedBatch):
         self._held_receiver()
         return await super().receive_deferred(sequence_numbers)
 
-    def _hold(self, lock: ReceivedLock, asked: datetime, message: LockedMessage, *, is_read: bool = True) -> Hold:
-        hold = super()._hold(lock, asked, message, is_read=is_read)
+    def _hold(self, lock: ReceivedLock, asked: datetime, *, is_read: bool) -> Hold:
+        hold = super()._hold(lock, asked, is_read=is_read)
         hold.locked_until, hold.ends = self._lock.locked_until or hold.locked_until, self._lock.ends or hold.ends
         return hold
 

@@ -152,12 +152,8 @@ class LinkSettling:
                 coming.clear()
                 return
             yield coming.popleft()
-            if self._is_broken:  # its error ends the others before they begin
-                return
-
-    @property
-    def _is_broken(self) -> bool:
-        return self._connection._error is not None or self._link.state in _GONE
+            if self._connection._error is not None or self._link.state in _GONE:
+                return  # its error ends the others before they begin
 
     async def _send(self, parts: Sequence[_Waiting], ended: Ended) -> None:
         """Send the frames of some parts in few writes; they end where they cannot be sent."""
