@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,10 @@ EQUIVALENT = """
 "if a < b: => *" = "Such a line is not there."
 "if a is not None and a > b: => if a is not None and a *= b:" = "Two equal numbers are the same."
 """
+
+
+def test_the_changes_that_no_test_can_notice_can_be_read() -> None:
+    assert tomllib.loads((Path(__file__).parents[1] / "mutants.toml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
