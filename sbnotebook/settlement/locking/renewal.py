@@ -289,19 +289,17 @@ class Renewal:
         return None
 
     def _tell_result(self, failed: Sequence[Hold], failure: Exception | None) -> None:
-        told = self.told
         if failure is None:
-            if told.kind in (LockEventKind.FAILING, LockEventKind.LATE):
+            if self.told.kind in (LockEventKind.FAILING, LockEventKind.LATE):
                 self.tell_lost()
                 self._tell(LockEventKind.RENEWING, "Locks are renewed again.")
             return
         words = explained(failure) or "no answer came."
         text = f"Renewing fails and is tried again each second: {type(failure).__name__}: {words}"
         numbers = tuple(hold.message.sequence_number for hold in failed)
-        is_known = told.kind is LockEventKind.FAILING
-        if not is_known or set(told.sequence_numbers) != set(numbers):
-            since = told.since if is_known else None
-            self._tell(LockEventKind.FAILING, text, numbers, since)
+        is_known = self.told.kind is LockEventKind.FAILING
+        if not is_known or set(self.told.sequence_numbers) != set(numbers):
+            self._tell(LockEventKind.FAILING, text, numbers, self.told.since if is_known else None)
 
 
 def _is_about_messages(error: Exception) -> bool:

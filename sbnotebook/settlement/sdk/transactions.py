@@ -24,7 +24,7 @@ import anyio.lowlevel
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusConnectionError, ServiceBusError
 
 from sbnotebook.amqp import Described, ULong, encode
-from sbnotebook.settlement.sdk.connections import Encoded, hang_up, line_of, put_token
+from sbnotebook.settlement.sdk.connections import Encoded, put_token
 from sbnotebook.settlement.sdk.errors import as_service_bus_error, condition_of
 from sbnotebook.settlement.sdk.management import Browser
 from sbnotebook.settlement.sdk.private import (
@@ -120,12 +120,10 @@ class TransactionLine:
 
     async def close(self) -> None:
         """Close the connection, which rolls back a transaction that is open."""
-        line = line_of(self._parts)
         try:
             await self._parts._close_handler()
         finally:
             self._parts._running = False
-            await hang_up(line)
 
     # ---------------------------------------------------------------- links
 
