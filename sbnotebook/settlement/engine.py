@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, KeysView, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import anyio
@@ -26,7 +26,6 @@ from sbnotebook.model import (
     Complete,
     Decision,
     Fate,
-    LockedMessage,
     Outcome,
     OutcomeStatus,
     ReceivedMessage,
@@ -35,7 +34,7 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import explained
-from sbnotebook.settlement.interrupts import Grace, OutcomeListener, ignore_outcomes, in_flight, reporting
+from sbnotebook.settlement.interrupts import Grace, OutcomeListener, Watch, in_flight, reporting
 from sbnotebook.settlement.plan import Limits, Progress, RampStep, outcome_for
 
 if TYPE_CHECKING:
@@ -47,6 +46,8 @@ BESIDE: Final = 4
 """The most groups of a run in progress at once. While one waits for the network, another is recorded."""
 ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
 """The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
+FINISH_WITHIN: Final = 10.0
+"""Seconds that requests for many messages get to end when the run is interrupted."""
 _UNDER_WAY: Final = "It was in progress when it was interrupted, and may be done or not."
 _VERBS_OF_STEPS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.verb})
 """What actions of other names do with their messages."""
@@ -129,13 +130,13 @@ class Run:
         """Those of messages that have one of their own, by sequence number."""
         self.progress = progress
         self.pace = limits.pace()
-        self._tell: OutcomeListener = ignore_outcomes
+        self._tell: OutcomeListener = Watch().tell
         self._outcomes: dict[int, Outcome] = {}
         self._told: dict[int, Outcome] = {}
         self._begun: set[int] = set()
         self.grace = Grace(self._interrupt)
         self._tasks: TaskGroup | None = None
-        self._under_way: list[set[int]] = []
+        self._under_way: list[KeysView[int]] = []
         self._ended = anyio.Event()
         self._error: Exception | None = None
         self.begin_with(messages)
@@ -143,13 +144,10 @@ class Run:
     def begin_with(self, messages: Sequence[ReceivedMessage]) -> None:
         """Take up the messages of the run, of which none has an outcome yet."""
         self.messages = messages
-        # A message that is in the plan twice has one outcome, which is reported in both places.
-        first: dict[object, int] = {}
-        self._canonical = [first.setdefault(_key(message), position) for position, message in enumerate(messages)]
-        self._by_identity = dict(zip(map(id, messages), self._canonical, strict=True))
+        self._by_identity = {id(message): position for position, message in enumerate(messages)}
         # A message known only by its number is replaced by the message in the entity.
-        in_order = sorted(first.values(), key=lambda position: messages[position].enqueued_time is not None)
-        self._by_number = {messages[position].sequence_number: position for position in in_order}
+        in_order = sorted(enumerate(messages), key=lambda each: each[1].enqueued_time is not None)
+        self._by_number = {message.sequence_number: position for position, message in in_order}
 
     # ---------------------------------------------------------------- for the action
 
@@ -167,7 +165,7 @@ class Run:
             beside = min(beside, 1)
         for start in range(0, len(messages), size):
             group = messages[start : start + size]
-            positions = {self._position(message) for message in group}
+            positions = dict.fromkeys(map(self._position, group)).keys()
             # A message that comes again, because its lock was lost, has its first outcome before its second.
             comes_again = not all(map(positions.isdisjoint, self._under_way))
             await self._wait_for_room(1 if comes_again else max(beside, 1))
@@ -175,7 +173,7 @@ class Run:
                 await self._wait_for_pace(len(group))
             if self.stopped is not None:
                 return
-            settle = partial(self._settle, group, steps, finish_within)
+            settle = partial(self._settle, group, positions, steps, finish_within)
             if beside and self._tasks is not None:
                 self._under_way.append(positions)
                 self._tasks.start_soon(self._beside, settle, positions)
@@ -187,8 +185,10 @@ class Run:
         return min(size, self.pace.at_once or size)
 
     async def finish(self) -> None:
-        """Wait until no group is in progress."""
-        await self._let_end()
+        """Wait until no group is in progress, and raise the error of one that failed."""
+        with anyio.CancelScope(shield=True):
+            while self._under_way:
+                await self._ended.wait()
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -200,13 +200,7 @@ class Run:
         try:
             yield
         finally:
-            await self._let_end()
-        await self.finish()
-
-    async def _let_end(self) -> None:
-        with anyio.CancelScope(shield=True):
-            while self._under_way:
-                await self._ended.wait()
+            await self.finish()
 
     async def _wait_for_room(self, most: int) -> None:
         """Wait until fewer groups are in progress; when all have ended, raise the error of an earlier one."""
@@ -225,24 +219,17 @@ class Run:
 
     def end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
         """Give messages an outcome that the service did not give."""
-        ended = list(messages)
-        self.note(ended, [outcome_for(message, self.decision_of(message), status, why) for message in ended])
+        self._tell_of(self.expect_end(messages, status, why))
 
     def note(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
-        known = self._place(messages, outcomes)
-        self._outcomes |= known
-        self._tell_of(known)
+        self._tell_of(self.expect(messages, outcomes))
 
     def _tell_of(self, positions: Iterable[int]) -> None:
-        new: list[Outcome] = []
-        fresh = 0
-        for position in positions:
-            told, outcome = self._told.get(position), self._outcomes.get(position)
-            if outcome is not None and told != outcome:
-                new.append(outcome)
-                fresh += told is None
-                self._told[position] = outcome
-        self.tell(new, fresh)
+        known = {position: self._outcomes[position] for position in positions if position in self._outcomes}
+        new = {position: outcome for position, outcome in known.items() if outcome != self._told.get(position)}
+        fresh = len(new.keys() - self._told.keys())
+        self._told |= new
+        self.tell([*new.values()], fresh)
 
     def tell(self, outcomes: Sequence[Outcome], count: int) -> None:
         """Tell watchers of new outcomes, some of which are the first of their messages."""
@@ -251,14 +238,19 @@ class Run:
         if self.progress is not None and count:
             self.progress(count)
 
-    def expect(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> None:
-        """Note the outcomes to report for messages if their steps end here."""
-        self._outcomes |= self._place(messages, outcomes)
+    def expect(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> Iterable[int]:
+        """Note the outcomes to report for messages if their steps end here; return the places of the messages."""
+        places = map(self._position, messages)
+        known = {place: self._of_plan(self.messages[place], end) for place, end in zip(places, outcomes, strict=True)}
+        self._outcomes |= known
+        return known
 
-    def expect_end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str | None = None) -> None:
+    def expect_end(
+        self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str | None = None
+    ) -> Iterable[int]:
         """Note what to report of messages if their steps end here, and Service Bus does not say it."""
         ended = list(messages)
-        self.expect(ended, [outcome_for(message, self.decision_of(message), status, why) for message in ended])
+        return self.expect(ended, [outcome_for(message, self.decision_of(message), status, why) for message in ended])
 
     @contextmanager
     def waiting(self, messages: Iterable[ReceivedMessage]) -> Generator[None]:
@@ -281,15 +273,13 @@ class Run:
         return self._outcomes.get(self._position(message))
 
     def without_outcome(self) -> list[ReceivedMessage]:
-        return [
-            self.messages[position] for position in dict.fromkeys(self._canonical) if position not in self._outcomes
-        ]
+        return [message for position, message in enumerate(self.messages) if position not in self._outcomes]
 
     # ---------------------------------------------------------------- for the loop
 
     def report(self) -> Report:
         """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
-        outcomes = chain(self.others(), map(self._known, self._canonical, self.messages))
+        outcomes = chain(self.others(), map(self._known, count(), self.messages))
         fates = self.fates.values()
         return RunReport(outcomes, self.rest, self.way(), fates=fates, steps=self.steps, stopped=self.stopped)
 
@@ -299,10 +289,8 @@ class Run:
         with reporting(self.report) as self._tell:
             async with self.grace.watching() as self._tasks:
                 try:
-                    try:
+                    async with self.ending_groups():
                         await look(self)
-                    finally:
-                        await self.finish()
                 except ENDS_A_RUN as error:
                     self.stopped = self.stopped or f"Not attempted: {explained(error)}"
                     if not self._outcomes:
@@ -311,7 +299,7 @@ class Run:
                     self._begun.clear()
             return self.report().timed(anyio.current_time() - start, in_flight().most)
 
-    async def _beside(self, settle: Callable[[], Awaitable[None]], positions: set[int]) -> None:
+    async def _beside(self, settle: Callable[[], Awaitable[None]], positions: KeysView[int]) -> None:
         try:
             await settle()
         except Exception as error:  # noqa: BLE001 (raised where the action continues)
@@ -321,35 +309,31 @@ class Run:
             self._ended.set()
             self._ended = anyio.Event()
 
-    async def _settle(self, group: Sequence[M], steps: _Steps[M], finish_within: float) -> None:
+    async def _settle(
+        self, group: Sequence[M], positions: KeysView[int], steps: _Steps[M], finish_within: float
+    ) -> None:
         # A group is not left half done: an interrupt takes effect between two groups.
         with self.grace.period(finish_within):
-            positions = dict.fromkeys(map(self._position, group))
-            self._begun |= positions.keys()
+            self._begun |= positions
             await steps(group)
-            self._begun -= positions.keys()
+            self._begun -= positions
             self._tell_of(positions)
         await anyio.lowlevel.checkpoint_if_cancelled()
-
-    def _place(self, messages: Iterable[ReceivedMessage], outcomes: Iterable[Outcome]) -> dict[int, Outcome]:
-        known: dict[int, Outcome] = {}
-        for message, outcome in zip(messages, outcomes, strict=True):
-            position = self._position(message)
-            is_told = self._told.get(position) is outcome
-            known[position] = outcome if is_told else self._of_plan(self.messages[position], outcome)
-        return known
 
     def _of_plan(self, message: ReceivedMessage, outcome: Outcome) -> Outcome:
         # Steps settle, send or delete; the report tells of the action, and of the message as the plan knows it.
         # A plan by sequence numbers does not know the ids, nor when messages were enqueued.
         message_id = outcome.message_id if message.enqueued_time is None else message.message_id
-        told = (outcome.verb, outcome.message_id, outcome.sequence_number, outcome.entity)
-        wanted = (self.decision_of(message).verb, message_id, message.sequence_number, message.entity)
-        if told == wanted:
-            return outcome
-        verb, _, number, entity = wanted
         # A message that was resubmitted too often is dead-lettered, and its outcome says so.
-        verb = verb if outcome.verb in _VERBS_OF_STEPS else outcome.verb
+        verb = self.decision_of(message).verb if outcome.verb in _VERBS_OF_STEPS else outcome.verb
+        number, entity = message.sequence_number, message.entity
+        if (verb, message_id, number, entity) == (
+            outcome.verb,
+            outcome.message_id,
+            outcome.sequence_number,
+            outcome.entity,
+        ):
+            return outcome
         return replace(outcome, verb=verb, message_id=message_id, sequence_number=number, entity=entity)
 
     def _known(self, position: int, message: ReceivedMessage) -> Outcome:
@@ -365,12 +349,3 @@ class Run:
     def _position(self, message: ReceivedMessage) -> int:
         position = self._by_identity.get(id(message))
         return self._by_number[message.sequence_number] if position is None else position
-
-
-def _key(message: ReceivedMessage) -> object:
-    """Return what two messages of a plan have in common if they are the same: by its number alone, none is."""
-    if isinstance(message, LockedMessage):
-        return message.entity, message.sequence_number, message.lock_token
-    if message.enqueued_time is None:
-        return id(message)
-    return message.entity, message.sequence_number, message.enqueued_time, message.message_id

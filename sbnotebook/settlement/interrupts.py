@@ -80,10 +80,6 @@ _AROUND: Final[ContextVar[tuple[Watch | None, Flight | None]]] = ContextVar("_AR
 """The watch of the work here, and the count of its messages that wait for answers."""
 
 
-def ignore_outcomes(_outcomes: Iterable[Outcome]) -> None:
-    """Do nothing with outcomes: no caller watches."""
-
-
 class Watch:
     """Watches the work of a block: has its report, also when it was cancelled or failed.
 
@@ -99,7 +95,7 @@ class Watch:
     """
 
     def __init__(self, told: OutcomeListener | None = None) -> None:
-        self.tell = told or ignore_outcomes
+        self._told = [told] if told else []
         self.flight = Flight()
         """The messages of the block that wait for an answer of Service Bus."""
         self._works: list[Callable[[], Report]] = []
@@ -114,6 +110,11 @@ class Watch:
         reports = [work() for work in self._works]
         return sum(reports[1:], reports[0]) if reports else Report()
 
+    def tell(self, outcomes: Iterable[Outcome]) -> None:
+        known = tuple(outcomes)
+        for told in self._told:
+            told(known)
+
     def follow(self, so_far: Callable[[], Report]) -> None:
         """Watch one more work; :func:`reporting` does this."""
         self._works.append(so_far)
@@ -122,7 +123,7 @@ class Watch:
         around, flight = _AROUND.get()
         if around is not None:
             around.follow(lambda: self.report)
-            self.tell = _both(self.tell, around.tell)
+            self._told.append(around.tell)
         self.flight = flight or self.flight
         self._token = _AROUND.set((self, self.flight))
         return self
@@ -132,15 +133,6 @@ class Watch:
     ) -> None:
         if self._token is not None:
             _AROUND.reset(self._token)
-
-
-def _both(one: OutcomeListener, other: OutcomeListener) -> OutcomeListener:
-    def tell(outcomes: Iterable[Outcome]) -> None:
-        known = tuple(outcomes)
-        one(known)
-        other(known)
-
-    return tell
 
 
 def in_flight() -> Flight:
@@ -162,11 +154,10 @@ def reporting(so_far: Callable[[], Report]) -> Generator[OutcomeListener]:
         ...             tally.note(index, await settle(message))
         ...     return tally.report()
     """
-    watch, _ = _AROUND.get()
-    if watch is not None:
-        watch.follow(so_far)
+    watch = _AROUND.get()[0] or Watch()
+    watch.follow(so_far)
     token = _AROUND.set((None, in_flight()))
     try:
-        yield watch.tell if watch is not None else ignore_outcomes
+        yield watch.tell
     finally:
         _AROUND.reset(token)

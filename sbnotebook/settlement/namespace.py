@@ -22,7 +22,6 @@ from sbnotebook.model import (
     Report,
     Send,
 )
-from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.actions.deferred import compare_deferrals, plan_deferred, settle_deferred
@@ -33,10 +32,9 @@ from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.actions.resume import plan_resume
 from sbnotebook.settlement.actions.send import plan_cancel_scheduled, plan_send
 from sbnotebook.settlement.actions.undo import plan_undo
-from sbnotebook.settlement.administration import namespace_config
 from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.wake_up import receive_deferred_of
-from sbnotebook.settlement.pace import InFlight
+from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.place import Place, Resources
 from sbnotebook.settlement.plan import Limits, Plan, Progress, check_decision, moment_of
 from sbnotebook.settlement.processing.calls import AnyFunction
@@ -87,9 +85,7 @@ class AsyncEntity(Place):
         """Return a plan to settle or release messages that an open batch holds, by default all."""
         check_decision(decision, self.address)
         chosen = tuple(batch.messages if messages is None else messages)
-
-        settle = partial(batch.settle_in, decision, chosen)
-        return self.new_plan(decision, chosen, settle)
+        return self.new_plan(decision, chosen, partial(batch.settle_in, decision, chosen))
 
     async def purge(
         self,
@@ -172,7 +168,7 @@ class AsyncNamespace(Resources):
 
     async def config(self) -> tuple[dict[str, Any], list[str]]:
         """Return the entities and rules as a ``Config.json``, and a sentence for each thing that is left out."""
-        return await namespace_config(self.connection)
+        return await administration.namespace_config(self.connection)
 
     async def entities(self, topics: Collection[str] | None = None) -> list[administration.EntityCounts]:
         """List all entities with their counts: see :func:`sbnotebook.settlement.administration.list_entities`."""
@@ -192,7 +188,6 @@ class AsyncNamespace(Resources):
             await client.create_queue(name, **_given(options))
 
     async def create_topic(self, name: str) -> None:
-        """Make a topic."""
         async with administration.changing(self.connection, EntityAddress.parse(name)) as client:
             await client.create_topic(name)
 

@@ -10,9 +10,10 @@ import asyncio
 from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 
@@ -94,14 +95,13 @@ class Peeker:
             self._browser = self._connection.browser(self.address, retries=0)
         return self._browser
 
-    async def delete(self, count: int, before: datetime) -> int:
-        """Ask once for the removal of messages by their age: see :func:`management.delete_messages`."""
-        async with self._busy:
-            return await management.delete_messages(self._warm_browser(), count, before)
+    async def delete(self, count: int, before: datetime, *, beside: bool = False) -> int:
+        """Ask once for the removal of messages by their age: see :func:`management.delete_messages`.
 
-    def delete_beside(self, count: int, before: datetime) -> Awaitable[int]:
-        """Do the same without waiting for other tasks; only where :attr:`is_ready`."""
-        return management.delete_messages(self._warm_browser(), count, before, beside=True)
+        With ``beside`` it does not wait for other tasks, and goes where :attr:`is_ready` only.
+        """
+        async with nullcontext() if beside else self._busy:
+            return await management.delete_messages(self._warm_browser(), count, before, beside=beside)
 
     @property
     def is_ready(self) -> bool:
@@ -142,23 +142,21 @@ class Peeker:
         place, found = await self._page_of(wanted, 0, search)
         if found:
             yield found
-        under_way = deque[asyncio.Task[list[tuple[bytes, PeekedMessage]]]]()
+        parts = deque[asyncio.Task[list[tuple[bytes, PeekedMessage]]]]()
         try:
-            while place < len(wanted) or under_way:
+            while place < len(wanted) or parts:
                 at_once = max(1, min(AT_ONCE, BYTES_AHEAD // (search.at_once * max(search.largest, 1))))
-                while place < len(wanted) and len(under_way) < at_once:
+                while place < len(wanted) and len(parts) < at_once:
                     end = place + search.at_once
                     if search.most == 1:
                         end = min(end, bisect_right(wanted, wanted[place] + PAGE - 1))
-                    part = asyncio.create_task(self._those_of(wanted[place:end], search))
-                    part.add_done_callback(_retrieve)
-                    under_way.append(part)
+                    parts.append(asyncio.create_task(self._those_of(wanted[place:end], search)))
                     place = end
-                if found := await under_way.popleft():
+                if found := await parts.popleft():
                     yield found
         finally:
-            for part in under_way:
-                part.cancel()
+            # It also takes the errors of parts that no reader waits for any more, so that asyncio does not log them.
+            asyncio.gather(*parts, return_exceptions=True).cancel()
 
     async def _those_of(self, wanted: Sequence[int], search: _NumberSearch) -> list[tuple[bytes, PeekedMessage]]:
         found: list[tuple[bytes, PeekedMessage]] = []
@@ -251,7 +249,14 @@ class Page:
 
     def messages(self, sections: Collection[int] = SECTIONS) -> list[PeekedMessage]:
         """Return the messages, each with a number."""
-        return _numbered([peeked_from_payload(each, self.entity, sections) for each in self.payloads], self.first)
+        numbered: list[PeekedMessage] = []
+        least = self.first
+        for payload in self.payloads:
+            message = peeked_from_payload(payload, self.entity, sections)
+            # One that shows no number gets the least that it can have.
+            numbered.append(message if message.sequence_number else message.with_changes(sequence_number=least))
+            least = numbered[-1].sequence_number + 1
+        return numbered
 
     def behind(self, number: int) -> Page:
         """Return the same page from a number on."""
@@ -262,9 +267,8 @@ class Page:
     @property
     def first_number(self) -> int:
         """Return the number of the first message; ``first`` where it does not show it, or there is none."""
-        if not self.payloads:
-            return self.first
-        return peeked_from_payload(self.payloads[0], self.entity, ()).sequence_number or self.first
+        head = Page(self.entity, self.first, self.payloads[:1]).messages(())
+        return head[0].sequence_number if head else self.first
 
     @property
     def last_number(self) -> int:
@@ -275,16 +279,8 @@ class Page:
         return last or self.messages(())[-1].sequence_number
 
 
-class _HasNumber(Protocol):
-    @property
-    def sequence_number(self) -> int: ...
-    @property
-    def state(self) -> MessageState: ...
-    @property
-    def session_id(self) -> str | None: ...
-
-
-_Numbered = TypeVar("_Numbered", bound=_HasNumber)
+_Numbered = TypeVar("_Numbered", bound=Any)
+"""A message, or anything with its number, state and session."""
 
 
 @dataclass(slots=True)
@@ -298,12 +294,6 @@ class _NumberSearch:
     def at_once(self) -> int:
         """Return how many messages to read before the first of them is shown."""
         return max(1, min(PAGE, _STRETCH_BYTES // max(self.largest, 1)))
-
-
-def _retrieve(task: asyncio.Task[Any]) -> None:
-    """Take the error of a part that no reader waits for any more, so that asyncio does not log it."""
-    if not task.cancelled():
-        task.exception()
 
 
 class _Stretch(NamedTuple):
@@ -434,14 +424,13 @@ class PeekCursor:
 
     def count_from(self, number: int, asked: int = 0) -> int:
         """Return how many messages to ask for from a number on, when so many before it were asked for already."""
-        bounds = [PAGE]
-        if self.to_sequence_number is not None and self._is_in_order:
-            bounds.append(self.to_sequence_number - number + 1)
+        count, last, most = PAGE, self.to_sequence_number, self.max_messages
+        if last is not None and self._is_in_order:
+            count = min(count, last - number + 1)
         # Of those that come, any number may be in another state or session.
-        takes_all = self.state is None and self.session_id is None
-        if self.max_messages is not None and (takes_all or not self.max_messages):
-            bounds.append(self.max_messages - asked)
-        return max(0, min(bounds))
+        if most is not None and (not most or (self.state is None and self.session_id is None)):
+            count = min(count, most - asked)
+        return max(0, count)
 
     @property
     def _is_in_order(self) -> bool:
@@ -467,17 +456,3 @@ class PeekCursor:
             kept = kept[: self.max_messages]
             self.max_messages -= len(kept)
         return kept
-
-
-def _numbered(page: list[PeekedMessage], first: int) -> list[PeekedMessage]:
-    """Return a page in which each message has a number; one that shows none gets the least that it can have."""
-    if all(message.sequence_number for message in page):
-        return page
-    numbered: list[PeekedMessage] = []
-    for message in page:
-        if not message.sequence_number:
-            numbered.append(message.with_changes(sequence_number=first))
-        else:
-            numbered.append(message)
-        first = numbered[-1].sequence_number + 1
-    return numbered

@@ -32,7 +32,7 @@ from sbnotebook.settlement.locking.wake_up import scheduling_wake_ups
 from sbnotebook.settlement.memory.archive import Archive
 from sbnotebook.settlement.memory.journal import AssistantCalls, Journal, NamespaceTables
 from sbnotebook.settlement.peek import PeekCursor, Peeker
-from sbnotebook.settlement.plan import Costs, Limits, Plan, Progress
+from sbnotebook.settlement.plan import Limits, Plan, Progress
 from sbnotebook.settlement.requests import patiently
 from sbnotebook.settlement.sending.delivery import SenderPool
 
@@ -67,7 +67,8 @@ class Resources:
         self.journal = journal or Journal()
         self.archive = Archive.of(archive, self.journal.path.parent)
         self.clock = clock or Clock()
-        self.costs = Costs()
+        self.speeds: dict[str, float] = {}
+        """Messages a second of the last run of each action."""
         self._identity: str | None = None
         self._peekers: dict[EntityAddress, Peeker] = {}
         self._pools: dict[EntityAddress, SenderPool] = {}
@@ -187,7 +188,7 @@ class Place:
             run = Run(plan.messages, plan.decision, limits, progress)
             return await run.carry_out(work) if plan.messages or finds_messages else run.report()
 
-        details = {"costs": self.namespace.costs, "on": self.namespace.in_plans} | details
+        details = {"speeds": self.namespace.speeds, "on": self.namespace.in_plans} | details
         return Plan(self.address, decision, tuple(messages), carry_out, **details)
 
     # ---------------------------------------------------------------- looking
@@ -283,7 +284,7 @@ class Place:
 NextNumber = Callable[[int], Awaitable[int | None]]
 """Returns the first sequence number from this one on that has a message, None when there is none."""
 
-_LARGEST: Final = 2**63 - 1
+LARGEST_NUMBER: Final = 2**63 - 1
 _FIRST_STEP, _GROWTH = 256, 8
 _NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
@@ -341,7 +342,7 @@ class SequenceNumbers:
             seen.add(partition)
             passed = known.get(partition, -1)
             if first <= passed:  # the request was for another partition
-                first = await self.next(passed + 1) if passed < _LARGEST else None
+                first = await self.next(passed + 1) if passed < LARGEST_NUMBER else None
                 if first is None or partition_of(first) != partition:
                     continue
             yield partition, first
@@ -349,7 +350,7 @@ class SequenceNumbers:
             if partition == 0 and await self.next(end + 1) is None:
                 return  # there are no partitions
             last = await self.last(first, end)
-            first = await self.next(last + 1) if last < _LARGEST else None
+            first = await self.next(last + 1) if last < LARGEST_NUMBER else None
 
     async def last(self, first: int, end: int, step: int = _FIRST_STEP) -> int:
         """Return the last number up to ``end`` that has a message; ``first`` has one.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -65,6 +65,8 @@ def check_decision(decision: Decision, entity: EntityAddress, *, deferred: bool 
         raise DecisionError(
             f"To {decision.verb} deferred messages is not possible: complete, dead-letter, abandon or resubmit them."
         )
+    if deferred and isinstance(decision, Abandon) and decision.delay:
+        raise DecisionError("An abandoned message that was deferred stays deferred: a delay changes nothing.")
     if not isinstance(cast("object", decision), Decision):
         raise DecisionError("A decision is one of sbnotebook's own, such as Complete() or DeadLetter(reason).")
     if isinstance(decision, DeadLetter) and entity.sub_queue is SubQueue.DEAD_LETTER:
@@ -119,10 +121,7 @@ def is_same(message: ReceivedMessage, chosen: ReceivedMessage) -> bool:
 _BILLED: Final = 64 * 1024
 """Bytes of one operation."""
 _LEAST: Final = 100
-"""Messages from which on the cost is worth a sentence."""
-_LEAST_MEASURED: Final = 100
-"""Messages of a run from which on its speed says something about the next one."""
-
+"""Messages from which on the cost is worth a sentence, and the speed of a run says something about the next one."""
 
 _REQUESTS: Final = {
     CancelScheduled.verb: (0, 1),
@@ -131,58 +130,6 @@ _REQUESTS: Final = {
     Undo.verb: (1, 0),
 }
 """The transfers and the settlements that each message of a verb takes; another verb takes one of each."""
-
-
-class Costs:
-    """The costs of the plans of a namespace: operations, and time by the last run of each action while connected."""
-
-    def __init__(self) -> None:
-        self._speeds: dict[str, float] = {}
-        """Messages a second, by action."""
-
-    @staticmethod
-    def operations(
-        verb: str, messages: Sequence[Message] = (), count: int | None = None, *, others: int = 0, locked: bool = False
-    ) -> str:
-        """Return the operations of a plan, as a sentence; an empty text for a plan of few messages.
-
-        Locks that are renewed, and attempts that are repeated, cost more. The messages are all or the first of
-        ``count``, and ``locked`` ones are not received any more. The ``others`` are locked on the way, and released.
-
-        Example:
-            >>> Costs.operations("complete", [Message(body=b"1")] * 4_000)
-            'It costs a Standard namespace about 8,000 operations.'
-        """
-        count = len(messages) if count is None else count
-        if count + others < _LEAST:
-            return ""
-        transfers, settlements = _REQUESTS.get(verb, (1, 1))
-        parts = sum(max(1, -(-len(message.body) // _BILLED)) for message in messages)
-        moved = parts / len(messages) * count if messages else count
-        operations = (0 if locked else round(moved * transfers)) + count * settlements + 2 * others
-        return f"It costs a Standard namespace about {operations:,} operations."
-
-    def note(self, verb: str, count: int, seconds: float) -> None:
-        """Remember a run that was complete and that no rate held back. A run of few messages says nothing."""
-        if count >= _LEAST_MEASURED and seconds > 0:
-            self._speeds[verb] = count / seconds
-
-    def estimate(self, verb: str, count: int) -> str:
-        """Return how long an action takes, as a sentence; an empty text where no run was measured."""
-        speed = self._speeds.get(verb)
-        if speed is None or not count:
-            return ""
-        seconds = count / speed
-        return (
-            f"This takes {_in_words(seconds)} at {speed:,.0f} messages a second, the speed of the last {verb} over "
-            "this connection."
-        )
-
-
-def _in_words(seconds: float) -> str:
-    if seconds < 1:
-        return "less than a second"
-    return f"about {duration_text(seconds, rounded=True)}"
 
 
 _ALL_GET_THEM: Final = " (which copies them into each subscription whose rules take them)"
@@ -380,7 +327,8 @@ class Plan:
         described: the preview of all its messages; None where the decision says all.
         more: sentences of the preview that follow the first.
         total: how many messages its progress counts, None where it counts those that are decided on.
-        costs: of the plans of the namespace; None for a plan without an estimate of its time and operations.
+        speeds: the messages a second of the last run of each action, which plans of a namespace share; None for a
+            plan without an estimate of its time and operations.
         others: messages that are locked on the way, and released.
         sends_clones: whether it may be carried out with a ramp, which watches the clones.
         options: how it is carried out where that is not the usual way, by the names of the arguments of its verb.
@@ -396,7 +344,7 @@ class Plan:
     described: Preview | None = field(default=None, repr=False)
     more: str = field(default="", repr=False)
     total: int | None = None
-    costs: Costs | None = field(default=None, repr=False, compare=False)
+    speeds: dict[str, float] | None = field(default=None, repr=False, compare=False)
     others: int = field(default=0, repr=False, compare=False)
     sends_clones: bool = field(default=False, repr=False, compare=False)
     options: Mapping[str, bool | int] = field(default_factory=dict[str, bool | int], repr=False)
@@ -404,7 +352,11 @@ class Plan:
     on: str = field(default="", repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "messages", _each_once(self.messages))
+        # Each delivery of a message is another one, and an entity that was made anew gives the same numbers to others.
+        once = {
+            (m.entity, m.sequence_number, m.enqueued_time, getattr(m, "lock_token", None)): m for m in self.messages
+        }
+        object.__setattr__(self, "messages", tuple(once.values()))
 
     @property
     def question(self) -> str:
@@ -420,13 +372,45 @@ class Plan:
         """Return what applying would do, with the first messages and their changes."""
         preview = self._first(rows)
         said = [preview.sentence, self.more]
-        if self.costs is not None and (self.messages or self.total):
-            said.append(self.costs.estimate(self._kind, self._count))
+        if self.speeds is not None and (self.messages or self.total):
+            said.append(self._estimate(self.speeds.get(self._kind)))
             # A plan to send knows only its first messages.
             messages, count = (self.messages, None) if self.messages else (preview.messages, self.total)
             verb, others, locked = self.decision.verb, self.others, self._is_locked
-            said.append(self.costs.operations(verb, messages, count, others=others, locked=locked))
+            said.append(self.operations(verb, messages, count, others=others, locked=locked))
         return replace(preview, sentence=" ".join(filter(None, said)))
+
+    @staticmethod
+    def operations(
+        verb: str, messages: Sequence[Message] = (), count: int | None = None, *, others: int = 0, locked: bool = False
+    ) -> str:
+        """Return the operations of a plan, as a sentence; an empty text for a plan of few messages.
+
+        Locks that are renewed, and attempts that are repeated, cost more. The messages are all or the first of
+        ``count``, and ``locked`` ones are not received any more. The ``others`` are locked on the way, and released.
+
+        Example:
+            >>> Plan.operations("complete", [Message(body=b"1")] * 4_000)
+            'It costs a Standard namespace about 8,000 operations.'
+        """
+        count = len(messages) if count is None else count
+        if count + others < _LEAST:
+            return ""
+        transfers, settlements = _REQUESTS.get(verb, (1, 1))
+        parts = sum(max(1, -(-len(message.body) // _BILLED)) for message in messages)
+        moved = parts / len(messages) * count if messages else count
+        operations = (0 if locked else round(moved * transfers)) + count * settlements + 2 * others
+        return f"It costs a Standard namespace about {operations:,} operations."
+
+    def _estimate(self, speed: float | None) -> str:
+        if speed is None or not self._count:
+            return ""
+        seconds = self._count / speed
+        takes = "less than a second" if seconds < 1 else f"about {duration_text(seconds, rounded=True)}"
+        return (
+            f"This takes {takes} at {speed:,.0f} messages a second, the speed of the last {self._kind} over this "
+            "connection."
+        )
 
     def _first(self, rows: int) -> Preview:
         if (whole := self.described) is not None:
@@ -469,10 +453,14 @@ class Plan:
             )
 
     def note(self, report: Report, limits: Limits, seconds: float) -> None:
-        """Remember the speed of a run for later previews; one with a rate, a ramp or a used pause says nothing."""
+        """Remember the speed of a run for later previews.
+
+        A run with a rate, a ramp or a used pause says nothing, nor does one with failures or of few messages.
+        """
         is_free = limits.rate is None and limits.ramp is None and not (limits.pause and limits.pause.was_used)
-        if self.costs is not None and is_free and report.settled == len(report):
-            self.costs.note(self._kind, self._count or len(report), seconds)
+        count = self._count or len(report)
+        if self.speeds is not None and is_free and report.settled == len(report) and count >= _LEAST and seconds > 0:
+            self.speeds[self._kind] = count / seconds
 
     @property
     def _kind(self) -> str:
@@ -501,14 +489,6 @@ class Plan:
         return f" {count:,} of them were resubmitted {limit} times or more, and {ends}."
 
 
-def _each_once(messages: Iterable[ReceivedMessage]) -> tuple[ReceivedMessage, ...]:
-    """Return messages without those that are given again; each delivery of a message is another one."""
-    # An entity that was made anew gives the same numbers to others, at other times.
-    return tuple(
-        {(m.entity, m.sequence_number, m.enqueued_time, getattr(m, "lock_token", None)): m for m in messages}.values()
-    )
-
-
 def _destination(decision: Decision, entity: EntityAddress) -> str:
     match decision:
         case Resubmit(to=to, to_host=host) if to and (host or to != entity.sends_to):
@@ -522,15 +502,17 @@ def _destination(decision: Decision, entity: EntityAddress) -> str:
 def _details(decision: Decision, entity: EntityAddress) -> str:
     match decision:
         case Resubmit(to, delay, max_resubmits, _, atomic, to_host):
-            parts = [f" to {to}" if to else "", f" in {to_host}" if to_host else ""]
-            # To resubmit from a subscription looks like to put back, and is more.
-            parts.append(_ALL_GET_THEM if entity.subscription and to == entity.sends_to and not to_host else "")
-            parts.append(f", {duration_text(delay)} later" if delay else "")
-            is_given = isinstance(max_resubmits, int)
-            parts.append(f", at most {max_resubmits} times each" if is_given else "")
-            parts.append(_beyond(entity) if is_given else "")
-            parts.append(_atomic(entity, to) if atomic else "")
-            return "".join(parts)
+            beyond = "left here" if entity.sub_queue else "dead-lettered"
+            parts = {
+                f" to {to}": to,
+                f" in {to_host}": to_host,
+                # To resubmit from a subscription looks like to put back, and is more.
+                _ALL_GET_THEM: entity.subscription and to == entity.sends_to and not to_host,
+                f", {duration_text(delay or 0)} later": delay,
+                f", at most {max_resubmits} times each (then {beyond})": isinstance(max_resubmits, int),
+                _atomic(entity, to): atomic,
+            }
+            return "".join(text for text, is_said in parts.items() if is_said)
         case DeadLetter(reason, description):
             named = {"reason": reason, "description": description}
             said = " and ".join(f"the {name} {text!r}" for name, text in named.items() if text)
@@ -550,7 +532,3 @@ def _atomic(entity: EntityAddress, to: EntityAddress | None) -> str:
     own = entity.sends_to
     forwarded = f", which {own} stores and forwards later" if to not in (None, own) else ""
     return f", each in one transaction{forwarded} (experimental)"
-
-
-def _beyond(entity: EntityAddress) -> str:
-    return " (then left here)" if entity.sub_queue else " (then dead-lettered)"

@@ -27,7 +27,7 @@ from sbnotebook.client.verbs import ShownAsPreview
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, EntityAddress, Outcome, OutcomeStatus, Report
 from sbnotebook.model.decision import AUTO
-from sbnotebook.settlement import ApplyOnce, AsyncNamespace, InFlight, Limits, Preview
+from sbnotebook.settlement import ApplyOnce, AsyncNamespace, InFlight, Limits, Plan, Preview
 from sbnotebook.spark.schema import arrow_schema_for
 from sbnotebook.spark.scrubbing import in_words
 from sbnotebook.spark.settle_writer import COLUMNS, DecidedRow, check_schema, decided_rows, decision_of, skipped
@@ -157,7 +157,7 @@ class FramePlan(ShownAsPreview):
         if any(verb == Complete.verb for _, verb in self.counts):
             kept = "kept in the archive, and undo sends them back" if self._archived else "removed for good"
             sentences.append(f"Completed messages are {kept}.")
-        if cost := self._namespace.costs.operations("settle", count=len(self)):
+        if cost := Plan.operations("settle", count=len(self)):
             sentences.append(cost)
         return Preview(" ".join(sentences), ())
 

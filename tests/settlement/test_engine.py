@@ -76,14 +76,11 @@ async def test_a_message_that_comes_again_has_its_later_outcome() -> None:
     assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED, OutcomeStatus.LOCK_LOST]
 
 
-async def test_a_message_that_comes_twice_has_one_outcome() -> None:
-    first, second, other = *peeked(1, at=NOW), *peeked(1, at=NOW), *peeked(2, at=NOW)
+async def test_messages_with_one_number_have_their_own_outcomes() -> None:
+    first, second = locked(1, 7), locked(1, 8)
     done, left = OutcomeStatus.SETTLED, OutcomeStatus.SKIPPED
-    assert await statuses([first, second, other], [first]) == [done, done, left]
-    assert await statuses([first, second, other], [second]) == [done, done, left]
-    # By its number alone, none is known to be the same.
-    assert await statuses(peeked(1, 1), peeked(1)) == [left, done]
-    assert await statuses([locked(1, 7), locked(1, 8)], [locked(1, 8)]) == [left, done]
+    assert await statuses([first, second], [first]) == [done, left]
+    assert await statuses([first, second], [second]) == [left, done]
 
 
 async def test_an_error_that_is_no_failure_of_a_run_is_raised() -> None:

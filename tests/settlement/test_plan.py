@@ -35,7 +35,7 @@ from sbnotebook.model.edits import Edit, EditChange, edit_json
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement.interrupts import reporting
 from sbnotebook.settlement.pace import Pause, transfers_in_flight
-from sbnotebook.settlement.plan import ApplyOnce, Costs, Limits, Plan, Progress, Ramp
+from sbnotebook.settlement.plan import ApplyOnce, Limits, Plan, Progress, Ramp
 
 ORDERS = EntityAddress("orders")
 
@@ -219,8 +219,8 @@ async def settle_200(plan: Plan, _limits: Limits, _progress: Progress | None) ->
 
 @pytest.mark.anyio
 async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
-    costs = Costs()
-    plan = replace(plan_of(Complete(), 500), costs=costs)
+    speeds: dict[str, float] = {}
+    plan = replace(plan_of(Complete(), 500), speeds=speeds)
     alone = plan.preview().sentence
     # Runs that say nothing about the next one: held back, failed, and short.
     await anew(plan).apply(Limits(rate=1_000_000))
@@ -228,18 +228,18 @@ async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     pause.begin()
     await anew(plan).apply(Limits(pause=pause))
     await anew(plan, carry_out=fail_all).apply()
-    await replace(plan_of(Complete(), 99), costs=costs).apply()
+    await replace(plan_of(Complete(), 99), speeds=speeds).apply()
     assert plan.preview().sentence == alone
     await plan.apply()
     estimated = plan.preview().sentence
     assert estimated.startswith("complete 500 messages of orders. This takes less than a second at ")
     # A pause that was not used held nothing back.
-    await replace(plan_of(Release(), 500), costs=costs).apply(Limits(pause=Pause()))
-    assert "This takes" in replace(plan_of(Release(), 500), costs=costs).preview().sentence
-    assert "This takes" not in replace(plan_of(Defer(), 500), costs=costs).preview().sentence
+    await replace(plan_of(Release(), 500), speeds=speeds).apply(Limits(pause=Pause()))
+    assert "This takes" in replace(plan_of(Release(), 500), speeds=speeds).preview().sentence
+    assert "This takes" not in replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence
     # Of a plan that finds its messages, the report says how many there were.
-    await replace(plan_of(Defer(), 0), costs=costs, carry_out=settle_200).apply()
-    assert "This takes" in replace(plan_of(Defer(), 500), costs=costs).preview().sentence
+    await replace(plan_of(Defer(), 0), speeds=speeds, carry_out=settle_200).apply()
+    assert "This takes" in replace(plan_of(Defer(), 500), speeds=speeds).preview().sentence
 
 
 @pytest.mark.parametrize(
@@ -248,18 +248,18 @@ async def test_a_preview_estimates_the_time_from_the_last_run() -> None:
     ids=lambda value: getattr(value, "verb", None),
 )
 def test_a_preview_tells_the_operations_of_many_messages(decision: Decision, operations: int) -> None:
-    assert "operations" not in replace(plan_of(decision, 99), costs=Costs()).preview().sentence
-    said = replace(plan_of(decision, 100), costs=Costs(), others=10).preview().sentence
+    assert "operations" not in replace(plan_of(decision, 99), speeds={}).preview().sentence
+    said = replace(plan_of(decision, 100), speeds={}, others=10).preview().sentence
     assert said.endswith(f"It costs a Standard namespace about {operations + 20} operations.")
     locked = [LockedMessage(entity=ORDERS, sequence_number=n, lock_token=uuid4()) for n in range(100)]
-    said = replace(plan_of(Complete()), messages=tuple(locked), costs=Costs()).preview().sentence
+    said = replace(plan_of(Complete()), messages=tuple(locked), speeds={}).preview().sentence
     assert said.endswith("about 100 operations."), "they are not received any more"
 
 
 @pytest.mark.anyio
 async def test_a_plan_is_applied_once_and_so_are_its_copies() -> None:
     plan = replace(plan_of(Resubmit(), 2), sends_clones=True)
-    copy = replace(plan, costs=None)
+    copy = replace(plan, speeds=None)
     assert (await plan.apply()).settled == 2
     limits = Limits(ramp=Ramp())
     for again in (plan.apply, copy.apply, partial(plan.apply, limits), partial(copy.apply, limits)):

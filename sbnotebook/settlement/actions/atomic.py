@@ -29,9 +29,9 @@ from sbnotebook.model import (
 )
 from sbnotebook.model.message import partition_of
 from sbnotebook.settlement.actions.clone_search import CloneSearch
-from sbnotebook.settlement.actions.reach import Holder
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import Run
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.locking.lock_table import Hold
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import is_same, outcome_for
@@ -65,18 +65,25 @@ _NOT_SEEN: Final = "The connection was lost during the commit, and the original 
 
 def check_atomic(address: EntityAddress, decision: Resubmit, messages: Sequence[ReceivedMessage]) -> None:
     """Refuse a resubmit that cannot be done in transactions."""
-    own = address.sends_to
-    if address.sub_queue is not SubQueue.DEAD_LETTER:
-        raise DecisionError(f"atomic is for messages of a dead-letter queue, and {address} is none. {_NOT_HERE}")
-    if decision.to != own and decision.atomic != "forward":
-        raise DecisionError(
-            f"atomic=True sends to {own} only, to which {address} belongs. With atomic='forward' a commit means that "
-            f"{own} has stored the clone, and forwards it to {decision.to} later."
-        )
-    if decision.to != own and decision.delay is not None:
-        raise DecisionError(f"It is unknown whether a delay survives when {own} forwards the clone. {_NOT_HERE}")
-    if any(partition_of(message.sequence_number) for message in messages):
-        raise DecisionError(f"{own} is partitioned, and a transaction is for one partition. {_NOT_HERE}")
+    own, is_elsewhere = address.sends_to, decision.to != address.sends_to
+    refusals = {
+        f"atomic is for messages of a dead-letter queue, and {address} is none. {_NOT_HERE}": (
+            address.sub_queue is not SubQueue.DEAD_LETTER
+        ),
+        f"atomic=True sends to {own} only, to which {address} belongs. With atomic='forward' a commit means that {own} "
+        f"has stored the clone, and forwards it to {decision.to} later.": (
+            is_elsewhere and decision.atomic != "forward"
+        ),
+        f"It is unknown whether a delay survives when {own} forwards the clone. {_NOT_HERE}": (
+            is_elsewhere and decision.delay is not None
+        ),
+        f"{own} is partitioned, and a transaction is for one partition. {_NOT_HERE}": (
+            any(partition_of(message.sequence_number) for message in messages)
+        ),
+    }
+    for refusal, applies in refusals.items():
+        if applies:
+            raise DecisionError(refusal)
 
 
 class Atomic:
@@ -114,7 +121,9 @@ class Atomic:
         if line is not None:
             await connections.close(line)
 
-    async def move(self, run: Run, holder: Holder, pairs: Sequence[tuple[LockedMessage, Message]]) -> list[Outcome]:
+    async def move(
+        self, run: Run, holder: LockedBatch, pairs: Sequence[tuple[LockedMessage, Message]]
+    ) -> list[Outcome]:
         outcomes: list[Outcome] = []
         for original, clone in pairs:
             if run.stopped is not None:

@@ -55,7 +55,7 @@ class CloneSearch:
         self._namespace = namespace
         self._described: dict[EntityAddress, DestinationDescription] = {}
         self._lasts: dict[EntityAddress, dict[int, int]] = {}
-        self._filters: dict[EntityAddress, bool] = {}
+        self._takes_all: bool | None = None
 
     async def duplicate_window(self) -> timedelta | None:
         """Return for how long the destination drops a second message with the same id; None when it does not.
@@ -154,12 +154,9 @@ class CloneSearch:
                     if not left:
                         break
         except (AzureError, OSError) as error:
-            doubts[self._not_seen(place, error)] = None
+            self.failed |= Failure.of(error).is_transient
+            doubts[f"{place} could not be looked into ({explained(error)})"] = None
         return fates
-
-    def _not_seen(self, place: EntityAddress, error: Exception) -> str:
-        self.failed |= Failure.of(error).is_transient
-        return f"{place} could not be looked into ({explained(error)})"
 
     async def _pages(self, place: EntityAddress) -> AsyncGenerator[list[PeekedMessage]]:
         lasts = self._lasts.get(place, {})
@@ -177,19 +174,17 @@ class CloneSearch:
     async def _ways_out(self, described: DestinationDescription) -> dict[str, None]:
         """Return how messages may leave the destination without a consumer, in words."""
         ways = {f"messages are forwarded to {target}": None for target in described.forwards_to}
-        if not described.is_topic:
-            return ways
-        count = len(described.places)
-        if count != 1:
-            return {**ways, f"{self.destination} has {count:,} subscriptions": None}
-        (only,) = described.places
-        if only not in self._filters:
-            try:
-                takes_all = await administration.takes_all(self._namespace.connection, only)
-            except (AzureError, OSError):
-                takes_all = False
-            self._filters[only] = takes_all
-        return ways if self._filters[only] else {**ways, f"a filter of {only} may have refused it": None}
+        if described.is_topic and len(described.places) != 1:
+            ways[f"{self.destination} has {len(described.places):,} subscriptions"] = None
+        elif described.is_topic:
+            if self._takes_all is None:
+                try:
+                    self._takes_all = await administration.takes_all(self._namespace.connection, described.places[0])
+                except (AzureError, OSError):
+                    self._takes_all = False
+            if not self._takes_all:
+                ways[f"a filter of {described.places[0]} may have refused it"] = None
+        return ways
 
 
 def _found(clone_id: str, message: PeekedMessage) -> Fate:

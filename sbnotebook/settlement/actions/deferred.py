@@ -19,12 +19,11 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
 )
-from sbnotebook.model.decision import AUTO
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.reach import Reach, settling
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.memory.journal import DeferralEntry
-from sbnotebook.settlement.pace import InFlight
+from sbnotebook.settlement.pace import AUTO, InFlight
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Limits, Plan, check_decision
 
@@ -65,9 +64,7 @@ async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[i
     # A message that is deferred or settled meanwhile must not look as if it were gone.
     before = await anyio.to_thread.run_sync(deferrals, entity)
     messages = await look()
-    after = before
-    if before.keys() != messages.keys():
-        after = await anyio.to_thread.run_sync(deferrals, entity)
+    after = await anyio.to_thread.run_sync(deferrals, entity)
     gone = {number: entry for number, entry in before.items() if number in after and number not in messages}
     known = {
         number: entry
@@ -89,10 +86,7 @@ def plan_deferred(place: Place, messages: Iterable[ReceivedMessage], decision: D
             f"(the first is #{others[0].sequence_number}): choose from its deferred messages."
         )
 
-    async def work(run: Run) -> None:
-        await Reach(place, run, settling(run)).deferred(run.messages)
-
-    return place.new_plan(decision, chosen, work)
+    return place.new_plan(decision, chosen, lambda run: Reach(place, run, settling(run)).deferred(run.messages))
 
 
 async def settle_deferred(
@@ -108,9 +102,6 @@ async def settle_deferred(
         check_decision(decision, place.address, deferred=True)
     state = MessageState.DEFERRED
     messages = [PeekedMessage(entity=place.address, sequence_number=number, state=state) for number in decisions]
-
-    async def work(run: Run) -> None:
-        reach = Reach(place, run, settling(run), archived=archived, journalled=journalled)
-        await reach.deferred(run.messages)
-
-    return await Run(messages, Complete(), Limits(max_in_flight), decisions=decisions).carry_out(work)
+    run = Run(messages, Complete(), Limits(max_in_flight), decisions=decisions)
+    reach = Reach(place, run, settling(run), archived=archived, journalled=journalled)
+    return await run.carry_out(lambda run: reach.deferred(run.messages))

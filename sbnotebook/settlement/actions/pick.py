@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Final
 from uuid import UUID
 
 from sbnotebook.errors import DecisionError
@@ -33,7 +32,7 @@ from sbnotebook.settlement.actions.reach import Chosen, Reach, Selection, select
 from sbnotebook.settlement.actions.resubmit import plan_resubmit
 from sbnotebook.settlement.engine import Run
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD, Search
-from sbnotebook.settlement.place import Place, Resources
+from sbnotebook.settlement.place import LARGEST_NUMBER, Place, Resources
 from sbnotebook.settlement.plan import Plan, Progress, check_decision
 
 LockReference = LockedMessage | tuple[int, UUID | str]
@@ -71,9 +70,6 @@ def _locked(lock: LockReference, entity: EntityAddress) -> LockedMessage:
             "A lock is a message that was locked, or its sequence number and its lock token, "
             'such as (7, "7a5ebd3e-b74d-4b4e-9fc2-8a1f0f6f0b6c").'
         ) from None
-
-
-_MAX_NUMBER: Final = 2**63 - 1
 
 
 # ---------------------------------------------------------------------- the plan
@@ -165,15 +161,10 @@ def _by_number(
     """Return the chosen messages by number, each once; None where only the number is given."""
     given: dict[int, ReceivedMessage | None] = {}
     for message in messages:
-        if isinstance(message, ReceivedMessage):
-            if message.entity != address:
-                raise DecisionError(
-                    f"Message #{message.sequence_number} is in {message.entity}, not in {address}: pick it there."
-                )
-            number = message.sequence_number
-        else:
-            number = message
-        if type(number) is not int or not 1 <= number <= _MAX_NUMBER:
+        number = message.sequence_number if isinstance(message, ReceivedMessage) else message
+        if isinstance(message, ReceivedMessage) and message.entity != address:
+            raise DecisionError(f"Message #{number} is in {message.entity}, not in {address}: pick it there.")
+        if type(number) is not int or not 1 <= number <= LARGEST_NUMBER:
             raise DecisionError(
                 f"{str(number)[:40]!r} is not a sequence number: give messages, or whole numbers from 1."
             )
@@ -182,23 +173,24 @@ def _by_number(
 
 
 def _notes(seen: Selection, chosen: int, address: EntityAddress, *, abandon_rest: bool) -> Iterable[str]:
-    if others := seen.between:
-        # A message is received about as fast as it is peeked, and released in half the time.
-        seconds = max(1, round(2 * seen.seconds))
-        back = "released, or abandoned where that is not possible" if abandon_rest else "released"
-        yield (
-            f"{others:,} other message{'s' if others != 1 else ''} before the last of them: locked for about "
-            f"{duration_text(seconds)} and then {back}. Meanwhile, consumers do not receive "
-            f"{'it' if others == 1 else 'them'}, and you cannot pick messages that a consumer holds."
-        )
-    if seen.delivered and address.sub_queue is None:  # dead letters were delivered, most of them
-        yield f"{seen.delivered:,} of all these were delivered before: a consumer may be at work."
-    if deferred := seen.states[MessageState.DEFERRED]:
-        yield f"Of the chosen messages, {_are(deferred)} deferred: sbnotebook receives them by number."
-    if scheduled := seen.states[MessageState.SCHEDULED]:
-        yield f"Of the chosen messages, {_are(scheduled)} scheduled, and cannot be received before their time."
-    if absent := chosen - len(seen.messages):
-        yield f"Of the chosen messages, {_are(absent)} not in the entity."
+    others, absent = seen.between, chosen - len(seen.messages)
+    # A message is received about as fast as it is peeked, and released in half the time.
+    seconds = max(1, round(2 * seen.seconds))
+    back = "released, or abandoned where that is not possible" if abandon_rest else "released"
+    deferred, scheduled = seen.states[MessageState.DEFERRED], seen.states[MessageState.SCHEDULED]
+    notes = {
+        f"{others:,} other message{'s' if others != 1 else ''} before the last of them: locked for about "
+        f"{duration_text(seconds)} and then {back}. Meanwhile, consumers do not receive "
+        f"{'it' if others == 1 else 'them'}, and you cannot pick messages that a consumer holds.": others,
+        # Dead letters were delivered, most of them.
+        f"{seen.delivered:,} of all these were delivered before: a consumer may be at work.": (
+            seen.delivered and address.sub_queue is None
+        ),
+        f"Of the chosen messages, {_are(deferred)} deferred: sbnotebook receives them by number.": deferred,
+        f"Of the chosen messages, {_are(scheduled)} scheduled, and cannot be received before their time.": scheduled,
+        f"Of the chosen messages, {_are(absent)} not in the entity.": absent,
+    }
+    return [note for note, is_said in notes.items() if is_said]
 
 
 def _are(count: int) -> str:

@@ -42,21 +42,20 @@ from sbnotebook.model import (
     Purge,
     ReceivedMessage,
 )
-from sbnotebook.model.decision import AUTO
 from sbnotebook.model.report import counted
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.reach import LOCKED, Chosen, Reach, Selection, select, settling
 from sbnotebook.settlement.actions.send import cancel_scheduled
 from sbnotebook.settlement.connecting.failures import Failure, explained
-from sbnotebook.settlement.engine import ENDS_A_RUN, Run
+from sbnotebook.settlement.engine import ENDS_A_RUN, FINISH_WITHIN, Run
 from sbnotebook.settlement.interrupts import in_flight
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.locking.settle import archived_from
 from sbnotebook.settlement.memory.archive import Archive, ArchiveState
-from sbnotebook.settlement.pace import Limiter
+from sbnotebook.settlement.pace import AUTO, Limiter
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Plan, Preview, Progress, check_wait
-from sbnotebook.settlement.requests import in_parallel, patiently
+from sbnotebook.settlement.requests import in_parallel
 from sbnotebook.settlement.sdk.receivers import LockReceiver
 from sbnotebook.settlement.wire.decoding import peeked_from_payload
 
@@ -85,19 +84,15 @@ class _Taken:
             self.unkept.append((message, payload))
 
     async def keep(self) -> None:
-        fresh, self.unkept = self.unkept, []
+        fresh = [*self.unkept]
         if fresh and self.archive is not None:
-            # Must not be interrupted between the two.
+            # Must not be interrupted between the two. If it fails, they are written with the next ones, or at the end.
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._write, self.archive, fresh)
+                del self.unkept[: len(fresh)]
 
     def _write(self, archive: Archive, fresh: Sequence[tuple[PeekedMessage, bytes]]) -> None:
-        try:
-            kept = [archived_from(*each, self.namespace(), VERB, ArchiveState.REMOVED) for each in fresh]
-            archive.keep(kept)
-        except Exception:
-            self.unkept[:0] = fresh  # written with the next ones, or at the end
-            raise
+        archive.keep([archived_from(*each, self.namespace(), VERB, ArchiveState.REMOVED) for each in fresh])
 
 
 async def receive_and_delete(
@@ -173,8 +168,6 @@ _MOST, _MOST_PREMIUM = 500, 4_000
 """Messages that a request removes at most."""
 _SHOWN: Final = 10
 """The first messages that a plan can show."""
-_FINISH_WITHIN: Final = 10.0
-"""Seconds that requests in progress get when the purge is interrupted."""
 _UNANSWERED: Final = (
     "Service Bus did not answer a request to remove up to {:,} messages: it may have removed them, and they are not "
     "counted here."
@@ -271,19 +264,15 @@ async def plan_purge(place: Place, chosen: Chosen, *, archived: bool = True, pro
     # Only a part of the counted messages may be that old.
     total = total if chosen.before is None or not total else None
     shown = [each for each in first if each.enqueued_time is not None and each.enqueued_time < before]
-
-    async def work(run: Run) -> None:
-        await _Deletion(place, before, total, most, run).carry_out()
-
     return place.new_plan(
         Purge(before),
         (),
-        work,
+        lambda run: _Deletion(place, before, total, most, run).carry_out(),
         finds_messages=True,
         described=Preview(_sentence(place, before, total, most), tuple(shown)),
         total=total,
         options={} if archived else {"archived": False},
-        costs=None,
+        speeds=None,
     )
 
 
@@ -376,16 +365,14 @@ class _Deletion:
 
     async def _beside_others(self) -> None:
         """Make requests until one finds nothing, or fails: the next one alone opens the link again, or says why."""
-        while not (self._is_empty or self._run.stopped) and self._peeker.is_ready:
-            with contextlib.suppress(Exception):
-                await self._request(partial(self._ask, self._peeker.delete_beside))
-                continue
-            return
+        with contextlib.suppress(Exception):
+            while not (self._is_empty or self._run.stopped) and self._peeker.is_ready:
+                await self._request(partial(self._ask, beside=True))
 
     async def _alone(self) -> None:
         """Make a request, again while Service Bus is away."""
         try:
-            await self._request(partial(patiently, self._ask, self._peeker.delete, address=self._place.address))
+            await self._request(partial(self._place.patiently, self._ask))
         except ENDS_A_RUN as error:
             if not (self._removed or self._lost):
                 raise
@@ -396,7 +383,7 @@ class _Deletion:
         if self._run.stopped is not None:
             return
         self._requests += 1
-        with self._run.grace.period(_FINISH_WITHIN) as scope:
+        with self._run.grace.period(FINISH_WITHIN) as scope:
             removed = await ask()
             self._is_empty = not removed
             self._removed += removed
@@ -404,11 +391,11 @@ class _Deletion:
         self._lost += scope.cancelled_caught
         await anyio.lowlevel.checkpoint_if_cancelled()
 
-    async def _ask(self, delete: Callable[[int, datetime], Awaitable[int]]) -> int:
+    async def _ask(self, *, beside: bool = False) -> int:
         started, flight = anyio.current_time(), in_flight()
         flight.began(self._size)
         try:
-            removed = await delete(self._size, self._before)
+            removed = await self._peeker.delete(self._size, self._before, beside=beside)
         except (ServiceBusError, OSError) as error:
             self._lost += Failure.of(error).is_unanswered
             raise

@@ -41,7 +41,11 @@ class Trial:
         self._search = CloneSearch(to_namespace, to, forwarded_from=hidden)
         # Messages that the resubmit would skip say nothing about the consumer.
         limit = decision.limit_at(place.address)
-        sent = (message for message in run.messages if _is_sent(message, limit))
+        sent = (
+            message
+            for message in run.messages
+            if message.state is not MessageState.SCHEDULED and (limit is None or message.resubmit_count < limit)
+        )
         self._batches = [batch for size in ramp.batches if (batch := [*islice(sent, size)])]
         run.way = lambda: in_words(run.fates.values(), run.steps)
 
@@ -74,13 +78,15 @@ class Trial:
         identity = await anyio.to_thread.run_sync(self._namespace.identity)
         keys = [original_key(message) for message in originals]
         begun = await anyio.to_thread.run_sync(self._namespace.journal.find_begun, identity, keys)
-        clones: list[SentClone] = []
-        for message, key in zip(originals, keys, strict=True):
-            entry = begun.get(key)
-            clone_id = entry.clone_id if entry else clone_id_of(message)
-            is_scheduled = entry.scheduled is not None if entry else self._decision.delay is not None
-            clones.append(SentClone(clone_id, sent, message.time_to_live, is_scheduled))
-        return clones
+        return [
+            SentClone(
+                entry.clone_id if entry else clone_id_of(message),
+                sent,
+                message.time_to_live,
+                is_scheduled=entry.scheduled is not None if entry else self._decision.delay is not None,
+            )
+            for message, entry in zip(originals, map(begun.get, keys), strict=True)
+        ]
 
     async def _observe(self, clones: Sequence[SentClone]) -> None:
         """Look at the clones until the fate of each is known, too many came back, or the time is over."""
@@ -91,11 +97,12 @@ class Trial:
         while open_ones:
             found = await self._search.fates(open_ones.values(), self._clock.now())
             run.fates |= found
-            is_sure = not self._search.failed
-            ended = [each for each, fate in found.items() if _is_final(fate, gone.get(each), is_sure=is_sure)]
-            gone = {each: fate.status for each, fate in found.items()}
-            for each in ended:
-                del open_ones[each]
+            now = {each: fate.status for each, fate in found.items()}
+            # A clone is at its end if it came back, or if two looks at all places say the same.
+            sure = [] if self._search.failed else [each for each, status in now.items() if gone.get(each) is status]
+            ended = {each for each in sure if now[each] is not FateStatus.WAITING}
+            ended |= {each for each, status in now.items() if status is FateStatus.CAME_BACK}
+            open_ones, gone = {each: clone for each, clone in open_ones.items() if each not in ended}, now
             run.steps[-1] = step = self._step([clone.message_id for clone in clones], open_ones)
             if run.limits.seen is not None:
                 run.limits.seen(tuple(run.steps))
@@ -118,40 +125,25 @@ class Trial:
         """Return why the others do not follow, in a sentence; None where they do."""
         outcomes = [self._run.outcome_of(message) for message in batch]
         sent, found = len(ids), [self._run.fates[each] for each in ids if each in self._run.fates]
-        counts = Counter(fate.status for fate in found)
+        by_status = {status: [fate for fate in found if fate.status is status] for status in FateStatus}
         back, waiting, unknown = (
-            counts[status] for status in (FateStatus.CAME_BACK, FateStatus.WAITING, FateStatus.UNKNOWN)
+            len(by_status[status]) for status in (FateStatus.CAME_BACK, FateStatus.WAITING, FateStatus.UNKNOWN)
         )
-        why: list[str] = []
         unsure = sum(end is not None and end.status is OutcomeStatus.UNCONFIRMED for end in outcomes)
         failed = sum(end is None or end.status not in _HARMLESS for end in outcomes) - unsure
-        if failed:
-            why.append(f"{_of(failed, len(batch))} {'was' if failed == 1 else 'were'} not resubmitted")
-        if unsure:
-            why.append(f"Service Bus did not confirm {_of(unsure, len(batch))}")
-        if has_failed := self._ramp.stops(RampStep(sent, back=back)):
-            reasons = _reasons(fate for fate in found if fate.status is FateStatus.CAME_BACK)
-            why.append(f"{_of(back, sent)} came back{reasons}")
-        if unknown:
-            fate = next(fate for fate in found if fate.status is FateStatus.UNKNOWN)
-            doubt = f" ({fate.description})" if fate.description else ""
-            why.append(f"the fate of {_of(unknown, sent)} is unknown{doubt}")
-        if waiting and not has_failed:
-            wait = "waits" if waiting == 1 else "wait"
-            why.append(f"{_of(waiting, sent)} still {wait} after {duration_text(self._ramp.watch)}")
-        if not sent and not failed and not unsure:
-            why.append("no message of the batch was there to be sent")
-        return f"Not attempted: {'; '.join(why)}." if why else None
-
-
-def _is_sent(message: ReceivedMessage, limit: int | None) -> bool:
-    return message.state is not MessageState.SCHEDULED and (limit is None or message.resubmit_count < limit)
-
-
-def _is_final(fate: Fate, before: FateStatus | None, *, is_sure: bool) -> bool:
-    if fate.status is FateStatus.CAME_BACK:
-        return True
-    return is_sure and fate.status is not FateStatus.WAITING and fate.status is before
+        has_failed = self._ramp.stops(RampStep(sent, back=back))
+        doubt = next((f" ({fate.description})" for fate in by_status[FateStatus.UNKNOWN] if fate.description), "")
+        wait = f"{'waits' if waiting == 1 else 'wait'} after {duration_text(self._ramp.watch)}"
+        said = {
+            f"{_of(failed, len(batch))} {'was' if failed == 1 else 'were'} not resubmitted": failed,
+            f"Service Bus did not confirm {_of(unsure, len(batch))}": unsure,
+            f"{_of(back, sent)} came back{_reasons(by_status[FateStatus.CAME_BACK])}": has_failed,
+            f"the fate of {_of(unknown, sent)} is unknown{doubt}": unknown,
+            f"{_of(waiting, sent)} still {wait}": waiting and not has_failed,
+            "no message of the batch was there to be sent": not (sent or failed or unsure),
+        }
+        why = "; ".join(reason for reason, is_so in said.items() if is_so)
+        return f"Not attempted: {why}." if why else None
 
 
 def in_words(fates: Collection[Fate], steps: Sequence[RampStep]) -> str:

@@ -33,6 +33,7 @@ from sbnotebook.model import (
     ReceivedMessage,
     Report,
 )
+from sbnotebook.model.report import counted
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
@@ -95,8 +96,6 @@ class Selection:
     """Names of the messages before the first one that is meant."""
     looked_at: int = 0
     """The number of messages before the first one that is meant."""
-    first: datetime | None = None
-    last: datetime | None = None
     in_session: dict[str | None, int] = field(default_factory=dict["str | None", int])
     """Active messages of each session up to the last one of it that is meant."""
     delivered: int = 0
@@ -115,9 +114,6 @@ class Selection:
             self.names[message.dead_letter_reason or message.subject or ""] += 1
             self.bytes += len(message.body)
             self.room += room_of(message)
-            when = message.enqueued_time
-            if when is not None:
-                self.first, self.last = min(self.first or when, when), max(self.last or when, when)
             # Bodies of a million messages would not fit into memory.
             self.messages.append(message if whole or len(self.messages) < _SHOWN else _without_body(message))
         for message in () if self.messages else page:
@@ -136,27 +132,21 @@ class Selection:
             )
 
     def sentence(self, verb: str, entity: Place, *more: str) -> str:
-        count = len(self.messages)
-        if not count:
-            return f"{verb} 0 messages of {entity.in_plans}. {self.present(entity)}"
+        sub_queue, what = entity.address.sub_queue, f"{verb} {counted(len(self.messages))} of {entity.in_plans}"
+        if not self.messages:
+            return f"{what}. {names_sentence(self.passed, self.looked_at, is_of_reasons=sub_queue is not None)}"
         states = ", ".join(f"{number:,} {state}" for state, number in self.states.most_common())
-        kind = "reason or subject" if entity.address.sub_queue else "subject"
-        what = f"{verb} {count:,} message{'s' if count != 1 else ''} of {entity.in_plans}: {states}"
-        sentences = [
-            f"{what}; {self.bytes:,} bytes of bodies{self._times()}.",
-            f"By {kind}: {_named(self.names)}.",
-        ]
-        if self.between:
-            sentences.append(f"{self.between:,} other messages between them are locked meanwhile and then released.")
-        return " ".join([*sentences, *more])
-
-    def present(self, entity: Place) -> str:
-        return names_sentence(self.passed, self.looked_at, is_of_reasons=entity.address.sub_queue is not None)
-
-    def _times(self) -> str:
-        if self.first is None or self.last is None:
-            return ""
-        return f", enqueued from {self.first:%Y-%m-%d %H:%M:%S} to {self.last:%Y-%m-%d %H:%M:%S} UTC"
+        when = sorted(message.enqueued_time for message in self.messages if message.enqueued_time is not None)
+        times = f", enqueued from {when[0]:%Y-%m-%d %H:%M:%S} to {when[-1]:%Y-%m-%d %H:%M:%S} UTC" if when else ""
+        others = f"{self.between:,} other messages between them are locked meanwhile and then released."
+        return " ".join(
+            [
+                f"{what}: {states}; {self.bytes:,} bytes of bodies{times}.",
+                f"By {'reason or subject' if sub_queue else 'subject'}: {_named(self.names)}.",
+                *([others] if self.between else []),
+                *more,
+            ]
+        )
 
 
 async def select(entity: Place, chosen: Chosen, progress: Progress | None = None) -> Selection:
@@ -216,14 +206,11 @@ def _without_body(message: PeekedMessage) -> PeekedMessage:
 
 
 def _named(names: Counter[str]) -> str:
-    named = [f"{_quoted(name)} {number:,}" for name, number in names.most_common(_NAMED)]
+    # The names came from the senders of the messages.
+    quoted = {name: repr(name[:_MAX_NAME]) if name else "none" for name in names}
+    named = [f"{quoted[name]} {number:,}" for name, number in names.most_common(_NAMED)]
     left = len(names) - len(named)
     return f"{', '.join(named)}{f' and {left:,} more' if left > 0 else ''}"
-
-
-def _quoted(name: str) -> str:
-    # It came from the sender of the message.
-    return repr(name[:_MAX_NAME]) if name else "none"
 
 
 GONE: Final = "It is not there any more: it was settled, or it has expired."
@@ -254,16 +241,14 @@ def is_locked_elsewhere(outcome: Outcome | None) -> bool:
     return outcome is not None and outcome.description == LOCKED
 
 
-Holder: TypeAlias = LockedBatch
-"""Holds messages under locks."""
-Steps: TypeAlias = Callable[[Holder, Sequence[LockedMessage]], Awaitable[None]]
+Steps: TypeAlias = Callable[[LockedBatch, Sequence[LockedMessage]], Awaitable[None]]
 """Carries out the action on messages that are held, and lets the run expect the outcomes of those attempted."""
 
 
 def settling(run: Run, decision: Decision | None = None) -> Steps:
     """Return the steps that settle messages with one decision; by default, each as the run has it."""
 
-    async def steps(holder: Holder, messages: Sequence[LockedMessage]) -> None:
+    async def steps(holder: LockedBatch, messages: Sequence[LockedMessage]) -> None:
         pairs = [(message, decision or run.decision_of(message)) for message in messages]
         for some in alike(pairs, lambda pair: pair[1].verb):
             if run.stopped is None:
@@ -419,36 +404,29 @@ class Reach:
 
     async def _find(self, ahead: LockedAhead, wanted: Mapping[int, ReceivedMessage]) -> tuple[LockedMessage, ...]:
         """Lock ahead until some messages have come, also those that are to be locked once more."""
-        await anyio.lowlevel.checkpoint()  # the groups of the last ones begin, and know that these are locked anew
-        ahead.left |= wanted.keys() & self.again()
-        came = await ahead.find()
-        if not came and ahead.stopped is None:
-            await self.run.finish()  # a lock may be lost in the groups in progress
+        # First, the groups of the last ones begin, and know that these are locked anew. If none comes, the groups in
+        # progress end: a lock may be lost in them.
+        for wait in (anyio.lowlevel.checkpoint, self.run.finish):
+            await wait()
             ahead.left |= wanted.keys() & self.again()
-            came = await ahead.find()
-        return came
+            if (came := await ahead.find()) or ahead.stopped is not None:
+                return came
+        return ()
 
     async def _by_number(self, messages: Sequence[ReceivedMessage], session_id: str | None) -> None:
-        """Receive deferred messages: no more at once than are settled at once, because they cannot be released."""
+        """Receive deferred messages: no more at once than are settled at once, because they cannot be released.
+
+        They are abandoned without a delay, which would change nothing: they stay deferred.
+        """
         if session_id is None and (removable := [message for message in messages if self._needs_no_lock(message)]):
             await self._remove(removable)
             messages = [message for message in messages if not self._needs_no_lock(message)]
             if not messages:
                 return
-        size = self.run.group_size(self.group)
         async with self._batch(session_id) as batch, self.run.ending_groups():
-            if self._delay_of(messages) is None:
-                lock_and_take = partial(self._lock_and_take, batch)
-                # Each group is locked in its own task, and may begin its steps before an earlier one.
-                beside = 0 if self.in_order else self.beside
-                await self.run.take(messages, lock_and_take, size=size, beside=beside)
-                return
-            for start in range(0, len(messages), size):
-                if self.run.stopped is not None:
-                    return
-                some = {message.sequence_number: message for message in messages[start : start + size]}
-                came = await batch.receive_deferred(some)
-                await self._take(batch, self._those_meant(came, some))
+            # Each group is locked in its own task, and may begin its steps before an earlier one.
+            beside = 0 if self.in_order else self.beside
+            await self.run.take(messages, partial(self._lock_and_take, batch), size=self.group, beside=beside)
 
     async def _lock_and_take(self, batch: LockedBatch, messages: Sequence[ReceivedMessage]) -> None:
         some = {message.sequence_number: message for message in messages}
@@ -509,18 +487,14 @@ class Reach:
             known[outcome.sequence_number] = outcome if before is None or before.ok else before
         self.run.rest = Report(known.values())
 
-    async def _take(self, holder: Holder, messages: Sequence[LockedMessage]) -> None:
-        if delay := self._delay_of(messages):
-            if delay >= _RENEW_FOR:
-                days = _RENEW_FOR.days
-                raise DecisionError(f"Locks are renewed for {days} days at most: resubmit with a delay instead.")
+    async def _take(self, holder: LockedBatch, messages: Sequence[LockedMessage]) -> None:
+        delay = self.run.decision.delay if isinstance(self.run.decision, Abandon) else None
+        if delay and delay >= _RENEW_FOR:
+            days = _RENEW_FOR.days
+            raise DecisionError(f"Locks are renewed for {days} days at most: resubmit with a delay instead.")
+        if delay and messages:
             await self.place.namespace.clock.sleep(delay.total_seconds())
         await self.run.take(messages, partial(self.steps, holder), size=self.group, beside=self.beside)
-
-    def _delay_of(self, messages: Sequence[ReceivedMessage]) -> timedelta | None:
-        """Return for how long messages are held before they are abandoned; None where none is to be."""
-        decisions = map(self.run.decision_of, messages)
-        return max((each.delay for each in decisions if isinstance(each, Abandon) and each.delay), default=None)
 
     def _those_meant(self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage]) -> list[LockedMessage]:
         """Leave out other messages with the numbers of those that are meant, in an entity that was made anew."""

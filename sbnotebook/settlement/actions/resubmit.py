@@ -6,8 +6,8 @@ A crash leaves either the original alone, or a clone whose id tells that it is o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -36,10 +36,11 @@ from sbnotebook.model.message import time_text
 from sbnotebook.settlement.actions.atomic import Atomic, check_atomic
 from sbnotebook.settlement.actions.clone_search import CloneSearch
 from sbnotebook.settlement.actions.ramp import Trial
-from sbnotebook.settlement.actions.reach import Holder, Reach
+from sbnotebook.settlement.actions.reach import Reach
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.engine import BESIDE, GROUP, Run
 from sbnotebook.settlement.locking.ahead import Search
+from sbnotebook.settlement.locking.lock import LockedBatch
 from sbnotebook.settlement.memory.journal import OriginalKey, ResubmitEntry, ResubmitState, original_key
 from sbnotebook.settlement.place import Place, Resources
 from sbnotebook.settlement.plan import Plan
@@ -160,8 +161,6 @@ _NOT_DROPPED: Final = (
     "Nothing was sent now: the clone of an earlier resubmit may have arrived, and a second one is not surely dropped "
     "any more. Resubmit again."
 )
-_ATOMIC_GROUP: Final = 1
-"""Messages that take their steps together where each has a transaction of its own, which may take minutes."""
 
 
 def plan_resubmit(
@@ -174,8 +173,8 @@ def plan_resubmit(
     to_namespace: Resources | None = None,
 ) -> Plan:
     """Return a plan to send clones of messages and to complete the originals; by default to the entity itself."""
-    decision = _elsewhere(place, decision, to_namespace)
-    decision = replace(decision or Resubmit(), to=(decision.to if decision else None) or place.address.sends_to)
+    decision = _elsewhere(place, decision or Resubmit(), to_namespace)
+    decision = replace(decision, to=decision.to or place.address.sends_to)
     chosen = tuple(messages)
     strangers = [message for message in chosen if message.entity != place.address]
     if strangers:
@@ -201,11 +200,11 @@ def plan_resubmit(
     return place.new_plan(decision, chosen, work, edit=edit, others=others, sends_clones=True)
 
 
-def _elsewhere(place: Place, decision: Resubmit | None, to_namespace: Resources | None) -> Resubmit | None:
+def _elsewhere(place: Place, decision: Resubmit, to_namespace: Resources | None) -> Resubmit:
     """Return the decision; to resubmit to another namespace, it names that namespace."""
     if to_namespace is None or to_namespace is place.namespace:
         return decision
-    if decision is None or decision.to is None:
+    if decision.to is None:
         raise DecisionError("Name the entity of the other namespace: to=other.entity(…).")
     if decision.atomic:
         raise DecisionError("A transaction is within one namespace: resubmit to another one without atomic.")
@@ -240,7 +239,7 @@ async def resubmit(
         place,
         run,
         steps.run_group,
-        group=_ATOMIC_GROUP if decision.atomic else GROUP,
+        group=1 if decision.atomic else GROUP,  # a transaction may take minutes
         search=search or Search(),
         beside=0 if decision.atomic else BESIDE,
         in_order=True,
@@ -319,7 +318,7 @@ class ResubmitSteps:
         """Return the originals whose clone is confirmed and whose lock was lost before they were completed."""
         return self._owed & self._lost
 
-    async def run_group(self, holder: Holder, locked: Sequence[LockedMessage]) -> None:
+    async def run_group(self, holder: LockedBatch, locked: Sequence[LockedMessage]) -> None:
         """Resubmit some messages that are locked.
 
         Several groups may be in progress: each sends its clones when the groups that began before have sent theirs. So
@@ -344,7 +343,7 @@ class ResubmitSteps:
                 self._lost.add(message.sequence_number)
 
     async def _run_in_turn(
-        self, holder: Holder, locked: Sequence[LockedMessage], turn: anyio.Event, sent: anyio.Event
+        self, holder: LockedBatch, locked: Sequence[LockedMessage], turn: anyio.Event, sent: anyio.Event
     ) -> None:
         """Take a group through its steps; send its clones at its turn, and set ``sent`` then."""
         steps = await self._begun_steps(locked)
@@ -353,9 +352,10 @@ class ResubmitSteps:
         to_send = [step for step in steps if step.recalled.verdict in ("new", "again")]
         to_send = await self._without_too_often(holder, to_send)
         # In a thread: the user's edit must not block the renewal of locks.
-        refused = await anyio.to_thread.run_sync(self._make_clones, to_send)
-        for step, why in refused:
-            self._run.expect_end([step.original], OutcomeStatus.FAILED, why)
+        await anyio.to_thread.run_sync(self._make_clones, to_send)
+        for step in to_send:
+            if step.clone is None:
+                self._run.expect_end([step.original], OutcomeStatus.FAILED, step.note)
         to_send = [step for step in to_send if step.clone is not None]
         # Send the clones, and complete the originals of those that are confirmed.
         if not turn.is_set():
@@ -383,7 +383,7 @@ class ResubmitSteps:
                 self._run.expect_end([step.original], OutcomeStatus.SKIPPED, _FINISHED)
         return [step for step in steps if not (self._only_begun and step.recalled.verdict == "new")]
 
-    async def _without_too_often(self, holder: Holder, steps: Sequence[Step]) -> list[Step]:
+    async def _without_too_often(self, holder: LockedBatch, steps: Sequence[Step]) -> list[Step]:
         """Stop messages that came back too often, and return the steps of the others."""
         limit = self._decision.limit_at(self._address)
         if limit is None:
@@ -405,9 +405,8 @@ class ResubmitSteps:
 
     # ---------------------------------------------------------------- sending and completing
 
-    def _make_clones(self, steps: Sequence[Step]) -> list[tuple[Step, str]]:
-        """Make the clones; return the steps that cannot have one, with the reasons."""
-        refused: list[tuple[Step, str]] = []
+    def _make_clones(self, steps: Sequence[Step]) -> None:
+        """Make the clones; a step that cannot have one notes the reason."""
         now = self._clock.now()
         for step in steps:
             try:
@@ -415,7 +414,7 @@ class ResubmitSteps:
             except Exception as error:  # noqa: BLE001 (a user's edit may raise anything; the others continue)
                 what = explained(error)
                 why = what if isinstance(error, DecisionError) else f"{type(error).__name__}: {what}"
-                refused.append((step, f"Nothing was sent: {why}"[:_MAX_DESCRIPTION]))
+                step.note = f"Nothing was sent: {why}"[:_MAX_DESCRIPTION]
                 continue
             earlier = step.recalled.earlier
             if earlier is not None and earlier.place == self._to:
@@ -423,9 +422,8 @@ class ResubmitSteps:
                 when = earlier.scheduled if self._only_begun else clone.scheduled_enqueue_time
                 clone = clone.with_changes(message_id=earlier.clone_id, scheduled_enqueue_time=when)
             step.clone = clone
-        return refused
 
-    async def _send(self, holder: Holder, steps: Sequence[Step]) -> None:
+    async def _send(self, holder: LockedBatch, steps: Sequence[Step]) -> None:
         if not steps:
             return
         try:
@@ -460,7 +458,7 @@ class ResubmitSteps:
     def _is_in_time(self, step: Step) -> bool:
         return step.recalled.until is None or self._clock.now() < step.recalled.until
 
-    async def _move(self, atomic: Atomic, holder: Holder, steps: Sequence[Step]) -> None:
+    async def _move(self, atomic: Atomic, holder: LockedBatch, steps: Sequence[Step]) -> None:
         late = [step.original for step in steps if not self._is_in_time(step)]
         self._run.expect_end(late, OutcomeStatus.UNCONFIRMED, _NOT_DROPPED)
         in_time = [step for step in steps if step.original not in late]
@@ -471,45 +469,35 @@ class ResubmitSteps:
         await self._mark([e.id for s, end in ends if end.ok and (e := s.recalled.earlier)], ResubmitState.GONE)
 
     def _intend(self, steps: Sequence[Step]) -> None:
-        is_edited = self._edit is not None
-        new: list[Step] = []
-        again: list[ResubmitEntry] = []
         for step in steps:
             earlier = step.recalled.earlier
-            if earlier is not None and earlier.state is ResubmitState.INTENDED and earlier.place == self._to:
-                # With the time of the first attempt: since then duplicates of it are dropped.
-                step.entry = earlier.id
-                again.append(earlier)
-            else:
-                step.is_new = True
-                new.append(step)
-        if is_edited:
-            self._journal.mark_edited(entry.id for entry in again if not entry.edited)
-        entries = [self._entry(step.original, step.clone, edited=is_edited) for step in new]
-        for step, entry in zip(new, self._journal.intend(entries), strict=True):
+            is_again = earlier is not None and earlier.state is ResubmitState.INTENDED and earlier.place == self._to
+            # With the time of the first attempt: since then duplicates of it are dropped.
+            step.is_new, step.entry = not is_again, earlier.id if earlier else 0
+        if self._edit is not None:
+            self._journal.mark_edited(step.entry for step in steps if not step.is_new)
+        new = [step for step in steps if step.is_new]
+        for step, entry in zip(new, self._journal.intend([*map(self._entry, new)]), strict=True):
             step.entry = entry
 
-    async def _complete(self, holder: Holder, steps: Sequence[Step]) -> None:
-        errors: list[Exception] = []  # raised when it is known how the settling ended
-        ends: Sequence[Outcome] = ()
-
-        async def mark() -> None:
-            with _collected(errors):
-                await self._mark([step.entry for step in steps], ResubmitState.SENT)
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(mark)  # meanwhile: the disk takes as long as the service
-            with _collected(errors):
-                ends = await holder.settle_group(self._run, [(step.original, Complete()) for step in steps])
+    async def _complete(self, holder: LockedBatch, steps: Sequence[Step]) -> None:
+        # At the same time: the disk takes as long as the service. Errors are raised when it is known how both ended.
+        marked, ends = await asyncio.gather(
+            self._mark([step.entry for step in steps], ResubmitState.SENT),
+            holder.settle_group(self._run, [(step.original, Complete()) for step in steps]),
+            return_exceptions=True,
+        )
         # Completed messages need no more steps, even if that could not be recorded.
-        ended = list(zip(steps, ends, strict=False))
+        ended = [] if isinstance(ends, BaseException) else list(zip(steps, ends, strict=True))
         done = [step for step, end in ended if end.ok]
         self._owed -= {step.number for step in done}
-        with _collected(errors):
+        try:
             await self._mark([step.entry for step in done], ResubmitState.DONE)
-        self._expect(ended)
-        if errors:
-            raise errors[-1]
+        finally:
+            self._expect(ended)
+        for error in (ends, marked):
+            if isinstance(error, BaseException):
+                raise error
 
     def _expect(self, ended: Sequence[tuple[Step, Outcome]]) -> None:
         """Expect the outcomes of sending clones, or of completing originals, as those of the resubmit."""
@@ -519,7 +507,8 @@ class ResubmitSteps:
         if ids := [*entries]:
             await anyio.to_thread.run_sync(self._journal.mark, ids, state)
 
-    def _entry(self, original: ReceivedMessage, clone: Message | None, *, edited: bool) -> ResubmitEntry:
+    def _entry(self, step: Step) -> ResubmitEntry:
+        original, clone = step.original, step.clone
         return ResubmitEntry(
             namespace=self._identity,
             source=original.entity.path,
@@ -530,7 +519,7 @@ class ResubmitSteps:
             enqueued_time=time_text(original.enqueued_time),
             destination_namespace=self._to[0],
             scheduled=clone.scheduled_enqueue_time if clone else None,
-            edited=edited,
+            edited=self._edit is not None,
         )
 
     async def close(self) -> None:
@@ -544,14 +533,6 @@ def _told(step: Step, end: Outcome) -> Outcome:
     what = "" if end.description in (_TOO_LATE, _NOT_DROPPED) else what
     text = step.note if end.ok else f"{what}{end.description}"
     return replace(end, message_id=step.original.message_id, description=text)
-
-
-@contextmanager
-def _collected(errors: list[Exception]) -> Generator[None]:
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 (raised later)
-        errors.append(error)
 
 
 def _not_connected(message: LockedMessage, decision: Resubmit, error: Exception) -> Outcome:

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 
-from sbnotebook.model import EntityAddress, Outcome, OutcomeStatus, PeekedMessage, Resubmit
+from sbnotebook.model import EntityAddress, OutcomeStatus, PeekedMessage, Resubmit
 from sbnotebook.model.edits import EditChange
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.actions.reach import is_locked_elsewhere
@@ -24,9 +24,6 @@ from sbnotebook.settlement.place import Place, Resources
 from sbnotebook.settlement.plan import Plan, Preview
 from sbnotebook.settlement.requests import alike
 
-_FINISHED: Final = "nothing to send or complete: the clone was sent, and the original is gone already"
-_GONE: Final = "nothing: the original is gone, and its clone is not to be found"
-_UNSEEN: Final = "nothing: the original is gone, and its clone could not be looked for"
 _WHAT: Final = {
     "sent": "complete the original, whose clone was sent",
     "again": "send the clone again, then complete the original",
@@ -40,8 +37,6 @@ _LOCKED: Final = (
 _CLONE_GONE: Final = (
     "The original is gone, and its clone is not to be found: others have settled them, or they expired."
 )
-_CLONE_UNSEEN: Final = "The original is gone, and its clone could not be looked for"
-
 _STATES: Final = {OutcomeStatus.SETTLED: ResubmitState.DONE, OutcomeStatus.NOT_FOUND: ResubmitState.GONE}
 """The state that the journal records for a resubmit, by the outcome of its original."""
 
@@ -55,13 +50,7 @@ class _Finding:
 
     @property
     def what(self) -> str:
-        if self.unreachable is not None:
-            return "nothing: the original could not be looked at"
-        if self.original is None and self.recalled.verdict == "sent":
-            return _FINISHED
-        if self.original is None:
-            return _UNSEEN if self.recalled.unseen else _GONE
-        return _WHAT[self.recalled.verdict]
+        return _WHAT[self.recalled.verdict] if self.original else self.end[2]
 
     @property
     def message(self) -> PeekedMessage:
@@ -74,15 +63,17 @@ class _Finding:
         )
 
     @property
-    def end(self) -> tuple[OutcomeStatus, str]:
-        """Return the outcome of one whose original is gone."""
+    def end(self) -> tuple[OutcomeStatus, str, str]:
+        """Return the outcome of one whose original is gone, and what its preview says."""
         if self.unreachable:
-            return OutcomeStatus.FAILED, self.unreachable
+            return OutcomeStatus.FAILED, self.unreachable, "nothing: the original could not be looked at"
         if self.recalled.verdict == "sent":
-            return OutcomeStatus.SETTLED, "The clone was sent, and the original is gone already."
+            what = "nothing to send or complete: the clone was sent, and the original is gone already"
+            return OutcomeStatus.SETTLED, "The clone was sent, and the original is gone already.", what
         if self.recalled.unseen:
-            return OutcomeStatus.UNCONFIRMED, f"{_CLONE_UNSEEN}: {self.recalled.unseen}"
-        return OutcomeStatus.NOT_FOUND, _CLONE_GONE
+            why = "the original is gone, and its clone could not be looked for"
+            return OutcomeStatus.UNCONFIRMED, f"{why.capitalize()}: {self.recalled.unseen}", f"nothing: {why}"
+        return OutcomeStatus.NOT_FOUND, _CLONE_GONE, "nothing: the original is gone, and its clone is not to be found"
 
 
 async def plan_resume(
@@ -186,14 +177,15 @@ async def _resume(
     held = [message for entry in there if is_locked_elsewhere(run.outcome_of(message := message_of[entry.id]))]
     run.end(held, OutcomeStatus.SKIPPED, _LOCKED)
     # If the run stopped before it attempted an existing original, that original is not gone.
-    gone = [f for f in findings if f.original is None or _is_gone(run.outcome_of(message_of[f.entry.id]))]
+    ends = {finding.entry.id: run.outcome_of(message_of[finding.entry.id]) for finding in findings}
+    gone = [
+        finding
+        for finding in findings
+        if finding.original is None or ((end := ends[finding.entry.id]) and end.status is OutcomeStatus.NOT_FOUND)
+    ]
     # A resubmit whose clone could not be looked for stays unfinished: the next resume looks again.
     for status, state in _STATES.items():
         ended = [finding.entry.id for finding in gone if finding.end[0] is status]
         await anyio.to_thread.run_sync(place.namespace.journal.mark, ended, state)
     for finding in gone:
-        run.end([message_of[finding.entry.id]], *finding.end)
-
-
-def _is_gone(outcome: Outcome | None) -> bool:
-    return outcome is not None and outcome.status is OutcomeStatus.NOT_FOUND
+        run.end([message_of[finding.entry.id]], *finding.end[:2])

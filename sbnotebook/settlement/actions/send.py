@@ -7,7 +7,7 @@ it becomes active it gets another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -31,13 +31,13 @@ from sbnotebook.model import (
     Send,
     Tally,
 )
-from sbnotebook.model.decision import AUTO
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.report import counted
 from sbnotebook.settlement.connecting.failures import Failure
-from sbnotebook.settlement.engine import GROUP, Run
+from sbnotebook.settlement.engine import FINISH_WITHIN, GROUP, Run
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.settle import archived_from, note_ends
+from sbnotebook.settlement.pace import AUTO
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import ANOTHER, Limits, Plan, Preview, Progress, is_same, outcome_for
 from sbnotebook.settlement.requests import OUTAGE_PATIENCE, by_halves, halves, in_parallel
@@ -61,8 +61,6 @@ _GONE_WITH_OTHERS: Final = (
 _TOGETHER: Final = 100
 """Messages that one request cancels at most."""
 _NOT_KEPT: Final = "No peek showed it, so it is not in the archive and cannot be sent back."
-_FINISH_WITHIN: Final = 10.0
-"""Seconds to wait for open requests when the caller is cancelled."""
 _NO_ANSWER: Final = "It was interrupted before the answer came: it may be cancelled."
 _INTERRUPTED: Final = "It was interrupted before."
 _TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
@@ -96,27 +94,21 @@ SCHEDULE: Final = DeliveryMethod("schedule", _schedule, max_count=100, share=0.5
 def plan_cancel_scheduled(place: Place, messages: Iterable[ReceivedMessage | int]) -> Plan:
     """Return a plan to cancel scheduled messages, archived first; Service Bus does not show those of a topic."""
     chosen = {message.sequence_number: message for message in (_chosen(place.address, each) for each in messages)}
-
-    async def work(run: Run) -> None:
-        await cancel_scheduled(place, run, run.messages)
-
-    return place.new_plan(CancelScheduled(), chosen.values(), work)
+    return place.new_plan(CancelScheduled(), chosen.values(), lambda run: cancel_scheduled(place, run, run.messages))
 
 
 async def cancel_scheduled(
     place: Place, run: Run, messages: Sequence[ReceivedMessage], *, archived: bool = True
 ) -> None:
-    cancelling = _Cancelling(place, run, archived=archived)
-    limit = run.limits.max_in_flight
-    size = GROUP if limit == AUTO else limit
-    await run.take(messages, cancelling.steps, size=size, finish_within=_FINISH_WITHIN)
+    steps, limit = _Cancelling(place, run, archived=archived).steps, run.limits.max_in_flight
+    await run.take(messages, steps, size=GROUP if limit == AUTO else limit, finish_within=FINISH_WITHIN)
 
 
-def _together(messages: Sequence[ReceivedMessage], shown: Collection[int]) -> list[list[ReceivedMessage]]:
+def _together(messages: Sequence[ReceivedMessage], shown: KeysView[int]) -> list[list[ReceivedMessage]]:
     """Return the messages of each request: those that a peek has just shown together, and each other alone."""
     left = {message.sequence_number: message for message in messages}
-    seen = [number for number in left if number in shown]
-    chunks = [*same_partition_chunks(seen, _TOGETHER), *([number] for number in left if number not in shown)]
+    alone = ([number] for number in left if number not in shown)
+    chunks = [*same_partition_chunks(left.keys() & shown, _TOGETHER), *alone]
     return [[left[number] for number in chunk] for chunk in chunks]
 
 
@@ -180,7 +172,7 @@ class _Cancelling:
         # No source says whether the refused request cancelled the others.
         shown = await self._place.peeker.payloads_of([message.sequence_number for message in messages])
         there = [message for message in messages if message.sequence_number in shown]
-        gone = [message for message in messages if message.sequence_number not in shown]
+        gone = (message for message in messages if message.sequence_number not in shown)
         self._run.expect_end(gone, OutcomeStatus.UNCONFIRMED, _GONE_WITH_OTHERS)
         return halves(there) if len(there) == len(messages) else [there]
 
@@ -221,30 +213,28 @@ class _Cancelling:
     async def _payloads(self, messages: Sequence[ReceivedMessage]) -> Mapping[int, bytes]:
         if self._archive is None and all(message.enqueued_time is None for message in messages):
             return {}
-        numbers = [message.sequence_number for message in messages]
         try:
-            return await self._place.peeker.payloads_of(numbers)
+            return await self._place.peeker.payloads_of([message.sequence_number for message in messages])
         except ServiceBusError as error:
             if Failure.of(error).condition not in _CANNOT_LOOK:
                 raise
             return {}  # a topic does not show its scheduled messages
 
     async def _keep(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> dict[int, int]:
-        archive = self._archive
         found = [message for message in messages if message.sequence_number in payloads]
-        if archive is None or not found:
+        if self._archive is None or not found:
             return {}
         namespace = await anyio.to_thread.run_sync(self._place.namespace.identity)
-        verb = CancelScheduled.verb
-        kept = [archived_from(each, payloads[each.sequence_number], namespace, verb) for each in found]
-        rows = await anyio.to_thread.run_sync(archive.keep, kept)
+        kept = [archived_from(each, payloads[each.sequence_number], namespace, CancelScheduled.verb) for each in found]
+        rows = await anyio.to_thread.run_sync(self._archive.keep, kept)
         return {message.sequence_number: row for message, row in zip(found, rows, strict=True)}
 
     async def _write_ends(self, messages: Sequence[ReceivedMessage]) -> None:
         if self._archive is not None:
-            rows = ((self._rows.get(message.sequence_number), message) for message in messages)
-            ends = {row: self._run.outcome_of(message) for row, message in rows if row is not None}
-            await note_ends(self._archive, ends)
+            kept = [message for message in messages if message.sequence_number in self._rows]
+            await note_ends(
+                self._archive, {self._rows[each.sequence_number]: self._run.outcome_of(each) for each in kept}
+            )
 
 
 def plan_send(
@@ -282,15 +272,12 @@ def plan_send(
         carry_out,
         described=Preview(_sentence(place, total, decision), tuple(shown)),
         total=total,
-        costs=place.namespace.costs,
+        speeds=place.namespace.speeds,
         on=place.namespace.in_plans,
     )
 
 
 def _sentence(place: Place, count: int | None, decision: Send) -> str:
-    when = ""
-    if decision.at is not None:
-        when = f", active at {decision.at.isoformat(sep=' ', timespec='seconds')}"
-    elif decision.delay is not None:
-        when = f", active {duration_text(decision.delay)} later"
-    return f"send {counted(count)} to {place.in_plans}{when}."
+    at = f", active at {decision.at.isoformat(sep=' ', timespec='seconds')}" if decision.at is not None else ""
+    later = f", active {duration_text(decision.delay)} later" if decision.delay is not None else ""
+    return f"send {counted(count)} to {place.in_plans}{at}{later}."

@@ -51,8 +51,8 @@ _READ_AT_ONCE: Final = 500
 _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
 """What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
 _MAY_BE_GONE: Final = (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
-_TELLING: Final = (ArchiveState.RETURNED, ArchiveState.RETURNING, ArchiveState.REMOVED, ArchiveState.REMOVING)
-"""The states of a message's rows, the most telling first."""
+_TELLING: Final = (ArchiveState.REMOVING, ArchiveState.REMOVED, ArchiveState.RETURNING, ArchiveState.RETURNED)
+"""The states of a message's rows, the most telling last."""
 _UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 _TAKEN: Final = "Another undo has sent it back meanwhile or is about to, or its time in the archive is over."
 
@@ -164,13 +164,8 @@ def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: _Le
 
 def _judged(rows: Iterable[ArchivedMessage]) -> list[ArchivedMessage]:
     """Return the row that says most of each message, which has a row for each attempt to remove it."""
-    most: dict[object, ArchivedMessage] = {}
-    for row in rows:
-        if row.state in _TELLING:
-            known = most.setdefault(row.place, row)
-            if _TELLING.index(row.state) <= _TELLING.index(known.state):
-                most[row.place] = row
-    return list(most.values())
+    telling = sorted((row for row in rows if row.state in _TELLING), key=lambda row: _TELLING.index(row.state))
+    return list({row.place: row for row in telling}.values())
 
 
 def _destinations(rows: Sequence[ArchivedMessage], to: EntityAddress | None) -> dict[int, EntityAddress]:
@@ -225,12 +220,10 @@ def _returned(payload: bytes, row: ArchivedMessage, now: datetime, *, new_id: bo
     properties = dict(message.application_properties)
     if message.message_id is not None:
         properties.setdefault(ORIGINAL_MESSAGE_ID, message.message_id)
-    return message.with_changes(message_id=_new_id(message, row), application_properties=properties)
-
-
-def _new_id(message: PeekedMessage, row: ArchivedMessage) -> str:
-    # The same each time: if an interrupted undo is repeated, duplicate detection helps.
-    return marked_id(message.message_id or "", f"~undo-{hashlib.sha256(repr(row.place).encode()).hexdigest()[:16]}")
+    # The same id each time: if an interrupted undo is repeated, duplicate detection helps.
+    mark = hashlib.sha256(repr(row.place).encode()).hexdigest()[:16]
+    new = marked_id(message.message_id or "", f"~undo-{mark}")
+    return message.with_changes(message_id=new, application_properties=properties)
 
 
 def _left_out(left: _Left) -> list[str]:
@@ -248,21 +241,19 @@ def _sentence(
     said = [f"{count:,} of {source} to {to}" for (source, to), count in ways.items()]
     clones = sum(row.verb == Resubmit.verb for row in rows)
     what = "restore the originals of" if clones == len(rows) else "send back"
-    sentences = [f"{what} {counted(len(rows))}{on}: {', '.join(said)}."]
-    if any(source.sub_queue is not None and source.sends_to == to for source, to in ways):
-        sentences.append("Service Bus accepts no messages into a dead-letter queue, so they go to its entity.")
-    if clones:
-        sentences.append(
-            f"{clones:,} of them were resubmitted: this restores the originals and does not remove their clones, so "
-            "there will be both."
-        )
     unknown = sum(row.state in _UNKNOWN for row in rows)
-    if unknown:
-        sentences.append(f"{unknown:,} of them may have arrived already, so there may be duplicates.")
-    if renamed:
-        names = ", ".join(sorted(map(str, renamed)))
-        sentences.append(f"They get new message ids, so that {names} does not drop them as duplicates.")
-    return " ".join([*sentences, *_left_out(left)])
+    names = ", ".join(sorted(map(str, renamed)))
+    sentences = {
+        f"{what} {counted(len(rows))}{on}: {', '.join(said)}.": True,
+        "Service Bus accepts no messages into a dead-letter queue, so they go to its entity.": any(
+            source.sub_queue is not None and source.sends_to == to for source, to in ways
+        ),
+        f"{clones:,} of them were resubmitted: this restores the originals and does not remove their clones, so there "
+        "will be both.": clones,
+        f"{unknown:,} of them may have arrived already, so there may be duplicates.": unknown,
+        f"They get new message ids, so that {names} does not drop them as duplicates.": renamed,
+    }
+    return " ".join([*(sentence for sentence, is_said in sentences.items() if is_said), *_left_out(left)])
 
 
 # ------------------------------------------------------------------ sending

@@ -334,13 +334,14 @@ class LockedBatch:
         limits: Limits | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Settle messages of this batch, by default all; each has its outcome, and none raises.
+        """Settle messages of this batch, each once, by default all; each has its outcome, and none raises.
 
         After a settlement that has no answer the rest is skipped; it stays held and can be settled by another call.
         A decision that is not possible here, and a message that is not in this batch, raise a DecisionError first.
         """
         check_decision(decision, self.address)
-        chosen = self.table.check_ours(self.messages if messages is None else messages)
+        ours = self.table.check_ours(self.messages if messages is None else messages)
+        chosen = tuple({message.lock_token: message for message in ours}.values())
         self._open_receiver()
         run = Run(chosen, decision, limits or Limits(max_in_flight), progress)
         return await run.carry_out(partial(self.settle_in, decision, chosen))

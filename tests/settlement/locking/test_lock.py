@@ -105,9 +105,9 @@ async def test_a_message_given_twice_is_settled_once(namespace: AsyncNamespace) 
     async with queue.batch() as batch:
         first, second = await batch.receive(2)
         report = await batch.settle(Complete(), [first, first])
-        assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED] * 2
+        assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED]
         report = await queue.plan(batch, Complete(), [second, second]).apply()
-        assert {outcome.status for outcome in report} == {OutcomeStatus.SETTLED}
+        assert [outcome.status for outcome in report] == [OutcomeStatus.SETTLED]
 
 
 async def test_a_receive_takes_no_more_than_it_was_asked_for(namespace: AsyncNamespace) -> None:
