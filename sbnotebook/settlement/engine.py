@@ -35,6 +35,7 @@ from sbnotebook.model import (
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.interrupts import Grace, OutcomeListener, Watch, in_flight, reporting
+from sbnotebook.settlement.pace import Pace
 from sbnotebook.settlement.plan import Limits, Progress, RampStep, outcome_for
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ ENDS_A_RUN: Final = (SbNotebookError, AzureError, OSError, sqlite3.Error)
 """The errors that end a run: a refusal, the service, the network, and the files of the journal and the archive."""
 FINISH_WITHIN: Final = 10.0
 """Seconds that requests for many messages get to end when the run is interrupted."""
-_UNDER_WAY: Final = "It was in progress when it was interrupted, and may be done or not."
 _VERBS_OF_STEPS: Final = frozenset({CancelScheduled.verb, Complete.verb, Send.verb})
 """What actions of other names do with their messages."""
 
@@ -129,7 +129,7 @@ class Run:
         self._decisions = decisions or {}
         """Those of messages that have one of their own, by sequence number."""
         self.progress = progress
-        self.pace = limits.pace()
+        self.pace = Pace(limits.rate, limits.pause)
         self._tell: OutcomeListener = Watch().tell
         self._outcomes: dict[int, Outcome] = {}
         self._told: dict[int, Outcome] = {}
@@ -170,7 +170,11 @@ class Run:
             comes_again = not all(map(positions.isdisjoint, self._under_way))
             await self._wait_for_room(1 if comes_again else max(beside, 1))
             if self.stopped is None:
-                await self._wait_for_pace(len(group))
+                await self.pace.wait(len(group))
+                # Meanwhile a group beside may have failed, or the run may have been interrupted.
+                if self._error is not None:
+                    await self.finish()
+                await anyio.lowlevel.checkpoint_if_cancelled()
             if self.stopped is not None:
                 return
             settle = partial(self._settle, group, positions, steps, finish_within)
@@ -210,13 +214,6 @@ class Run:
         if self._error is not None:
             await self.finish()
 
-    async def _wait_for_pace(self, count: int) -> None:
-        await self.pace.wait(count)
-        # Meanwhile a group beside may have failed, or the run may have been interrupted.
-        if self._error is not None:
-            await self.finish()
-        await anyio.lowlevel.checkpoint_if_cancelled()
-
     def end(self, messages: Iterable[ReceivedMessage], status: OutcomeStatus, why: str) -> None:
         """Give messages an outcome that the service did not give."""
         self._tell_of(self.expect_end(messages, status, why))
@@ -225,9 +222,9 @@ class Run:
         self._tell_of(self.expect(messages, outcomes))
 
     def _tell_of(self, positions: Iterable[int]) -> None:
-        known = {position: self._outcomes[position] for position in positions if position in self._outcomes}
-        new = {position: outcome for position, outcome in known.items() if outcome != self._told.get(position)}
-        fresh = len(new.keys() - self._told.keys())
+        known, told = self._outcomes, self._told
+        new = {place: known[place] for place in positions if place in known and known[place] != told.get(place)}
+        fresh = sum(place not in told for place in new)
         self._told |= new
         self.tell([*new.values()], fresh)
 
@@ -342,7 +339,8 @@ class Run:
             return known
         decision = self.decision_of(message)
         if position in self._begun:
-            return outcome_for(message, decision, OutcomeStatus.UNCONFIRMED, _UNDER_WAY)
+            why = "It was in progress when it was interrupted, and may be done or not."
+            return outcome_for(message, decision, OutcomeStatus.UNCONFIRMED, why)
         why = self.stopped or f"Not attempted: the {self.decision.verb} was interrupted before."
         return outcome_for(message, decision, OutcomeStatus.SKIPPED, why)
 

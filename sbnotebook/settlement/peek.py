@@ -208,7 +208,7 @@ class Peeker:
         ahead = _Ahead(lambda first, count: self._page_once(first, count, session_id))
         most, given = cursor.max_messages or 0, 0
         try:
-            while count := cursor.count:
+            while count := cursor.count_from(cursor.next_number):
                 # A reader with a cursor of its own does not tell which messages it took.
                 ahead.ask(cursor, not_taken=given - (most - (cursor.max_messages or 0)))
                 first = cursor.next_number
@@ -417,13 +417,8 @@ class PeekCursor:
     def __post_init__(self) -> None:
         self._first = self.next_number
 
-    @property
-    def count(self) -> int:
-        """Return how many messages to ask for; 0 when nothing more is wanted."""
-        return self.count_from(self.next_number)
-
     def count_from(self, number: int, asked: int = 0) -> int:
-        """Return how many messages to ask for from a number on, when so many before it were asked for already."""
+        """Return how many messages to ask for from a number on, after so many that were asked for before it."""
         count, last, most = PAGE, self.to_sequence_number, self.max_messages
         if last is not None and self._is_in_order:
             count = min(count, last - number + 1)

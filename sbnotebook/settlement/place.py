@@ -233,13 +233,12 @@ class Place:
         keep_bodies: bool = True,
     ) -> LockedBatch:
         """Return an empty batch to lock messages with; open it as an asynchronous context manager."""
-        namespace = self.namespace
         return LockedBatch(
-            namespace.connection,
+            self.namespace.connection,
             self.peeker,
             renew_for=renew_for,
-            clock=namespace.clock,
-            records=namespace.records(verb, archived=archived, journalled=journalled),
+            clock=self.namespace.clock,
+            records=self.namespace.records(verb, archived=archived, journalled=journalled),
             keep_bodies=keep_bodies,
         )
 

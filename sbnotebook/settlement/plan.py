@@ -42,7 +42,7 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.model.edits import Edit, EditChange, edit_changes, effect_of
 from sbnotebook.model.report import counted
 from sbnotebook.settlement.interrupts import Watch
-from sbnotebook.settlement.pace import InFlight, Pace, Pause, check_in_flight, transfers_in_flight
+from sbnotebook.settlement.pace import InFlight, Pause, check_in_flight, transfers_in_flight
 
 ANOTHER: Final = "Not attempted: another message has its number now, because the entity was made anew. Peek again."
 
@@ -132,7 +132,6 @@ _REQUESTS: Final = {
 """The transfers and the settlements that each message of a verb takes; another verb takes one of each."""
 
 
-_ALL_GET_THEM: Final = " (which copies them into each subscription whose rules take them)"
 _APPLIED: Final = "This plan was applied already, and a plan is applied once: make a new one."
 _QUESTIONS: Final = {Send.verb: ("Send", "to"), Undo.verb: ("Send back", "of")}
 """How a question names an action, and which word is before the entity; for others the verb, and 'of'."""
@@ -170,10 +169,6 @@ class Limits:
     def transfers(self) -> int:
         """Return how many transfers may wait for their confirmation at once, at first with ``"auto"``."""
         return transfers_in_flight(self.max_in_flight)
-
-    def pace(self) -> Pace:
-        """Return the pace that a run keeps before each of its groups."""
-        return Pace(self.rate, self.pause)
 
 
 class RampStep(NamedTuple):
@@ -502,15 +497,18 @@ def _destination(decision: Decision, entity: EntityAddress) -> str:
 def _details(decision: Decision, entity: EntityAddress) -> str:
     match decision:
         case Resubmit(to, delay, max_resubmits, _, atomic, to_host):
-            beyond = "left here" if entity.sub_queue else "dead-lettered"
+            beyond, own = "left here" if entity.sub_queue else "dead-lettered", entity.sends_to
+            stored = f", which {own} stores and forwards later" if to not in (None, own) else ""
             parts = {
                 f" to {to}": to,
                 f" in {to_host}": to_host,
                 # To resubmit from a subscription looks like to put back, and is more.
-                _ALL_GET_THEM: entity.subscription and to == entity.sends_to and not to_host,
+                " (which copies them into each subscription whose rules take them)": (
+                    entity.subscription and to == own and not to_host
+                ),
                 f", {duration_text(delay or 0)} later": delay,
                 f", at most {max_resubmits} times each (then {beyond})": isinstance(max_resubmits, int),
-                _atomic(entity, to): atomic,
+                f", each in one transaction{stored} (experimental)": atomic,
             }
             return "".join(text for text, is_said in parts.items() if is_said)
         case DeadLetter(reason, description):
@@ -526,9 +524,3 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
             return f", and send a wake-up message for each to {wake_to or entity}, active {later} later"
         case _:
             return ""
-
-
-def _atomic(entity: EntityAddress, to: EntityAddress | None) -> str:
-    own = entity.sends_to
-    forwarded = f", which {own} stores and forwards later" if to not in (None, own) else ""
-    return f", each in one transaction{forwarded} (experimental)"

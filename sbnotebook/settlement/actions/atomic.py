@@ -53,7 +53,6 @@ _TOO_LATE: Final = "The lock had ended before its transaction began: nothing was
 _COMMITTED: Final = (
     "The connection was lost during the commit, which was done: the clone arrived, and the original is gone."
 )
-_ANOTHER: Final = "another message has its number now."
 _ROLLED_BACK: Final = "The connection was lost during the commit, which was not done: the original is unchanged."
 _TAKEN: Final = (
     "The connection was lost during the commit, and sbnotebook found neither the original nor its clone. Either "
@@ -90,26 +89,25 @@ class Atomic:
     """Sends clones and completes their originals, one pair in each transaction, over one connection."""
 
     def __init__(self, place: Place, decision: Resubmit) -> None:
-        self._connection = place.namespace.connection
-        self._peeker = place.peeker
+        self._place = place
         self._search = CloneSearch(place.namespace, decision.to or place.address.sends_to)
         self._clock = place.namespace.clock
-        self._address = place.address
         self._decision = decision
         self._line: TransactionLine | None = None
         self._used = self._clock.now()
 
     async def open(self) -> TransactionLine:
         if self._line is None:
-            own, to = self._address.sends_to, self._decision.to or self._address.sends_to
-            via = None if to == own else self._connection.sender(own)
-            line = TransactionLine(self._connection.browser(self._address), self._connection.sender(to), via)
+            connection, address = self._place.namespace.connection, self._place.address
+            to = self._decision.to or address.sends_to
+            via = None if to == address.sends_to else connection.sender(address.sends_to)
+            line = TransactionLine(connection.browser(address), connection.sender(to), via)
             try:
                 await line.open()
             except BaseException as error:
                 await connections.close(line)
                 if Failure.of(error).condition in _NO_TRANSACTIONS:
-                    text = f"Service Bus refuses transactions for {self._address}: {explained(error)}. {_NOT_HERE}"
+                    text = f"Service Bus refuses transactions for {address}: {explained(error)}. {_NOT_HERE}"
                     raise DecisionError(text) from error
                 raise
             self._line = line
@@ -166,18 +164,22 @@ class Atomic:
 
     async def _look(self, original: LockedMessage, clone: Message, is_over_at: datetime) -> Outcome:
         """Find out from the original how a transaction ended whose commit was not answered."""
-        outcome = partial(outcome_for, original, self._decision)
+        outcome, peeker, number = (
+            partial(outcome_for, original, self._decision),
+            self._place.peeker,
+            original.sequence_number,
+        )
         # Before, its absence proves nothing: a peek may leave out messages that are completed in an open transaction.
         await self._clock.sleep((is_over_at - self._clock.now()).total_seconds())
         for _ in range(_LOOKS):
             try:
-                found = (await self._peeker.messages_of([original.sequence_number], ())).get(original.sequence_number)
+                found = (await peeker.messages_of([number], ())).get(number)
             except (AzureError, OSError) as error:
                 return outcome(OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{explained(error)}")
             if found is not None and is_same(found, original):
                 return outcome(OutcomeStatus.FAILED, _ROLLED_BACK)
             if found is not None:
-                return outcome(OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{_ANOTHER}")
+                return outcome(OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}another message has its number now.")
             await self._clock.sleep(_PAUSE)
         # Peeks may miss existing messages. The clone proves the commit, if it is not consumed yet.
         if clone.message_id and await self._search.find({clone.message_id}):

@@ -26,7 +26,6 @@ from sbnotebook.settlement.peek import PeekCursor
 from sbnotebook.settlement.place import Place, Resources, SequenceNumbers
 
 _READ: Final = (PROPERTIES, APPLICATION_PROPERTIES)
-_EXPIRED: Final = "it may have expired"
 
 
 class CloneSearch:
@@ -96,8 +95,13 @@ class CloneSearch:
         for clone_id, clone in wanted.items():
             if clone_id not in fates:
                 mine = [doubt for doubt, is_scheduled in self.doubts.items() if clone.is_scheduled or not is_scheduled]
-                mine += [_EXPIRED] if _may_have_expired(clone, described.keeps, now) else []
-                fates[clone_id] = _gone(clone_id, [*doubts, *mine])
+                lives = min(described.keeps or timedelta.max, clone.time_to_live or timedelta.max)
+                if described.keeps is not None and clone.sent is not None and now - clone.sent >= lives:
+                    mine.append("it may have expired")
+                why = "; ".join([*doubts, *mine])
+                text = f"It is not to be found, which need not mean that it was consumed: {why}." if why else None
+                status = FateStatus.UNKNOWN if why else FateStatus.CONSUMED
+                fates[clone_id] = Fate(status, clone_id, description=text)
         return {clone_id: fates[clone_id] for clone_id in wanted}
 
     # ---------------------------------------------------------------- looking
@@ -210,21 +214,6 @@ def _is_open(fate: Fate | None, place: EntityAddress) -> bool:
 
 def _says_more(fate: Fate, before: Fate | None) -> bool:
     return before is None or before.status is FateStatus.UNKNOWN or fate.status is FateStatus.CAME_BACK
-
-
-def _gone(clone_id: str, doubts: list[str]) -> Fate:
-    if not doubts:
-        return Fate(FateStatus.CONSUMED, clone_id)
-    why = f"It is not to be found, which need not mean that it was consumed: {'; '.join(doubts)}."
-    return Fate(FateStatus.UNKNOWN, clone_id, description=why)
-
-
-def _may_have_expired(clone: SentClone, keeps: timedelta | None, now: datetime) -> bool:
-    """Tell whether the time of a clone is over, where expired messages vanish."""
-    if keeps is None:
-        return False
-    lives = min(keeps, clone.time_to_live or keeps)
-    return clone.sent is not None and now - clone.sent >= lives
 
 
 def _of_next_clone(message: PeekedMessage, originals: dict[str, str]) -> dict[str, Fate]:

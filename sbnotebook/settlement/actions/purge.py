@@ -168,16 +168,6 @@ _MOST, _MOST_PREMIUM = 500, 4_000
 """Messages that a request removes at most."""
 _SHOWN: Final = 10
 """The first messages that a plan can show."""
-_UNANSWERED: Final = (
-    "Service Bus did not answer a request to remove up to {:,} messages: it may have removed them, and they are not "
-    "counted here."
-)
-_SESSIONS: Final = "it requires sessions, and Service Bus removes messages of one held session only"
-_PARTITIONS: Final = "it has partitions, for which Service Bus does not support that"
-_BY_NUMBER: Final = (
-    "From then on they can only be received by sequence number. The numbers are written to the journal of this machine "
-    "before."
-)
 
 
 async def plan_sweep(
@@ -193,7 +183,12 @@ async def plan_sweep(
     seen = await select(place, chosen, progress)
     is_purge = isinstance(decision, Purge)
     seen.check_reach("removed" if is_purge else "deferred")
-    note = await _kept(place, seen, archived=archived) if is_purge else _BY_NUMBER
+    note = (
+        await _kept(place, seen, archived=archived)
+        if is_purge
+        else "From then on they can only be received by sequence number. The numbers are written to the journal of "
+        "this machine before."
+    )
     sentence = seen.sentence(decision.verb, place, *filter(None, (note, way)))
     return place.new_plan(
         decision,
@@ -213,9 +208,8 @@ async def sweep(place: Place, decision: Purge | Defer, seen: Selection, archived
     in_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}
     for message in run.without_outcome():
         in_state[message.state].append(message)
-    search = Search(expected=seen.to_lock)
     steps = settling(run, Complete() if is_purge else decision)
-    reach = Reach(place, run, steps, archived=archived, search=search)
+    reach = Reach(place, run, steps, archived=archived, search=Search(expected=seen.to_lock))
     await reach.active(in_state[MessageState.ACTIVE])
     await reach.deferred(in_state[MessageState.DEFERRED])
     await cancel_scheduled(place, run, in_state[MessageState.SCHEDULED], archived=archived)
@@ -303,8 +297,13 @@ async def _known(place: Place) -> _Known | None:
         return None
     except (AzureError, OSError):  # without the right, or Microsoft's emulator without its port of the administration
         return _UNKNOWN
-    needs_session = own.requires_session and address.sub_queue is None
-    refusal = _SESSIONS if needs_session else _PARTITIONS if whole.enable_partitioning else None
+    refusals = {
+        "it requires sessions, and Service Bus removes messages of one held session only": (
+            own.requires_session and address.sub_queue is None
+        ),
+        "it has partitions, for which Service Bus does not support that": whole.enable_partitioning,
+    }
+    refusal = next((why for why, applies in refusals.items() if applies), None)
     count = counts.count_in(address.sub_queue) + (0 if address.sub_queue else counts.scheduled)
     return count, _MOST_PREMIUM if tier.casefold() == "premium" else _MOST, refusal
 
@@ -423,7 +422,11 @@ class _Deletion:
     def _outcomes(self) -> Iterable[Outcome]:
         """Yield the outcomes of messages that Service Bus removed, or was asked to: it tells no more than counts."""
         yield from repeat(self._outcome(), self._removed)
-        yield from repeat(self._outcome(OutcomeStatus.UNCONFIRMED, _UNANSWERED.format(self._size)), self._lost)
+        unanswered = (
+            f"Service Bus did not answer a request to remove up to {self._size:,} messages: it may have removed them, "
+            "and they are not counted here."
+        )
+        yield from repeat(self._outcome(OutcomeStatus.UNCONFIRMED, unanswered), self._lost)
         if self._run.stopped is not None and not self._is_done:
             # Without a count, one of them stands for all.
             left = 1 if self._total is None else max(self._total - self._removed, 0)

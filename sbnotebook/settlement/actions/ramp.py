@@ -103,7 +103,13 @@ class Trial:
             ended = {each for each in sure if now[each] is not FateStatus.WAITING}
             ended |= {each for each, status in now.items() if status is FateStatus.CAME_BACK}
             open_ones, gone = {each: clone for each, clone in open_ones.items() if each not in ended}, now
-            run.steps[-1] = step = self._step([clone.message_id for clone in clones], open_ones)
+            counts = Counter(
+                run.fates[each.message_id].status
+                for each in clones
+                if each.message_id in run.fates and each.message_id not in open_ones
+            )
+            step = RampStep(len(clones), counts[FateStatus.CONSUMED], counts[FateStatus.CAME_BACK])
+            run.steps[-1] = step
             if run.limits.seen is not None:
                 run.limits.seen(tuple(run.steps))
             # A peek may miss a message, so that one that is not to be found is looked for once more.
@@ -114,12 +120,6 @@ class Trial:
             left = (until - self._clock.now()).total_seconds()
             await self._clock.sleep(waits.first_look if is_doubtful else min(pause, max(left, waits.first_look)))
             pause = min(2 * pause, waits.longest_look)
-
-    def _step(self, ids: Sequence[str], open_ones: Collection[str]) -> RampStep:
-        counts = Counter(
-            self._run.fates[each].status for each in ids if each in self._run.fates and each not in open_ones
-        )
-        return RampStep(len(ids), counts[FateStatus.CONSUMED], counts[FateStatus.CAME_BACK])
 
     def _verdict(self, batch: Sequence[ReceivedMessage], ids: Sequence[str]) -> str | None:
         """Return why the others do not follow, in a sentence; None where they do."""

@@ -219,12 +219,6 @@ LOCKED: Final = (
     "ended. Try again later."
 )
 SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
-_DEFERRED: Final = "Not attempted: it is deferred already."
-_NOT_ANSWERED: Final = (
-    "The request to remove it had no answer, and it is gone: removed by this request, or by another receiver."
-)
-_MAY_BE_REMOVED: Final = "The request to remove it failed, and may have removed it: "
-NOT_DEFERRED: Final = "Not attempted: it is not deferred. Defer it first, or settle it as an active message."
 
 _RENEW_FOR: Final = timedelta(days=7)
 """Longer than any run."""
@@ -285,7 +279,11 @@ class Reach:
         if self.run.stopped is None:
             left = [message for message in messages if self.run.outcome_of(message) is None]
             active, held = await self._by_state(left)
-            self.run.end(active, OutcomeStatus.SKIPPED, NOT_DEFERRED)
+            self.run.end(
+                active,
+                OutcomeStatus.SKIPPED,
+                "Not attempted: it is not deferred. Defer it first, or settle it as an active message.",
+            )
             self.run.end(held, OutcomeStatus.SKIPPED, LOCKED)
 
     async def get_ready(self) -> None:
@@ -338,7 +336,7 @@ class Reach:
             elif found.state is MessageState.ACTIVE:
                 active.append(message)
             elif isinstance(self.run.decision, Defer):
-                self.run.end([message], OutcomeStatus.SKIPPED, _DEFERRED)
+                self.run.end([message], OutcomeStatus.SKIPPED, "Not attempted: it is deferred already.")
             else:
                 deferred.append(message)
         return active, deferred
@@ -454,11 +452,12 @@ class Reach:
             await deleter.close()
 
     async def _remove_group(self, deleter: DeferredDeleter, messages: Sequence[ReceivedMessage]) -> None:
-        ends, why = Removal(set(), set()), _NOT_ANSWERED
+        ends = Removal(set(), set())
+        why = "The request to remove it had no answer, and it is gone: removed by this request, or by another receiver."
         try:
             await deleter.remove((message.sequence_number for message in messages), ends)
         except Exception as error:
-            why = f"{_MAY_BE_REMOVED}{explained(error)}"
+            why = f"The request to remove it failed, and may have removed it: {explained(error)}"
             raise
         finally:
             unknown = [message for message in messages if message.sequence_number in ends.unknown]

@@ -76,7 +76,6 @@ class Recalled:
     unseen: str | None = None
 
 
-NEW: Final = Recalled("new")
 _CONFIRMED: Final = (ResubmitState.SENT, ResubmitState.DONE)
 
 
@@ -98,7 +97,7 @@ class Recall:
         begun = [earlier.get(original) for original in originals]
         there = await self._clones_there([entry for entry in begun if entry is not None])
         return [
-            NEW if entry is None else await self._judge(entry, there, to, can_make_edited=can_make_edited)
+            Recalled("new") if entry is None else await self._judge(entry, there, to, can_make_edited=can_make_edited)
             for entry in begun
         ]
 

@@ -34,9 +34,6 @@ _LOCKED: Final = (
     "It exists but could not be locked: the interrupted run, or another receiver, still has its lock. Resume again "
     "after the lock has ended, or wait for it with max_wait."
 )
-_CLONE_GONE: Final = (
-    "The original is gone, and its clone is not to be found: others have settled them, or they expired."
-)
 _STATES: Final = {OutcomeStatus.SETTLED: ResubmitState.DONE, OutcomeStatus.NOT_FOUND: ResubmitState.GONE}
 """The state that the journal records for a resubmit, by the outcome of its original."""
 
@@ -73,7 +70,12 @@ class _Finding:
         if self.recalled.unseen:
             why = "the original is gone, and its clone could not be looked for"
             return OutcomeStatus.UNCONFIRMED, f"{why.capitalize()}: {self.recalled.unseen}", f"nothing: {why}"
-        return OutcomeStatus.NOT_FOUND, _CLONE_GONE, "nothing: the original is gone, and its clone is not to be found"
+        why = "the original is gone, and its clone is not to be found"
+        return (
+            OutcomeStatus.NOT_FOUND,
+            f"{why.capitalize()}: others have settled them, or they expired.",
+            f"nothing: {why}",
+        )
 
 
 async def plan_resume(
@@ -115,9 +117,8 @@ async def _originals(place: Place, entries: Sequence[ResubmitEntry]) -> tuple[di
     try:
         found = await place.peeker.messages_of([entry.sequence_number for entry in entries])
     except (AzureError, OSError) as error:
-        if await _is_missing(place):
-            return {}, None
-        return {}, f"{place.address} could not be looked into: {explained(error)}"
+        unseen = f"{place.address} could not be looked into: {explained(error)}"
+        return {}, None if await _is_missing(place) else unseen
     originals = [(entry, found.get(entry.sequence_number)) for entry in entries]
     return {entry.id: message for entry, message in originals if message is not None and entry.is_of(message)}, None
 

@@ -37,7 +37,7 @@ from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.engine import FINISH_WITHIN, GROUP, Run
 from sbnotebook.settlement.locking.by_number import same_partition_chunks
 from sbnotebook.settlement.locking.settle import archived_from, note_ends
-from sbnotebook.settlement.pace import AUTO
+from sbnotebook.settlement.pace import AUTO, Pace
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import ANOTHER, Limits, Plan, Preview, Progress, is_same, outcome_for
 from sbnotebook.settlement.requests import OUTAGE_PATIENCE, by_halves, halves, in_parallel
@@ -53,17 +53,14 @@ if TYPE_CHECKING:
 
 _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
 """How a topic refuses to show its messages."""
-_GONE: Final = "It is not scheduled any more: it became active, or was cancelled."
 _GONE_WITH_OTHERS: Final = (
     "It is gone. Service Bus refused a request to cancel it together with others: the request cancelled it all the "
     "same, or it became active."
 )
 _TOGETHER: Final = 100
 """Messages that one request cancels at most."""
-_NOT_KEPT: Final = "No peek showed it, so it is not in the archive and cannot be sent back."
 _NO_ANSWER: Final = "It was interrupted before the answer came: it may be cancelled."
 _INTERRUPTED: Final = "It was interrupted before."
-_TIMELESS: Final = "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
 
 
 def timed(messages: Iterable[Message], decision: Send) -> Iterator[Message]:
@@ -71,7 +68,9 @@ def timed(messages: Iterable[Message], decision: Send) -> Iterator[Message]:
     at = decision.at if decision.delay is None else datetime.now(UTC) + decision.delay
     for message in messages:
         if at is None and message.scheduled_enqueue_time is None:
-            raise DecisionError(_TIMELESS)
+            raise DecisionError(
+                "A message is scheduled for a time: give at= or delay=, or set its scheduled_enqueue_time."
+            )
         yield message if at is None else message.with_changes(scheduled_enqueue_time=at)
 
 
@@ -138,13 +137,14 @@ class _Cancelling:
         except anyio.get_cancelled_exc_class():
             self._run.expect_end(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
             raise
-        meant: list[ReceivedMessage] = []
-        for message in messages:
-            payload = payloads.get(message.sequence_number)
-            if payload is None or is_same(peeked_from_payload(payload, message.entity), message):
-                meant.append(message)
-            else:
-                self._run.expect_end([message], OutcomeStatus.NOT_FOUND, ANOTHER)
+        others = [
+            message
+            for message in messages
+            if (payload := payloads.get(message.sequence_number)) is not None
+            and not is_same(peeked_from_payload(payload, message.entity), message)
+        ]
+        self._run.expect_end(others, OutcomeStatus.NOT_FOUND, ANOTHER)
+        meant = [message for message in messages if message not in others]
         with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
             self._rows = await self._keep(meant, payloads)
         self._run.expect_end(meant, OutcomeStatus.SKIPPED, _INTERRUPTED)
@@ -164,7 +164,11 @@ class _Cancelling:
             self._run.expect_end(messages, OutcomeStatus.SETTLED)
             if self._archive is not None:
                 unkept = [message for message in messages if message.sequence_number not in self._rows]
-                self._run.expect_end(unkept, OutcomeStatus.SETTLED, _NOT_KEPT)
+                self._run.expect_end(
+                    unkept,
+                    OutcomeStatus.SETTLED,
+                    "No peek showed it, so it is not in the archive and cannot be sent back.",
+                )
             return []
         if len(messages) == 1 or not is_asked or Failure.of(error).is_unanswered:
             self._run.expect(messages, [self._outcome_of(error, each, asked=is_asked) for each in messages])
@@ -203,7 +207,8 @@ class _Cancelling:
     def _outcome_of(self, error: Exception, message: ReceivedMessage, *, asked: bool) -> Outcome:
         outcome = Failure.of(error).outcome(self._run.decision.verb, message)
         if outcome.status is OutcomeStatus.NOT_FOUND:
-            return outcome_for(message, self._run.decision, OutcomeStatus.NOT_FOUND, _GONE)
+            why = "It is not scheduled any more: it became active, or was cancelled."
+            return outcome_for(message, self._run.decision, OutcomeStatus.NOT_FOUND, why)
         if outcome.status is OutcomeStatus.UNCONFIRMED and not asked:
             return outcome_for(message, self._run.decision, OutcomeStatus.FAILED, outcome.description)
         return outcome
@@ -260,7 +265,7 @@ def plan_send(
             SCHEDULE if is_later else SEND,
             max_in_flight=limits.max_in_flight,
             batch_size=batch_size,
-            pace=limits.pace(),
+            pace=Pace(limits.rate, limits.pause),
             progress=progress,
             tally=tally,
         )

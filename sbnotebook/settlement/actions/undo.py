@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -43,11 +43,11 @@ from sbnotebook.settlement.sending.delivery import SenderPool, send_many
 from sbnotebook.settlement.wire.decoding import peeked_from_payload
 
 _GROUP: Final = 500
-"""Messages that are marked and sent together, and not interrupted: each group takes at least a round trip."""
+"""Messages that are marked and sent together, and not interrupted: each group takes at least a round trip. So many are
+also read at once."""
 _GROUP_BYTES: Final = 4 * 1024 * 1024
 """Bytes of bodies in a group, if all are as large as the largest one. A group has 100 messages in any case."""
 _LEAST: Final = 100
-_READ_AT_ONCE: Final = 500
 _NOT_REMOVING: Final = frozenset({"abandon", "defer", "release", "schedule", "send", "undo"})
 """What a report may tell of beside removals. To dead-letter is none either, unless a copy was sent elsewhere."""
 _MAY_BE_GONE: Final = (OutcomeStatus.SETTLED, OutcomeStatus.UNCONFIRMED)
@@ -66,8 +66,6 @@ _LEFT_OUT: Final = {
     "missing": "Left out: {:,} not in the archive, which keeps messages removed on this machine for a limited time.",
 }
 """The sentence of a plan about the messages that it leaves out, by the reason."""
-_Left: TypeAlias = Counter[str]
-"""The number of messages that are left out, by the reason."""
 
 
 async def plan_undo(
@@ -121,9 +119,9 @@ def _find(
     report: Iterable[Outcome] | None,
     entity: EntityAddress | None,
     since: datetime | None,
-) -> tuple[list[ArchivedMessage], _Left]:
+) -> tuple[list[ArchivedMessage], Counter[str]]:
     """Return the rows of messages to send back, and count the others."""
-    found, left, namespace = list[ArchivedMessage](), _Left(), identity()
+    found, left, namespace = list[ArchivedMessage](), Counter[str](), identity()
     if report is None:
         rows = archive.find(namespace, entity, since=since)
     else:
@@ -142,7 +140,7 @@ def _find(
     return found, left
 
 
-def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: _Left) -> list[ArchivedMessage]:
+def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: Counter[str]) -> list[ArchivedMessage]:
     asked: defaultdict[EntityAddress, dict[int, Outcome]] = defaultdict(dict)
     for outcome in report:
         if outcome.sequence_number and outcome.status in _MAY_BE_GONE and outcome.verb not in _NOT_REMOVING:
@@ -199,8 +197,8 @@ def _messages(
     """Return the messages to send, by row."""
     now = datetime.now(UTC)
     messages: dict[int, PeekedMessage] = {}
-    for start in range(0, len(rows), _READ_AT_ONCE):
-        part = rows[start : start + _READ_AT_ONCE]
+    for start in range(0, len(rows), _GROUP):
+        part = rows[start : start + _GROUP]
         payloads = archive.payloads([row.row for row in part])
         for row in part:
             if row.row in payloads:
@@ -226,13 +224,13 @@ def _returned(payload: bytes, row: ArchivedMessage, now: datetime, *, new_id: bo
     return message.with_changes(message_id=new, application_properties=properties)
 
 
-def _left_out(left: _Left) -> list[str]:
+def _left_out(left: Counter[str]) -> list[str]:
     return [sentence.format(left[reason]) for reason, sentence in _LEFT_OUT.items() if left[reason]]
 
 
 def _sentence(
     rows: Sequence[ArchivedMessage],
-    left: _Left,
+    left: Counter[str],
     places: Mapping[int, EntityAddress],
     renamed: set[EntityAddress],
     on: str,
@@ -268,17 +266,15 @@ async def _send_back(
 ) -> None:
     row_of = {id(message): row for row, message in zip(rows, run.messages, strict=True)}
 
-    def destination(message: ReceivedMessage) -> EntityAddress:
-        return places[row_of[id(message)].row]
-
     async def send(pool: SenderPool, messages: Sequence[ReceivedMessage]) -> None:
         sent = {row_of[id(message)]: message for message in messages}
         run.expect(messages, await _send_group(archive, pool, sent, run.limits))
 
-    for messages in alike(run.messages, destination):
+    for messages in alike(run.messages, lambda message: places[row_of[id(message)].row]):
         largest = max(len(message.body) for message in messages)
         size = max(_LEAST, min(_GROUP, _GROUP_BYTES // max(largest, 1)))
-        await run.take(messages, partial(send, namespace.pool(destination(messages[0]))), size=size)
+        pool = namespace.pool(places[row_of[id(messages[0])].row])
+        await run.take(messages, partial(send, pool), size=size)
 
 
 async def _send_group(

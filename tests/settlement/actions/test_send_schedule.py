@@ -268,7 +268,7 @@ async def test_cancelling_that_cannot_go_on_tells_what_is_cancelled(
 async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
     namespace: AsyncNamespace, shared_emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.actions.send._FINISH_WITHIN", 0.3)
+    monkeypatch.setattr("sbnotebook.settlement.actions.send.FINISH_WITHIN", 0.3)
     namespace.archive = None
     queue = await filled_queue(namespace, "frozen-later", 0)
     report = await queue.send(numbered(9), Send(at=LATER))
@@ -300,7 +300,7 @@ async def test_cancel_scheduled_unanswered_is_cut_off_unconfirmed(
 async def test_what_was_not_asked_to_be_cancelled_is_skipped(
     own: AsyncNamespace, emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch, cut_off: str
 ) -> None:
-    monkeypatch.setattr("sbnotebook.settlement.actions.send._FINISH_WITHIN", 0.0)
+    monkeypatch.setattr("sbnotebook.settlement.actions.send.FINISH_WITHIN", 0.0)
     queue = await filled_queue(own, "not-asked", 0)
     report = await queue.send(numbered(3), Send(at=LATER))
     archive, scope = archive_in(own), anyio.CancelScope()
