@@ -155,8 +155,10 @@ class Peeker:
                 if found := await parts.popleft():
                     yield found
         finally:
-            # It also takes the errors of parts that no reader waits for any more, so that asyncio does not log them.
-            asyncio.gather(*parts, return_exceptions=True).cancel()
+            for part in parts:
+                # Its error is taken, which no reader waits for any more, so that asyncio does not log it.
+                part.add_done_callback(lambda done: done.cancelled() or done.exception())
+                part.cancel()
 
     async def _those_of(self, wanted: Sequence[int], search: _NumberSearch) -> list[tuple[bytes, PeekedMessage]]:
         found: list[tuple[bytes, PeekedMessage]] = []

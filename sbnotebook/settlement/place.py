@@ -9,6 +9,7 @@ Source: Service Bus documentation, "Message sequencing and timestamps".
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -131,25 +132,16 @@ class Resources:
         """Close all connections and files. Close the batches that are still open first."""
         peekers, self._peekers = list(self._peekers.values()), {}
         pools, self._pools = list(self._pools.values()), {}
-        errors: list[Exception] = []
-
-        async def close(part: Peeker | SenderPool) -> None:
-            try:
-                await part.close()
-            except Exception as error:  # noqa: BLE001 (it would cancel the close of the others)
-                errors.append(error)
-
         async with AsyncExitStack() as others:
             if self.archive is not None:
                 others.callback(self.archive.close)
             others.callback(self.journal.close)
             others.push_async_callback(self.connection.close)
-            # Each takes the SDK about half a second.
-            async with anyio.create_task_group() as tasks:
-                for part in (*peekers, *pools):
-                    tasks.start_soon(close, part)
-            if errors:
-                raise errors[0]
+            # Each takes the SDK about half a second, and an error of one must not cancel the others.
+            closing = (part.close() for part in (*peekers, *pools))
+            for error in await asyncio.gather(*closing, return_exceptions=True):
+                if error is not None:
+                    raise error
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.host}>"

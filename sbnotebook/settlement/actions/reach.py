@@ -218,7 +218,6 @@ LOCKED: Final = (
     "Not attempted: it exists but could not be locked: another receiver has its lock, or an earlier lock has not "
     "ended. Try again later."
 )
-SCHEDULED: Final = "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead."
 
 _RENEW_FOR: Final = timedelta(days=7)
 """Longer than any run."""
@@ -332,7 +331,11 @@ class Reach:
             elif not is_same(found, message):
                 self.run.end([message], OutcomeStatus.NOT_FOUND, ANOTHER)
             elif found.state is MessageState.SCHEDULED:
-                self.run.end([message], OutcomeStatus.SKIPPED, SCHEDULED)
+                self.run.end(
+                    [message],
+                    OutcomeStatus.SKIPPED,
+                    "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead.",
+                )
             elif found.state is MessageState.ACTIVE:
                 active.append(message)
             elif isinstance(self.run.decision, Defer):

@@ -336,10 +336,8 @@ class ResubmitSteps:
             raise
         finally:
             sent.set()
-        for message in locked:
-            end = self._run.outcome_of(message)
-            if end is not None and end.status is OutcomeStatus.LOCK_LOST:
-                self._lost.add(message.sequence_number)
+        ends = [(message.sequence_number, self._run.outcome_of(message)) for message in locked]
+        self._lost |= {number for number, end in ends if end is not None and end.status is OutcomeStatus.LOCK_LOST}
 
     async def _run_in_turn(
         self, holder: LockedBatch, locked: Sequence[LockedMessage], turn: anyio.Event, sent: anyio.Event

@@ -194,7 +194,6 @@ async def _needs_new_ids(namespace: Resources, to: EntityAddress, new_ids: bool 
 def _messages(
     archive: Archive, rows: Sequence[ArchivedMessage], places: Mapping[int, EntityAddress], renamed: set[EntityAddress]
 ) -> dict[int, PeekedMessage]:
-    """Return the messages to send, by row."""
     now = datetime.now(UTC)
     messages: dict[int, PeekedMessage] = {}
     for start in range(0, len(rows), _GROUP):

@@ -186,6 +186,8 @@ async def test_a_plan_refuses_what_cannot_be(namespace: AsyncNamespace) -> None:
     deferred, active = await queue.peek()
     with pytest.raises(DecisionError, match=r"To release deferred messages is not possible"):
         queue.plan_deferred([deferred], Release())
+    with pytest.raises(DecisionError, match=r"stays deferred: a delay changes nothing"):
+        queue.plan_deferred([deferred], Abandon(timedelta(minutes=1)))
     with pytest.raises(DecisionError, match=r"1 of the messages are not deferred in .* \(the first is #2\)"):
         queue.plan_deferred([deferred, active], Complete())
     scheduled = PeekedMessage(entity=queue.address, sequence_number=3, state=MessageState.SCHEDULED)
