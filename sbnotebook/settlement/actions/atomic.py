@@ -164,16 +164,12 @@ class Atomic:
 
     async def _look(self, original: LockedMessage, clone: Message, is_over_at: datetime) -> Outcome:
         """Find out from the original how a transaction ended whose commit was not answered."""
-        outcome, peeker, number = (
-            partial(outcome_for, original, self._decision),
-            self._place.peeker,
-            original.sequence_number,
-        )
+        outcome, number = partial(outcome_for, original, self._decision), original.sequence_number
         # Before, its absence proves nothing: a peek may leave out messages that are completed in an open transaction.
         await self._clock.sleep((is_over_at - self._clock.now()).total_seconds())
         for _ in range(_LOOKS):
             try:
-                found = (await peeker.messages_of([number], ())).get(number)
+                found = (await self._place.peeker.messages_of([number], ())).get(number)
             except (AzureError, OSError) as error:
                 return outcome(OutcomeStatus.UNCONFIRMED, f"{_NOT_SEEN}{explained(error)}")
             if found is not None and is_same(found, original):

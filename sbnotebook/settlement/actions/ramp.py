@@ -108,8 +108,7 @@ class Trial:
                 for each in clones
                 if each.message_id in run.fates and each.message_id not in open_ones
             )
-            step = RampStep(len(clones), counts[FateStatus.CONSUMED], counts[FateStatus.CAME_BACK])
-            run.steps[-1] = step
+            run.steps[-1] = step = RampStep(len(clones), counts[FateStatus.CONSUMED], counts[FateStatus.CAME_BACK])
             if run.limits.seen is not None:
                 run.limits.seen(tuple(run.steps))
             # A peek may miss a message, so that one that is not to be found is looked for once more.

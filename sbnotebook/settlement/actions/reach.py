@@ -207,8 +207,8 @@ def _without_body(message: PeekedMessage) -> PeekedMessage:
 
 def _named(names: Counter[str]) -> str:
     # The names came from the senders of the messages.
-    quoted = {name: repr(name[:_MAX_NAME]) if name else "none" for name in names}
-    named = [f"{quoted[name]} {number:,}" for name, number in names.most_common(_NAMED)]
+    most = names.most_common(_NAMED)
+    named = [f"{repr(name[:_MAX_NAME]) if name else 'none'} {number:,}" for name, number in most]
     left = len(names) - len(named)
     return f"{', '.join(named)}{f' and {left:,} more' if left > 0 else ''}"
 
@@ -491,10 +491,10 @@ class Reach:
 
     async def _take(self, holder: LockedBatch, messages: Sequence[LockedMessage]) -> None:
         delay = self.run.decision.delay if isinstance(self.run.decision, Abandon) else None
-        if delay and delay >= _RENEW_FOR:
-            days = _RENEW_FOR.days
-            raise DecisionError(f"Locks are renewed for {days} days at most: resubmit with a delay instead.")
         if delay and messages:
+            if delay >= _RENEW_FOR:
+                days = _RENEW_FOR.days
+                raise DecisionError(f"Locks are renewed for {days} days at most: resubmit with a delay instead.")
             await self.place.namespace.clock.sleep(delay.total_seconds())
         await self.run.take(messages, partial(self.steps, holder), size=self.group, beside=self.beside)
 
