@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from struct import error as struct_error
+from itertools import zip_longest
 from struct import unpack_from
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -42,10 +42,7 @@ def _number(layout: str) -> Callable[[bytes], str]:
 
 def _moment(raw: bytes) -> str:
     ticks = int.from_bytes(raw, "little") & ((1 << 62) - 1)
-    try:
-        return (_YEAR_1 + timedelta(microseconds=ticks // _TICKS)).isoformat()
-    except OverflowError:
-        raise ValueError from None
+    return (_YEAR_1 + timedelta(microseconds=ticks // _TICKS)).isoformat()
 
 
 def _decimal(raw: bytes) -> str:
@@ -88,13 +85,13 @@ _TAG: Final = re.compile("(<[^<>]*>)")
 
 
 class _Piece(NamedTuple):
-    """A record: its XML, its place, and its code without the bit for an end; -1 for a tag."""
+    """A record: its XML and its place, and the code and the value of a text; a tag has none."""
 
     xml: str
     start: int
     end: int
-    code: int = -1
-    ends: bool = False
+    code: int = 0
+    value: str | bytes | None = None
 
 
 def read_binary_xml(data: bytes) -> str | bytes | None:
@@ -102,7 +99,7 @@ def read_binary_xml(data: bytes) -> str | bytes | None:
         return None
     try:
         return _Reader(data).document()
-    except (ValueError, IndexError, OverflowError, ArithmeticError, struct_error):
+    except (ValueError, IndexError, ArithmeticError):
         return None
 
 
@@ -112,86 +109,74 @@ def rewrite_binary_xml(data: bytes, value: str | bytes) -> bytes:
     before = reader.document()
     if "nil=" in reader.pieces[0].xml:
         raise DecisionError("The body is a wrapper of .NET that says that it holds nothing.")
-    slots = _slots(reader.pieces)
-    is_of_bytes = isinstance(value, bytes)
-    if is_of_bytes or reader.is_string:
+    if isinstance(value, bytes) or reader.is_string:
         texts: Sequence[str | bytes] = [value]
     else:
-        old, new = _TAG.split(str(before)), _TAG.split(str(value))
+        old, new = _TAG.split(str(before)), _TAG.split(value)
         if old[1::2] != new[1::2] or new[0] or new[-1]:
             raise DecisionError("The body is an object of .NET in binary XML, in which only texts can be edited.")
         texts = [html.unescape(text) for text in new[2:-1:2]]
-    parts = list[bytes]()
-    for number, slot in enumerate(slots):
-        tag, *held = slot
-        parts.append(data[tag.start : tag.end])
-        if number < len(texts):
-            parts.append(_record(data, held, texts[number]))
-    parts.append(data[reader.end :])
-    return b"".join(parts)
-
-
-def _slots(pieces: Sequence[_Piece]) -> list[list[_Piece]]:
-    """Return each tag with the texts that follow it."""
+    # Each tag with the texts that follow it.
     slots = list[list[_Piece]]()
-    for piece in pieces:
-        if piece.code < 0:
-            slots.append([piece])
-        else:
-            slots[-1].append(piece)
-    return slots
+    for piece in reader.pieces:
+        if piece.value is None:
+            slots.append([])
+        slots[-1].append(piece)
+    parts = list[bytes]()
+    for (tag, *held), text in zip_longest(slots, texts):
+        parts.append(data[tag.start : tag.end])
+        if text is not None:
+            parts.append(_record(data, held, text))
+    return b"".join([*parts, data[reader.end :]])
 
 
 def _record(data: bytes, held: Sequence[_Piece], value: str | bytes) -> bytes:
     """Return the records of a text: the same where it is the same."""
-    written = value if isinstance(value, bytes) else html.escape(value, quote=False)
-    if isinstance(written, str) and "".join(piece.xml for piece in held) == written:
-        return b"".join(data[piece.start : piece.end] for piece in held)
-    codes = {piece.code for piece in held}
-    if isinstance(value, str) and not codes <= {*_CHARS, *_NUMBERS, 0xA8}:
-        raise DecisionError("A time, an id or bytes in binary XML of .NET cannot be edited.")
-    if isinstance(value, str) and codes & _NUMBERS and not _NUMBER.fullmatch(value):
-        raise DecisionError(f"A number in binary XML of .NET cannot become {value[:40]!r}.")
-    raw = value if isinstance(value, bytes) else value.encode(errors="replace")
-    widths = {1: 0x9E, 2: 0xA0, 4: 0xA2} if isinstance(value, bytes) else {1: 0x98, 2: 0x9A, 4: 0x9C}
-    width = next(width for width in widths if len(raw) < 1 << (8 * width))
-    code = widths[width] | bool(held and held[-1].ends)
-    return bytes((code,)) + len(raw).to_bytes(width, "little") + raw
+    if isinstance(value, bytes):
+        raw, codes_by_width = value, {1: 0x9E, 2: 0xA0, 4: 0xA2}
+    else:
+        if "".join(piece.xml for piece in held) == html.escape(value, quote=False):
+            return b"".join(data[piece.start : piece.end] for piece in held)
+        codes = {piece.code & 0xFE for piece in held}
+        if not codes <= {*_CHARS, *_NUMBERS, 0xA8}:
+            raise DecisionError("A time, an id or bytes in binary XML of .NET cannot be edited.")
+        if codes & _NUMBERS and not _NUMBER.fullmatch(value):
+            raise DecisionError(f"A number in binary XML of .NET cannot become {value[:40]!r}.")
+        raw, codes_by_width = value.encode(errors="replace"), {1: 0x98, 2: 0x9A, 4: 0x9C}
+    width = next(width for width in codes_by_width if len(raw) < 1 << (8 * width))
+    ends = held[-1].code & 1 if held else 0
+    return bytes((codes_by_width[width] | ends,)) + len(raw).to_bytes(width, "little") + raw
 
 
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
-        self._xml: list[str] = []
-        self._values: list[str | bytes] = []
         self._open: list[str] = []
-        self._root = ""
-        self._namespace: str | None = None
-        self._elements = 0
         self.pieces: list[_Piece] = []
         self.end = 0
         self.is_string = False
 
     def document(self) -> str | bytes:
-        self._element(self._byte())
-        if self._namespace is None:  # a text that begins with an @
+        root, namespace = self._element(self._byte())
+        if namespace is None:  # a text that begins with an @
             raise ValueError
         while self._open and self._at < len(self._data):
             self._record(self._byte())
+        values = [piece.value for piece in self.pieces if piece.value is not None]
         # An incomplete document, or one with more bytes behind it, is refused; its last end may be missing or repeated.
-        if (self._open and not self._values) or self._data[self._at :] not in (b"", bytes((_END_ELEMENT,))):
+        if (self._open and not values) or self._data[self._at :] not in (b"", bytes((_END_ELEMENT,))):
             raise ValueError
         self.end = self._at
         while self._open:
             self._end(self._at)
-        if self._namespace == DATA_CONTRACT and self._elements == 1:
-            if self._root == "string":
-                self.is_string = True
-                return "".join(map(str, self._values))
-            if self._root == "base64Binary" and all(isinstance(value, bytes) for value in self._values):
-                return b"".join(value for value in self._values if isinstance(value, bytes))
-        return "".join(self._xml)
+        if namespace == DATA_CONTRACT and len(self.pieces) == len(values) + 2:  # the tags of one element
+            self.is_string = root == "string"
+            if self.is_string:
+                return "".join(map(str, values))
+            if root == "base64Binary" and all(isinstance(value, bytes) for value in values):
+                return b"".join(value for value in values if isinstance(value, bytes))
+        return "".join(piece.xml for piece in self.pieces)
 
     def _record(self, code: int) -> None:
         start = self._at - 1
@@ -203,44 +188,33 @@ class _Reader:
             self._element(code)
         else:
             value = self._text(code & 0xFE)
-            self._values.append(value)
-            self._xml.append(html.escape(_shown(value), quote=False))
-            self.pieces.append(_Piece(self._xml[-1], start, self._at, code & 0xFE, bool(code & 1)))
+            self.pieces.append(_Piece(html.escape(_shown(value), quote=False), start, self._at, code, value))
             if code & 1:
                 self._end(self._at)
 
-    def _element(self, code: int) -> None:
-        start, first = self._at - 1, len(self._xml)
+    def _element(self, code: int) -> tuple[str, str | None]:
+        """Read the start of an element with its attributes. Return its name and its default namespace."""
+        start = self._at - 1
         prefix = self._prefix(code, _ELEMENT, _PREFIX_ELEMENTS)
-        if prefix is None and code != _SHORT_ELEMENT:
-            raise ValueError
         local = self._string()
-        name = f"{prefix}:{local}" if prefix else local
-        if not local or len(self._open) >= _MOST_DEPTH:
+        if (prefix is None and code != _SHORT_ELEMENT) or not local or len(self._open) >= _MOST_DEPTH:
             raise ValueError
-        # Open the element, and read its attributes.
-        if not self._open:
-            self._root = local
-        self._open.append(name)
-        self._elements += 1
-        self._xml.append(f"<{html.escape(name)}")
+        self._open.append(f"{prefix}:{local}" if prefix else local)
+        xml, namespace = [html.escape(self._open[-1])], None
         while self._at < len(self._data) and self._data[self._at] in _ATTRIBUTES:
-            self._attribute(self._byte())
-        self._xml.append(">")
-        self.pieces.append(_Piece("".join(self._xml[first:]), start, self._at))
+            name, value = self._attribute(self._byte())
+            xml.append(f'{html.escape(name)}="{html.escape(value)}"')
+            namespace = value if name == "xmlns" else namespace
+        self.pieces.append(_Piece(f"<{' '.join(xml)}>", start, self._at))
+        return local, namespace
 
-    def _attribute(self, code: int) -> None:
-        if code in (_SHORT_XMLNS, _XMLNS):
-            name = f"xmlns:{self._string()}" if code == _XMLNS else "xmlns"
-            value: str | bytes = self._string()
-            if name == "xmlns" and self._elements == 1:
-                self._namespace = _shown(value)
-        else:
-            prefix = self._prefix(code, _ATTRIBUTE, _PREFIX_ATTRIBUTES)
-            name = self._string()
-            name = f"{prefix}:{name}" if prefix else name
-            value = self._text(self._byte())
-        self._xml.append(f' {html.escape(name)}="{html.escape(_shown(value))}"')
+    def _attribute(self, code: int) -> tuple[str, str]:
+        if code == _SHORT_XMLNS:
+            return "xmlns", self._string()
+        prefix = "xmlns" if code == _XMLNS else self._prefix(code, _ATTRIBUTE, _PREFIX_ATTRIBUTES)
+        name = self._string()
+        value = self._string() if code == _XMLNS else _shown(self._text(self._byte()))
+        return f"{prefix}:{name}" if prefix else name, value
 
     def _prefix(self, code: int, long: int, letters: range) -> str | None:
         if code == long:
@@ -248,8 +222,7 @@ class _Reader:
         return chr(ord("a") + code - letters.start) if code in letters else None
 
     def _end(self, start: int) -> None:
-        self._xml.append(f"</{html.escape(self._open.pop())}>")
-        self.pieces.append(_Piece(self._xml[-1], start, self._at))
+        self.pieces.append(_Piece(f"</{html.escape(self._open.pop())}>", start, self._at))
 
     def _text(self, code: int) -> str | bytes:
         if code in _TEXTS:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import gzip
 import json
 import re
 import zlib
@@ -31,7 +30,6 @@ from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.amqp import AmqpValue, decode_all, encode, type_name
 from sbnotebook.errors import AmqpDecodeError, DecisionError
-from sbnotebook.model.amqp_json import json_of, value_of
 from sbnotebook.model.binary_xml import DATA_CONTRACT, read_binary_xml, rewrite_binary_xml
 from sbnotebook.model.budget import (
     PARSED_CHARACTERS,
@@ -40,6 +38,7 @@ from sbnotebook.model.budget import (
     UNPACKED_TIMES,
     Allowance,
 )
+from sbnotebook.model.property_text import json_of, value_of
 
 GZIP, DEFLATE, RAW_DEFLATE = "gzip", "deflate", "deflate without its envelope"
 _WINDOWS: Final = {GZIP: zlib.MAX_WBITS | 16, DEFLATE: zlib.MAX_WBITS, RAW_DEFLATE: -zlib.MAX_WBITS}
@@ -75,28 +74,6 @@ class Unpacked(NamedTuple):
 
 def mark_names(properties: Mapping[str, Any] | None) -> list[str]:
     return [name for name in properties if name.lower() in PACKING_PROPERTIES] if properties else []
-
-
-def packings(content_type: str | None, content_encoding: str | None, properties: Mapping[str, Any] | None) -> list[str]:
-    """Return how a body is packed as its message says: gzip, deflate, or a name that sbnotebook does not know."""
-    if content_encoding is None and not mark_names(properties):
-        return [*_packing_of_type(content_type)]
-    names = _split(content_encoding or "")
-    for name in mark_names(properties):
-        # Others use the same names for something else, so only compressions count.
-        value: Any = (properties or {})[name]
-        text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-        names += [each for each in _split(text) if each in _NAMES or each in UNKNOWN]
-    names += _packing_of_type(content_type)
-    known = (_NAMES.get(name, name) for name in names if name not in _NOTHING)
-    return [*dict.fromkeys(known)]
-
-
-@lru_cache(maxsize=256)
-def _packing_of_type(content_type: str | None) -> tuple[str, ...]:
-    kind = (content_type or "")[:_LONGEST].partition(";")[0].strip().lower()
-    packing = _TYPES.get(kind, GZIP if kind.endswith("+gzip") else "")
-    return (packing,) if packing else ()
 
 
 def _split(text: str) -> list[str]:
@@ -157,10 +134,7 @@ def _inflated(body: bytes, packing: str, most: int) -> Unpacked | None:
 
 def pack(data: bytes, packing: str) -> bytes:
     """Pack bytes as a body was packed; the same bytes at any time."""
-    if packing == GZIP:
-        return gzip.compress(data, mtime=0)
-    packer = zlib.compressobj(wbits=_WINDOWS[packing])
-    return packer.compress(data) + packer.flush()
+    return zlib.compress(data, zlib.Z_BEST_COMPRESSION, _WINDOWS[packing])
 
 
 _XML_STRING: Final = re.compile(
@@ -172,7 +146,6 @@ _XML_ESCAPES: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "\r": "&#xD;"}
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _JSON_STARTS: Final = ("{", "[", '"')
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
-_LONGEST_HEADER: Final = 200
 _MARK: Final = 2
 _MARKED: Final = {
     codecs.BOM_UTF8[:_MARK]: "utf-8",
@@ -226,14 +199,23 @@ class Marks(NamedTuple):
 
     @property
     def packings(self) -> list[str]:
-        """Return how the body is packed: see :func:`sbnotebook.model.body.packings`."""
-        return [name for name in packings(*self[1:]) if _codec(name) is None]
+        """Return how the body is packed as its message says: gzip, deflate, or a name that sbnotebook does not know."""
+        names = _split(self.content_encoding or "")
+        for name in mark_names(self.properties):
+            # Others use the same names for something else, so only compressions count.
+            value: Any = (self.properties or {})[name]
+            text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+            names += [each for each in _split(text) if each in _NAMES or each in UNKNOWN]
+        kind = (self.content_type or "")[:_LONGEST].partition(";")[0].strip().lower()
+        names.append(_TYPES.get(kind, GZIP if kind.endswith("+gzip") else ""))
+        known = [_NAMES.get(name, name) for name in names if name not in _NOTHING]
+        return [name for name in dict.fromkeys(known) if _codec(name) is None]
 
     @property
     def charset(self) -> str | None:
         """Return the charset that is named; None for none, or for one that is not known."""
         # Some clients, such as Celery, name the charset in the content encoding.
-        return _charset(self.content_type) or _codec((self.content_encoding or "")[:_LONGEST_HEADER].strip().lower())
+        return _charset(self.content_type) or _codec((self.content_encoding or "")[:_LONGEST].strip().lower())
 
     @property
     def is_usual(self) -> bool:
@@ -244,8 +226,7 @@ class Marks(NamedTuple):
 
     @property
     def unknown_charset(self) -> str | None:
-        name = _charset_name(self.content_type)
-        return None if name is None or _codec(name) is not None else name
+        return None if _charset(self.content_type) else _charset_name(self.content_type)
 
 
 _NO_MARKS: Final = Marks()
@@ -374,12 +355,8 @@ def _unwrapped(
     """
     layers, data, note, fault = list[Layer](), body, "", ""
     while True:
-        found = (
-            None
-            if any(layer.kind == "packing" for layer in layers)
-            else unpacked(data, said, unpacking, is_for_edit=is_for_edit)
-        )
-        if found is not None:
+        is_unpacked = any(layer.kind == "packing" for layer in layers)
+        if not is_unpacked and (found := unpacked(data, said, unpacking, is_for_edit=is_for_edit)):
             layers.append(Layer("packing", found.packing, partial(pack, packing=found.packing)))
             data, note = found.data, found.note
             fault = f"The body is {found.packing}, and damaged or too large." if found.is_damaged else ""
@@ -479,7 +456,7 @@ def _is_usual_type(content_type: str | None) -> bool:
 @lru_cache(maxsize=256)
 def _charset_name(content_type: str | None) -> str | None:
     """Return the charset that a content type names, known or not."""
-    if not content_type or len(content_type) > _LONGEST_HEADER or "charset" not in content_type.lower():
+    if not content_type or len(content_type) > _LONGEST or "charset" not in content_type.lower():
         return None
     headers = MimeHeaders()
     headers["content-type"] = " ".join(content_type.split())
@@ -492,8 +469,7 @@ def _charset_name(content_type: str | None) -> str | None:
 
 def _charset(content_type: str | None) -> str | None:
     """Return the charset that a content type names; None when it names none that is known."""
-    name = _charset_name(content_type)
-    return None if name is None else _codec(name)
+    return _codec(_charset_name(content_type) or "")
 
 
 @lru_cache(maxsize=256)
@@ -534,13 +510,14 @@ def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
     note = form.note or (read_form(body, before)[1].note if text.endswith(" bytes)") else "")
     if form.note or (note and text.endswith(note)):
         raise DecisionError(form.fault or "The text of the body is cut, because it is packed and large.")
-    if _says(before) != _says(after):
-        form = _adapted(form, before, after)
-    packed = form.encode(text)
+    # A plain text takes the compression and the charset that an edit names.
+    is_named_anew = _says(before) != _says(after) and not form.names("wrapper", "amqp", "value")
+    packed = _anew(after, text) if is_named_anew else form.encode(text)
     found, now = read_form(packed, after, is_for_edit=True)
-    is_json = form.layers[-1].kind == "value"
-    if (found != text and not is_json) or str(now) != str(form):
-        raise DecisionError(f"The text cannot be packed as the body was ({form}): it would be read as another one.")
+    is_same = is_named_anew or str(now) == str(form)
+    if now.fault or not is_same or (found != text and not now.names("value")):
+        why = f"The text cannot be packed as the body was ({form}): it would be read as another one."
+        raise DecisionError(now.fault or why)
     return packed
 
 
@@ -555,22 +532,6 @@ def _anew(marks: Marks, text: str) -> bytes:
         raise DecisionError(f"The charset {marks.charset} has no {text[error.start]!r}.") from None
 
 
-def _adapted(form: Form, before: Marks, after: Marks) -> Form:
-    """Return the form with the compression and the charset that an edit names."""
-    layers = [*form.layers]
-    fault = form.fault
-    if before.packings != after.packings:
-        fault = _packing_fault([name for name in after.packings if name not in ("gzip", "deflate")], [])
-        named = [Layer("packing", name, partial(pack, packing=name)) for name in after.packings]
-        others = [layer for layer in layers if layer.kind != "packing"]
-        at = 1 if others and others[0].kind == "amqp" else 0
-        layers = [*others[:at], *named, *others[at:]]
-    if _says(before)[1:] != _says(after)[1:] and layers and layers[-1].kind == "charset":
-        fault = fault if before.packings == after.packings and not before.unknown_charset else ""
-        layers[-1] = _charset_layer(_charset_of(b"", after.charset))
-    return Form((*layers,), fault)
-
-
 def fault_of_bytes(body: bytes, before: Marks, new: bytes, after: Marks) -> str | None:
     """Return why bytes cannot take the place of a body, such as plain bytes for compressed ones; None if they can."""
     if new == body and before == after:
@@ -581,16 +542,13 @@ def fault_of_bytes(body: bytes, before: Marks, new: bytes, after: Marks) -> str 
     text, now = read_form(new, after, is_for_edit=True)
     if before.body_type is not after.body_type:
         return None if text is not None else now.fault
-    kinds = "packing", "wrapper", "amqp", "value"
-    if before.packings == after.packings and form.names(*kinds) != now.names(*kinds):
+    layers, others = (each.names("packing", "wrapper", "amqp", "value") for each in (form, now))
+    if before.packings == after.packings and layers != others:
         return f"The body was {form}, and the new bytes are not ({now})."
-    if text is None and after.charset is None and not form.names(*kinds):
-        return None  # plain text without a charset may become anything
     if text is None:
-        return now.fault
-    if not form.fault and now.fault:
-        return now.fault
-    return _charset_fault(new, now)
+        # Plain text without a charset may become anything.
+        return now.fault if layers or after.charset is not None else None
+    return now.fault if now.fault and not form.fault else _charset_fault(new, now)
 
 
 def _charset_fault(new: bytes, now: Form) -> str | None:

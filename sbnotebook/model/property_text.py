@@ -1,16 +1,19 @@
-"""Values of application properties as text, and back with their AMQP types.
+"""AMQP values as text, and back with their types: application properties, and bodies as JSON.
 
 A column of the message table holds text, and a second one the type of each value. The text is readable where the type
-allows it: numbers, decimals, times, durations, addresses and ids are written as people write them, lists and maps as
-JSON. Binary values are base64 of their bytes. Values that have no such text, such as a decimal in an unusual encoding,
-are base64 of their encoding.
+allows it: numbers, decimals, times, durations, addresses and ids are written as people write them. Binary values are
+base64 of their bytes. All other values are base64 of their encoding: lists, maps and arrays, which application
+properties must not hold (AMQP 1.0 part 3, section 3.2.5), and decimals that no client of Azure writes.
+
+A body may be any AMQP value: a map of a JMS client, a list, a number. Its text is JSON. JSON has fewer types, so an
+edit gives each value the AMQP type that the value at its place had; a new value gets the type of JSON.
 
 .NET writes ``DateTimeOffset``, ``TimeSpan`` and ``Uri`` as described values. Source: Service Bus documentation, "Use
 Service Bus from .NET with AMQP 1.0", mapping of types.
 
-A decimal is IEEE 754-2008 with a binary significand. The clients of Azure for .NET put the upper half of the exponent
-of a decimal128 two bits too low, and read both forms. ``DecimalEncoding`` of Azure/azure-amqp shifts by 9 bits where
-the standard says 7. Their exponents are those of values from 1e-4608, so a decimal128 with such an exponent and a
+A decimal128 is IEEE 754-2008 with a binary significand. The clients of Azure for .NET put the upper half of its
+exponent two bits too low, and read both forms. ``DecimalEncoding`` of Azure/azure-amqp shifts by 9 bits where the
+standard says 7. Their exponents are those of values from 1e-4608, so a decimal128 with such an exponent and a
 significand of 96 bits is one of .NET.
 
 Source: AMQP 1.0 part 1, sections 1.6.15 to 1.6.17; IEEE 754-2008, section 3.5.2.
@@ -19,12 +22,12 @@ Source: AMQP 1.0 part 1, sections 1.6.15 to 1.6.17; IEEE 754-2008, section 3.5.2
 from __future__ import annotations
 
 import base64
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, cast
+from uuid import UUID
 
 from sbnotebook.amqp import (
     AmqpValue,
@@ -43,12 +46,11 @@ from sbnotebook.amqp import (
 )
 from sbnotebook.amqp.encoding import type_names
 from sbnotebook.errors import ConfigurationError, DecisionError
-from sbnotebook.model.json_text import JsonNumber, write_json
+from sbnotebook.model.json_text import JsonNumber, places_before, read_json, write_json
 
-# By the number of bytes: bits of the exponent and its bias, and the digits of the significand.
-_LAYOUTS: Final = {4: (8, 101, 7), 8: (10, 398, 16), 16: (14, 6176, 34)}
-_MOST: Final = {size: 10**digits for size, (_, _, digits) in _LAYOUTS.items()}
 _BIAS: Final = 6176
+_SIGNIFICAND_BITS: Final = 113
+_MOST: Final = 10**34
 _MOST_SCALE: Final = 28  # Digits behind the point of a decimal of .NET
 # The exponent 0 as .NET writes it; it is lower by one for each digit behind the point
 _NET_EXPONENT: Final = (_BIAS >> 9 << 7) | (_BIAS & 0x7F)
@@ -56,76 +58,31 @@ _NET_BITS: Final = 96
 
 
 def decimal_text(data: bytes, *, is_of_net: bool = False) -> str | None:
-    """Return a decimal as text; None where the text would not lead back to the same bytes."""
-    if len(data) not in _LAYOUTS:
-        return None
-    if data[0] & 0x78 == 0x78:  # noqa: PLR2004
-        value = _special(data)
-        return str(value) if _special_bytes(value, len(data)) == data else None
-    sign, significand, exponent = _parts_of_decimal(data, is_of_net=is_of_net)
+    """Return a decimal128 as text; None where the text would not lead back to the same bytes."""
+    bits = int.from_bytes(data)
+    exponent = (bits >> _SIGNIFICAND_BITS & 0x3FFF) - (_NET_EXPONENT if is_of_net else _BIAS)
+    value = Decimal(f"{'-' if bits >> 127 else ''}{bits & ((1 << _SIGNIFICAND_BITS) - 1)}E{exponent}")
     try:
-        if _packed(sign, significand, exponent, len(data), is_of_net=is_of_net) != data:
-            return None
+        return str(value) if decimal_bytes(value, is_of_net=is_of_net) == data else None
     except OverflowError:
         return None
-    return str(Decimal(f"{'-' if sign else ''}{significand}E{exponent}"))
 
 
-def _special(data: bytes) -> Decimal:
-    name = ("Infinity", "Infinity", "NaN", "sNaN")[data[0] >> 1 & 3]
-    return Decimal(f"-{name}" if data[0] & 0x80 else name)
-
-
-def _special_bytes(value: Decimal, size: int) -> bytes:
-    sign, coefficient, exponent = value.as_tuple()
-    if any(coefficient):
-        raise OverflowError("A number of a NaN is not written.")
-    top = {"F": 0x78, "n": 0x7C, "N": 0x7E}[str(exponent)]
-    return bytes([sign << 7 | top]).ljust(size, b"\0")
-
-
-def _parts_of_decimal(data: bytes, *, is_of_net: bool) -> tuple[int, int, int]:
-    """Return the sign, the significand and the exponent."""
-    exponent_bits, bias, _ = _LAYOUTS[len(data)]
-    bits, width = int.from_bytes(data), 8 * len(data)
-    rest = width - 1 - exponent_bits
-    if data[0] & 0x60 == 0x60:  # noqa: PLR2004 (a significand with a bit more)
-        exponent = bits >> (rest - 2) & ((1 << exponent_bits) - 1)
-        significand = 1 << rest | bits & ((1 << (rest - 2)) - 1)
-    else:
-        exponent, significand = bits >> rest & ((1 << exponent_bits) - 1), bits & ((1 << rest) - 1)
-    return bits >> (width - 1), significand, exponent - (_NET_EXPONENT if is_of_net else bias)
-
-
-def decimal_bytes(value: Decimal, size: int, *, is_of_net: bool = False) -> bytes:
-    sign, coefficient, exponent = value.as_tuple()
-    if isinstance(exponent, str):
-        return _special_bytes(value, size)
-    significand = int("".join(map(str, coefficient)) or "0")
-    return _packed(sign, significand, exponent, size, is_of_net=is_of_net)
-
-
-def _packed(sign: int, significand: int, exponent: int, size: int, *, is_of_net: bool) -> bytes:
-    exponent_bits, bias, digits = _LAYOUTS[size]
-    rest, biased = 8 * size - 1 - exponent_bits, exponent + bias
-    if significand >= _MOST[size] or not 0 <= biased < 3 << (exponent_bits - 2):
-        raise OverflowError(
-            f"A number with the exponent {exponent} and {digits} digits does not fit into {size} bytes."
-        )
-    if is_of_net:
-        if not -_MOST_SCALE <= exponent <= 0 or significand >> _NET_BITS:
-            raise OverflowError("The number is not a decimal of .NET.")
-        biased = _NET_EXPONENT + exponent
-    if significand >> rest:
-        lower = significand & ((1 << (rest - 2)) - 1)
-        return (sign << (8 * size - 1) | 3 << (8 * size - 3) | biased << (rest - 2) | lower).to_bytes(size)
-    return (sign << (8 * size - 1) | biased << rest | significand).to_bytes(size)
+def decimal_bytes(value: Decimal, *, is_of_net: bool = False) -> bytes:
+    sign, digits, exponent = value.as_tuple()
+    significand = int("".join(map(str, digits)) or "0")
+    if isinstance(exponent, str) or significand >= _MOST or not 0 <= exponent + _BIAS < 3 << 12:
+        raise OverflowError("The number does not fit into a decimal128.")
+    if is_of_net and (not -_MOST_SCALE <= exponent <= 0 or significand >> _NET_BITS):
+        raise OverflowError("The number is not a decimal of .NET.")
+    biased = exponent + (_NET_EXPONENT if is_of_net else _BIAS)
+    return (sign << 127 | biased << _SIGNIFICAND_BITS | significand).to_bytes(16)
 
 
 _CLASSES: Final = {name: kind for kind, name in type_names.items()}
 _NESTED: Final = frozenset({"list", "map", "array", "described"})
-_DECIMALS: Final[dict[type, str]] = {Decimal32: "decimal32", Decimal64: "decimal64", Decimal128: "decimal128"}
-# A decimal128 with the exponent where .NET writes it: see :mod:`sbnotebook.model.property_text`
+_DECIMALS: Final = {"decimal32": Decimal32, "decimal64": Decimal64, "decimal128": Decimal128}
+# A decimal128 with the exponent where .NET writes it
 _OF_NET: Final = "decimal128 (.NET)"
 _MOMENT, _DURATION, _ADDRESS = (Symbol(f"com.microsoft:{name}") for name in ("datetime-offset", "timespan", "uri"))
 _DESCRIBED_BY_NET: Final = frozenset((_MOMENT, _DURATION, _ADDRESS))
@@ -137,8 +94,6 @@ _MOMENT_TEXT: Final = re.compile(r"(.*?)(?:\.(\d{1,7}))?([+-]\d\d:?\d\d|Z)?", re
 _DURATION_TEXT: Final = re.compile(r"(-)?(?:(\d+)\.)?(\d\d?):(\d\d):(\d\d)(?:\.(\d{1,7}))?")
 _DESCRIPTOR: Final = re.compile(r"[!-~]+")
 _SHOWN: Final = 60
-# Values with others inside that are readable in one message: each takes many times as long as a number
-_MOST_NESTED: Final = 200
 
 
 def to_text(value: AmqpValue) -> str | None:
@@ -150,28 +105,17 @@ def property_type(value: AmqpValue) -> str:
     return text_and_type(value)[1]
 
 
-def texts_and_types(properties: Mapping[str, AmqpValue]) -> Iterator[tuple[str, str | None, str]]:
-    """Yield the name, the text and the type of each property; only a number of those that hold others is readable."""
-    nested = 0
-    for name, value in properties.items():
-        if type(value) is str:
-            yield name, value, "string"
-        else:
-            nested += isinstance(value, (list, dict, Described))
-            yield name, *text_and_type(value, readable=nested <= _MOST_NESTED)
-
-
-def text_and_type(value: AmqpValue, *, readable: bool = True) -> tuple[str | None, str]:
-    """Return the text of a value and the name of its type; not ``readable``, of one that holds others its bytes."""
+def text_and_type(value: AmqpValue) -> tuple[str | None, str]:
     if type(value) is str:
         return value, "string"
     kind = type_name(value)
     if kind == "null":
         return None, kind
     if kind in _NESTED:
-        return (_nested(value) if readable else None) or (_base64(encode(value)), kind)
-    if type(value) in _DECIMALS:
-        return decimal_and_type(value)
+        said = _described(value.descriptor, value.value) if isinstance(value, Described) else None
+        return said or (_base64(encode(value)), kind)
+    if kind in _DECIMALS:
+        return _decimal_and_type(value, kind)
     return _simple(value, kind), kind
 
 
@@ -181,7 +125,11 @@ def _simple(value: Any, kind: str) -> str:
     if kind == "boolean":
         return "true" if value else "false"
     if kind == "timestamp":
-        return _timestamp_text(value)
+        stamp = Timestamp.from_datetime(value) if isinstance(value, datetime) else Timestamp(value)
+        try:
+            return stamp.to_datetime().isoformat(timespec="milliseconds")
+        except OverflowError:
+            return int.__repr__(stamp)
     if isinstance(value, float):
         return float.__repr__(value)
     return int.__repr__(value) if isinstance(value, int) else str(value)
@@ -191,46 +139,19 @@ def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def decimal_and_type(value: Any) -> tuple[str, str]:
-    kind = _DECIMALS[type(value)]
-    for is_of_net in (True, False) if kind == "decimal128" else (False,):
+def _decimal_and_type(value: Any, kind: str) -> tuple[str, str]:
+    for is_of_net in (True, False) if kind == "decimal128" else ():
         text = decimal_text(value, is_of_net=is_of_net)
         if text is not None:
             return text, _OF_NET if is_of_net else kind
     return _base64(value), kind
 
 
-def _timestamp_text(value: Any) -> str:
-    stamp = Timestamp.from_datetime(value) if isinstance(value, datetime) else Timestamp(value)
-    try:
-        return stamp.to_datetime().isoformat(timespec="milliseconds")
-    except OverflowError:
-        return int.__repr__(stamp)
-
-
-# ------------------------------------------------------------ values that hold others
-
-
-_NO_NAME = "the type of a value has no name"
-
-
-def _nested(value: AmqpValue) -> tuple[str, str] | None:
-    """Return the text and the type of a described value, a list or a map; None where they would not say all."""
-    if isinstance(value, Described):
-        return _described(value.descriptor, value.value)
-    try:
-        kind = _signature(value)
-        text = write_json(json_ready(value, _base64))
-        is_whole = encode(_of_json(_literals(text), kind)) == encode(value)
-    except (DecisionError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        return None
-    return (text, kind) if is_whole else None
-
-
 def _described(descriptor: AmqpValue, value: AmqpValue) -> tuple[str, str] | None:
     if type(descriptor) is Symbol and type(value) is Long:
         if descriptor == _MOMENT and 0 <= value <= _LAST_TICK:
-            return _moment_text(value), descriptor
+            seconds, rest = divmod(value, _TICKS)
+            return f"{(_YEAR_1 + timedelta(seconds=seconds)).isoformat()[:19]}.{rest:07}+00:00", descriptor
         if descriptor == _DURATION:
             return _duration_text(value), descriptor
     if type(descriptor) is Symbol and descriptor == _ADDRESS and type(value) is str:
@@ -244,97 +165,7 @@ def _described(descriptor: AmqpValue, value: AmqpValue) -> tuple[str, str] | Non
     return (text or "", f"{name} {inner}") if is_said else None
 
 
-def _signature(value: Any) -> str:
-    if isinstance(value, Array):
-        of = {_signature(each) for each in value}
-        if len(of) > 1 or not value:
-            raise ValueError(_NO_NAME)
-        return f"array<{of.pop()}>"
-    if isinstance(value, list):
-        of = [_signature(each) for each in cast("list[Any]", value)]
-        is_of_one = len(of) > 1 and len(set(of)) == 1
-        return f"list<{of[0]}*>" if is_of_one else f"list<{','.join(of)}>"
-    if isinstance(value, dict):
-        members = cast("dict[Any, Any]", value).items()
-        if any(type(key) not in (str, Symbol) for key, _ in members):
-            raise ValueError(_NO_NAME)
-        return f"map<{','.join(f'{type_name(key)}:{_signature(each)}' for key, each in members)}>"
-    kind = property_type(value)
-    if kind == "described" or "," in kind or ">" in kind or "<" in kind:
-        raise ValueError(_NO_NAME)
-    return kind
-
-
-def json_ready(value: Any, of_bytes: Callable[[bytes], str]) -> Any:
-    """Return a value for :func:`write_json`; ``of_bytes`` makes texts of binary values."""
-    if type(value) is bytes:
-        return of_bytes(value)
-    if isinstance(value, Described):
-        text, kind = text_and_type(value)
-        return text if kind in _DESCRIBED_BY_NET else json_ready(value.value, of_bytes)
-    if isinstance(value, list):
-        return [json_ready(item, of_bytes) for item in cast("list[Any]", value)]
-    if isinstance(value, dict):
-        return {str(key): json_ready(item, of_bytes) for key, item in cast("dict[Any, Any]", value).items()}
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> Any:
-    if type(value) in _DECIMALS:
-        text, _ = decimal_and_type(value)
-        return JsonNumber(text) if text[-1].isdigit() else text  # not base64, Infinity or NaN
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int) and not isinstance(value, Timestamp):
-        return int(value)
-    if isinstance(value, float) and value - value == 0:
-        return float(value)
-    return to_text(value)
-
-
-def _of_json(value: Any, kind: str) -> Any:
-    name, parts = _parts(kind)
-    if name == "array":
-        items = [_of_json(each, parts[0]) for each in value]
-        return Array(items)
-    if name == "list":
-        kinds = [parts[0][:-1]] * len(value) if len(parts) == 1 and parts[0].endswith("*") else parts
-        return [_of_json(each, own) for each, own in zip(value, kinds, strict=True)]
-    if name == "map":
-        named = [part.partition(":")[::2] for part in parts]
-        return {
-            _CLASSES[of](key): _of_json(each, own) for (key, each), (of, own) in zip(value.items(), named, strict=True)
-        }
-    if value is None and kind != "null":
-        raise ValueError(kind)
-    return _parse(value if isinstance(value, str) else json.dumps(value), kind)
-
-
-def _literals(text: str) -> Any:
-    """Read JSON, with numbers as they were written."""
-    return json.loads(text, parse_int=str, parse_float=str)
-
-
-def _parts(kind: str) -> tuple[str, list[str]]:
-    """Split the type of a list, map or array into its name and the types inside."""
-    name, bracket, rest = kind.partition("<")
-    if not bracket or not rest.endswith(">") or name not in ("array", "list", "map"):
-        return "", []
-    parts, depth, start, inside = list[str](), 0, 0, rest[:-1]
-    for at, sign in enumerate(inside):
-        depth += (sign == "<") - (sign == ">")
-        if sign == "," and not depth:
-            parts.append(inside[start:at])
-            start = at + 1
-    return name, [*parts, inside[start:]] if inside else []
-
-
 # ------------------------------------------------------------ the described values of .NET
-
-
-def _moment_text(ticks: int) -> str:
-    seconds, rest = divmod(ticks, _TICKS)
-    return f"{(_YEAR_1 + timedelta(seconds=seconds)).isoformat()[:19]}.{rest:07}+00:00"
 
 
 def _moment_ticks(text: str) -> int:
@@ -376,7 +207,7 @@ def from_text(text: Any, kind: str | None) -> AmqpValue:
     try:
         value = _parse(str(text), kind)
         encode(value)  # refuses what the type cannot hold
-    except (ValueError, KeyError, OverflowError, TypeError, ArithmeticError, AttributeError, IndexError):
+    except (ValueError, KeyError, OverflowError, TypeError, ArithmeticError):
         shown = str(text)[:_SHOWN]
         raise ConfigurationError(f"{shown!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}.") from None
     except RecursionError:
@@ -387,21 +218,18 @@ def from_text(text: Any, kind: str | None) -> AmqpValue:
 def _parse(text: str, kind: str) -> AmqpValue:
     if kind in _PARSERS:
         return _PARSERS[kind](text)
-    if kind in _NESTED:
-        return decode_exactly(base64.b64decode(text, validate=True))
-    if _parts(kind)[0]:
-        return _of_json(_literals(text), kind)
-    if " " in kind and kind != _OF_NET:
+    if kind in _DECIMALS and text.endswith("="):
+        return _DECIMALS[kind](_bytes(text))
+    if kind in ("decimal128", _OF_NET):
+        return Decimal128(decimal_bytes(Decimal(text), is_of_net=kind == _OF_NET))
+    if " " in kind:
         name, _, inner = kind.partition(" ")
         return Described(ULong(int(name, 16)) if name[:2] == "0x" else Symbol(name), _parse(text, inner))
     return _CLASSES[kind](text)
 
 
-def _parse_decimal(text: str, kind: type[bytes], *, is_of_net: bool = False) -> AmqpValue:
-    if text.endswith("="):
-        return kind(base64.b64decode(text, validate=True))
-    size = 4 if kind is Decimal32 else 8 if kind is Decimal64 else 16
-    return kind(decimal_bytes(Decimal(text), size, is_of_net=is_of_net))
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _parse_timestamp(text: str) -> AmqpValue:
@@ -414,14 +242,117 @@ def _parse_timestamp(text: str) -> AmqpValue:
 
 _PARSERS: Final[dict[str, Callable[[str], AmqpValue]]] = {
     "null": lambda _text: None,
-    "binary": lambda text: base64.b64decode(text, validate=True),
-    "boolean": lambda text: {"true": True, "false": False}[text],
+    "binary": _bytes,
+    "boolean": {"true": True, "false": False}.__getitem__,
     "timestamp": _parse_timestamp,
-    "decimal32": lambda text: _parse_decimal(text, Decimal32),
-    "decimal64": lambda text: _parse_decimal(text, Decimal64),
-    "decimal128": lambda text: _parse_decimal(text, Decimal128),
-    _OF_NET: lambda text: _parse_decimal(text, Decimal128, is_of_net=True),
+    **dict.fromkeys(_NESTED, lambda text: decode_exactly(_bytes(text))),
     str(_MOMENT): lambda text: Described(_MOMENT, Long(_moment_ticks(text))),
     str(_DURATION): lambda text: Described(_DURATION, Long(_duration_ticks(text))),
     str(_ADDRESS): lambda text: Described(_ADDRESS, text),
 }
+
+
+# ------------------------------------------------------------ bodies as JSON
+
+
+def json_of(value: AmqpValue) -> str:
+    return write_json(_ready(value))
+
+
+def _ready(value: Any) -> Any:
+    """Return a value for :func:`write_json`."""
+    if type(value) is bytes:
+        return _text_of(value) or value.hex()
+    if isinstance(value, Described):
+        text, kind = text_and_type(value)
+        return text if kind in _DESCRIBED_BY_NET else _ready(value.value)
+    if isinstance(value, list):
+        return [*map(_ready, cast("list[Any]", value))]
+    if isinstance(value, dict):
+        return {str(key): _ready(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int) and not isinstance(value, Timestamp):
+        return int(value)
+    if isinstance(value, float) and value - value == 0:
+        return float(value)
+    text, kind = text_and_type(value)
+    is_number = kind.startswith("decimal") and str(text)[-1].isdigit()  # not base64
+    return JsonNumber(str(text)) if is_number else text
+
+
+def _text_of(data: bytes) -> str | None:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def value_of(text: str, before: AmqpValue) -> AmqpValue:
+    try:
+        value = _retyped(before, read_json(text))
+        encode(value)
+    except (ConfigurationError, TypeError, ValueError, OverflowError) as error:
+        raise DecisionError(f"The body is an AMQP value: {error}") from None
+    except RecursionError:
+        raise DecisionError("The AMQP value of the body is nested too deep to be edited.") from None
+    return value
+
+
+def _retyped(before: Any, after: Any) -> Any:
+    """Return a value of JSON in the type of the value at the same place."""
+    if write_json(_ready(before)) == write_json(after):
+        return before
+    if isinstance(before, Described) and not property_type(before).startswith("com.microsoft:"):
+        return Described(before.descriptor, _retyped(before.value, after))
+    if isinstance(before, dict) and isinstance(after, dict):
+        return _map(cast("dict[Any, Any]", before), cast("dict[str, Any]", after))
+    if isinstance(before, list) and isinstance(after, list):
+        return _list(cast("list[Any]", before), cast("list[Any]", after))
+    return _converted(before, after)
+
+
+def _map(before: dict[Any, Any], after: dict[str, Any]) -> dict[Any, Any]:
+    keys = {str(key): key for key in before}
+    if len(keys) < len(before):
+        raise DecisionError("Two keys of an AMQP map in the body look alike, so it cannot be edited as JSON.")
+    is_of_symbols = bool(before) and all(type(key) is Symbol for key in before)
+    new: Callable[[str], Any] = Symbol if is_of_symbols else str
+    return {
+        keys.get(name, new(name)): _retyped(before[keys[name]], value) if name in keys else _natural(value)
+        for name, value in after.items()
+    }
+
+
+def _list(before: list[Any], after: list[Any]) -> list[Any]:
+    places = places_before(_ready(before), after)
+    # A new element has the type of the last one.
+    items = [_retyped(before[place] if before else None, value) for place, value in zip(places, after, strict=True)]
+    if not isinstance(before, Array):
+        return items
+    kind = before.element_type
+    if any(type(item) is not kind for item in items):
+        raise DecisionError(f"it holds an array, whose elements are of the type {type_name(before[0])}.")
+    return Array(items, kind)
+
+
+def _converted(before: Any, after: Any) -> Any:
+    if isinstance(after, str) and isinstance(before, str):
+        return type(before)(after)
+    if isinstance(after, str) and type(before) is bytes:
+        return after.encode() if _text_of(before) is not None else bytes.fromhex(after)
+    is_text = isinstance(before, (UUID, Timestamp, Described, *_DECIMALS.values()))
+    is_number = isinstance(before, (int, float, *_DECIMALS.values())) and not isinstance(before, (bool, Timestamp))
+    has_number = isinstance(after, (int, float)) and not isinstance(after, bool)
+    if (isinstance(after, str) and is_text) or (is_number and has_number):
+        return from_text(after if isinstance(after, str) else write_json(after), property_type(before))
+    return _natural(after)
+
+
+def _natural(value: Any) -> Any:
+    """Return a new value in the AMQP type that JSON's type has."""
+    if isinstance(value, Mapping):
+        return {name: _natural(each) for name, each in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_natural(each) for each in cast("list[Any]", value)]
+    return float(value) if isinstance(value, JsonNumber) else value

@@ -21,7 +21,7 @@ from sbnotebook.model.address import EntityAddress
 from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes
-from sbnotebook.model.property_text import from_text, texts_and_types
+from sbnotebook.model.property_text import from_text, property_type, to_text
 
 _E = TypeVar("_E", bound=StrEnum)
 _SHOWN: Final = 60
@@ -63,11 +63,12 @@ def _ttl(message: Message) -> int | None:
 
 
 def _properties(message: Message) -> dict[str, str | None]:
-    return {name: text for name, text, _ in texts_and_types(message.application_properties)}
+    return {name: to_text(value) for name, value in message.application_properties.items()}
 
 
 def _property_types(message: Message) -> dict[str, str]:
-    return {name: kind for name, _, kind in texts_and_types(message.application_properties) if kind != "string"}
+    kinds = {name: property_type(value) for name, value in message.application_properties.items()}
+    return {name: kind for name, kind in kinds.items() if kind != "string"}
 
 
 _BODY_TEXT: Final = "body_text"
@@ -207,18 +208,11 @@ def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[
 
 
 def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[Mapping[str, AmqpValue]]:
-    values, kinds = (columns.get(name) or repeat(None, count) for name in _PROPERTY_COLUMNS)
-    for value, kind in zip(values, kinds, strict=True):
-        if value is None:
-            yield _NOTHING
-        elif _is_of_pairs(value) and not kind:
-            yield MappingProxyType(dict(value))
-        else:
-            yield _properties_from(value, kind)
-
-
-def _is_of_pairs(value: object) -> bool:
-    return type(value) is list  # as Arrow gives maps
+    given = (columns.get(name) or repeat(None, count) for name in _PROPERTY_COLUMNS)
+    for value, kind in zip(*given, strict=True):
+        texts, types = map(_map, (value, kind), _PROPERTY_COLUMNS)
+        values = {name: from_text(text, types.get(name)) for name, text in texts.items()} if types else texts
+        yield MappingProxyType(values)
 
 
 def _life(value: Any, name: str) -> timedelta:
@@ -252,11 +246,6 @@ def _body_of_text(row: Mapping[str, Any], text: str, body_type: BodyType) -> byt
         raise ConfigurationError(str(error)) from None
     except UnicodeEncodeError:
         raise _misfit("body_text", f"what the charset of {str(content_type)[:_SHOWN]!r} can say", text) from None
-
-
-def _properties_from(values: Any, kinds: Any) -> dict[str, AmqpValue]:
-    texts, types = map(_map, (values, kinds), _PROPERTY_COLUMNS)
-    return {name: from_text(value, types.get(name)) for name, value in texts.items()}
 
 
 def _extras_from(value: Any, name: str) -> dict[str, AmqpValue]:

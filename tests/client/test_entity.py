@@ -282,14 +282,14 @@ def _net(name: str, value: Any) -> Described:
 
 
 PROPERTIES: dict[str, Any] = {
-    "price": Decimal128(decimal_bytes(Decimal("33802.4489"), 16)),
-    "net price": Decimal128(decimal_bytes(Decimal("-0.50"), 16, is_of_net=True)),
-    "small": Decimal32(decimal_bytes(Decimal("1.10"), 4)),
-    "medium": Decimal64(decimal_bytes(Decimal("1E+3"), 8)),
+    "price": Decimal128(decimal_bytes(Decimal("33802.4489"))),
+    "net price": Decimal128(decimal_bytes(Decimal("-0.50"), is_of_net=True)),
+    "small": Decimal32(bytes.fromhex("3180006e")),
+    "medium": Decimal64(bytes.fromhex("3200000000000001")),
     "at": _net("datetime-offset", Long(638_000_000_001_234_567)),
     "took": _net("timespan", Long(-901_234_567)),
     "where": _net("uri", "https://contoso.com/orders?id=7"),
-    "own": Described(Symbol("acme:money"), Decimal128(decimal_bytes(Decimal("9.99"), 16))),
+    "own": Described(Symbol("acme:money"), Decimal128(decimal_bytes(Decimal("9.99")))),
     "id": UUID(int=7),
     "sent": Timestamp(1_704_067_200_123),
     "grade": Char("ß"),
@@ -310,14 +310,13 @@ def test_properties_of_other_clients_are_readable_and_sent_again(
 
     frame: Any = queue.peek().to_pandas()
     texts = dict(frame["application_properties"][0])
-    assert {name: texts[name] for name in ("price", "net price", "at", "took", "where", "own", "nested")} == {
+    assert {name: texts[name] for name in ("price", "net price", "at", "took", "where", "own")} == {
         "price": "33802.4489",
         "net price": "-0.50",
         "at": "2022-09-28T22:13:20.1234567+00:00",
         "took": "-00:01:30.1234567",
         "where": "https://contoso.com/orders?id=7",
         "own": "9.99",
-        "nested": '[1, {"a": 2, "b": "urn:x"}]',
     }
     for condition in (
         "try_cast(application_properties['price'] as decimal(18, 4)) > 33802.4",
@@ -326,7 +325,6 @@ def test_properties_of_other_clients_are_readable_and_sent_again(
         "application_properties['at'] < '2022-09-29'",
         "application_properties['where'] like 'https://contoso.com/%'",
         "application_property_types['at'] = 'com.microsoft:datetime-offset'",
-        "json_extract(application_properties['nested'], '$[1].a')::int = 2",
     ):
         assert [message.message_id for message in queue.peek(where=condition)] == ["typed"], condition
 
@@ -336,7 +334,7 @@ def test_properties_of_other_clients_are_readable_and_sent_again(
     assert same_value(dict(queue.peek()[0].application_properties), PROPERTIES)
 
 
-@pytest.mark.parametrize("value", [PROPERTIES["price"], PROPERTIES["at"], {"fare": PROPERTIES["small"]}], ids=str)
+@pytest.mark.parametrize("value", [PROPERTIES["price"], PROPERTIES["at"], {"fare": PROPERTIES["price"]}], ids=str)
 def test_bodies_of_such_a_type_are_readable(value: Any) -> None:
     text = Message.of_value(value).body_text or ""
-    assert text in ("33802.4489", '"2022-09-28T22:13:20.1234567+00:00"', '{"fare": 1.10}')
+    assert text in ("33802.4489", '"2022-09-28T22:13:20.1234567+00:00"', '{"fare": 33802.4489}')

@@ -17,7 +17,7 @@ from sbnotebook.analysis.shapes import fault_of
 from sbnotebook.errors import AmqpDecodeError
 from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.body import Marks, body_text, decode_body
-from sbnotebook.model.property_text import texts_and_types, to_text
+from sbnotebook.model.property_text import property_type, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
 from sbnotebook.widgets.table.row_packing import BODY, path_name
 
@@ -204,8 +204,9 @@ def _field_text(value: object) -> str:
 
 
 def _values(values: Mapping[str, AmqpValue]) -> Iterable[list[str]]:
-    for (name, _, kind), value in zip(texts_and_types(values), values.values(), strict=True):
-        yield [_shown(str(name)), _shown(_value_text(value, kind)), _shown(kind.partition("<")[0])]
+    for name, value in values.items():
+        kind = property_type(value)
+        yield [_shown(str(name)), _shown(_value_text(value, kind)), _shown(kind)]
 
 
 def _value_text(value: AmqpValue, kind: str) -> str:
