@@ -24,7 +24,6 @@ from sbnotebook.settlement import (
     AsyncEntity,
     AsyncNamespace,
     EntityCounts,
-    Look,
     SequenceNumbers,
     explained,
     in_parallel,
@@ -219,7 +218,7 @@ async def look_at(namespace: AsyncNamespace, entities: Collection[EntityAddress]
     listed = choose_entities(await namespace.entities(topics), entities)
     counts = dict(dead_letter_counts(listed))
     before = await _looks_before(namespace, counts, time)
-    wanted = [each for each, count in counts.items() if count or (each in before and before[each].messages)]
+    wanted = [each for each, count in counts.items() if count or (each in before and before[each][0])]
     looks = await in_parallel(
         lambda each: _look(namespace, each, counts[each], before.get(each), sample), wanted, _AT_ONCE
     )
@@ -257,7 +256,7 @@ def dead_letter_counts(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityA
 
 async def _looks_before(
     namespace: AsyncNamespace, counts: Mapping[EntityAddress, int], now: datetime
-) -> dict[EntityAddress, Look]:
+) -> dict[EntityAddress, tuple[int, datetime]]:
     try:
         return await anyio.to_thread.run_sync(partial(namespace.tables.replace_looks, counts, now))
     except (JournalError, ConfigurationError):  # without a journal, the growth is unknown
@@ -265,10 +264,10 @@ async def _looks_before(
 
 
 async def _look(
-    namespace: AsyncNamespace, address: EntityAddress, count: int, before: Look | None, sample: int
+    namespace: AsyncNamespace, address: EntityAddress, count: int, before: tuple[int, datetime] | None, sample: int
 ) -> tuple[DeadLetterQueue, Sequence[PeekedMessage]]:
     """Return a queue without its causes, and its first messages without their bodies."""
-    growth, since = (None, None) if before is None else (count - before.messages, before.time)
+    growth, since = (None, None) if before is None else (count - before[0], before[1])
     queue = DeadLetterQueue(address, count, growth, since, None, None, 0, (), None)
     if not count:
         return queue, ()

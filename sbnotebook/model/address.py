@@ -32,15 +32,8 @@ class SubQueue(Enum):
     DEAD_LETTER = ("$dlq", "$DeadLetterQueue")
     TRANSFER_DEAD_LETTER = ("$transfer", "$Transfer/$DeadLetterQueue")
 
-    @property
-    def short(self) -> str:
-        """Return the short name, which users type after the entity's name."""
-        return self.value[0]
-
-    @property
-    def path(self) -> str:
-        """Return the path on the wire, which follows the entity's path."""
-        return self.value[1]
+    def __init__(self, short: str, path: str) -> None:
+        self.short, self.path = short, path
 
 
 _SUB_QUEUES: Final = {

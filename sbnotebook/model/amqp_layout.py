@@ -7,6 +7,7 @@ protocol guide" (message annotations).
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import NoneType
 from typing import Any, Final
 
@@ -62,7 +63,6 @@ def usual(name: str, text: str) -> str:
 
 
 def as_text(value: Any) -> str | None:
-    """Return a value of any type as a text, None for None."""
     if value is None or type(value) is str:
         return value
     if isinstance(value, bytes):
@@ -83,25 +83,15 @@ def as_time(stamp: Any) -> datetime | None:
 # A section of the wrong type is an error; a null one counts as missing.
 
 
-def as_list(section: Any) -> list[Any]:
-    return _as(list, section)
-
-
-def as_map(section: Any) -> dict[Any, Any]:
-    return _as(dict, section)
-
-
-def as_bytes(section: Any) -> bytes:
-    """Return the value of a section that must be binary."""
-    return _as(bytes, section)
-
-
 def _as(kind: Any, section: Any) -> Any:
     if section is None:
         return kind()
     if not isinstance(section, kind):
         raise AmqpDecodeError(f"A message section holds a {type_name(section)} where it cannot.")
     return section
+
+
+as_list, as_map, as_bytes = (partial(_as, kind) for kind in (list, dict, bytes))
 
 
 def senders_own(annotations: dict[Any, Any]) -> dict[Any, Any]:

@@ -253,7 +253,6 @@ class Form:
         return packed
 
     def names(self, *kinds: str) -> list[str]:
-        """Return the names of its layers of some kinds."""
         return [layer.name for layer in self.layers if layer.kind in kinds]
 
     def __str__(self) -> str:
@@ -261,7 +260,6 @@ class Form:
 
 
 def body_text(body: bytes, marks: Marks = _NO_MARKS, unpacking: Allowance | None = None) -> str | None:
-    """Return the body as text; None when it is not text."""
     text, form = read_form(body, marks, unpacking)
     return None if text is None else text + form.note
 
@@ -468,7 +466,6 @@ def _charset_name(content_type: str | None) -> str | None:
 
 
 def _charset(content_type: str | None) -> str | None:
-    """Return the charset that a content type names; None when it names none that is known."""
     return _codec(_charset_name(content_type) or "")
 
 

@@ -46,8 +46,5 @@ class Allowance:
     def __init__(self, most: int) -> None:
         self.left = most
 
-    def take(self, wanted: int) -> int:
-        """Take up to ``wanted``, and return how much that was."""
-        taken = min(wanted, self.left)
-        self.left -= taken
-        return taken
+    def take(self, wanted: int) -> None:
+        self.left -= min(wanted, self.left)

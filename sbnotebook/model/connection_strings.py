@@ -243,12 +243,6 @@ def canonical_host(host: str) -> str:
     return f"{name}:{port}" if port not in ("", *_PORTS) else name
 
 
-def _key_behind(token: str) -> str | None:
-    # SharedAccessSignature sr=…&sig=…&se=…&skn=NAME
-    fields = parse_qs(token.rpartition(" ")[2])
-    return fields.get("skn", [None])[0]
-
-
 # These return the fault, because a function that raises shows its variables in a traceback.
 
 
@@ -278,12 +272,14 @@ def _read(given: Hidden) -> ConnectionString | str:
     # An emulator without a port is at that of Microsoft's; the SDK would take the port of TLS.
     amqp_host = host if emulator == "false" or ":" in host else f"{host}:{_EMULATOR_PORT}"
     read_by_sdk = {**parts, "Endpoint": f"sb://{amqp_host}", "UseDevelopmentEmulator": emulator}
+    # SharedAccessSignature sr=…&sig=…&se=…&skn=NAME
+    names = [name, *parse_qs(token.rpartition(" ")[2]).get("skn", ())]
     for_sdk = Hidden(";".join(f"{name}={value}" for name, value in read_by_sdk.items()))
     return ConnectionString(
         host=host,
         amqp_host=amqp_host,
         entity_path=parts.get("EntityPath"),
-        key_name=name or _key_behind(token),
+        key_name=next(filter(None, names), None),
         is_emulator=emulator == "true",
         transport=transport or None,
         text=Hidden(given.reveal().strip()),

@@ -80,7 +80,8 @@ class DeadLetter:
     @property
     def shortened(self) -> str | None:
         """Return which texts were shortened, in a sentence; None for none."""
-        cut = [name for name, text in (("reason", self.reason), ("description", self.description)) if _is_cut(text)]
+        texts = {"reason": self.reason, "description": self.description}
+        cut = [name for name, text in texts.items() if f"… ({_SHORTENED} " in (text or "")[-_END:]]
         return f"The {' and the '.join(cut)} of the dead letter had to be shortened." if cut else None
 
 
@@ -243,10 +244,6 @@ def _fitted(name: str, text: object) -> str | None:
         return whole.decode("utf-16-le")
     end = f"… ({_SHORTENED} {len(text):,} characters)"
     return whole[: 2 * (MAX_TEXT - len(end))].decode("utf-16-le", errors="ignore") + end
-
-
-def _is_cut(text: str | None) -> bool:
-    return text is not None and f"… ({_SHORTENED} " in text[-_END:]
 
 
 def _check_destination(to: EntityAddress | None) -> None:

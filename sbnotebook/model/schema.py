@@ -58,8 +58,7 @@ def _text(name: str) -> Callable[[Any], Any]:
 
 
 def _ttl(message: Message) -> int | None:
-    ttl = message.time_to_live
-    return None if ttl is None else ttl // timedelta(milliseconds=1)
+    return None if message.time_to_live is None else message.time_to_live // timedelta(milliseconds=1)
 
 
 def _properties(message: Message) -> dict[str, str | None]:
@@ -135,7 +134,6 @@ def columns_of(messages: Iterable[Message], unpacking: Allowance | None = None) 
 
 
 def values_of(column: Column, messages: Sequence[Message], unpacking: Allowance) -> list[Any]:
-    """Return the values of one column; see :func:`columns_of`."""
     if column.name != _BODY_TEXT:
         return [column.read(message) for message in messages]
     return [body_text(message.body, message.marks, unpacking) for message in messages]

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
         AssistantCalls,
         DeferralEntry,
         Journal,
-        Look,
         ResubmitEntry,
         Resubmitted,
     )

@@ -9,10 +9,11 @@ Azure/azure-service-bus-emulator-installer has the name of the namespace, and Ma
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Collection, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -168,13 +169,9 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
     wanted = None if topics is None else {name.casefold() for name in topics}
     async with connection.administration_client() as client, explaining(connection):
 
-        async def queues() -> list[EntityCounts]:
-            found = client.list_queues_runtime_properties()
-            return [_counts_of("queue", EntityAddress(each.name), each) async for each in found]
-
-        async def all_topics() -> list[EntityCounts]:
-            found = client.list_topics_runtime_properties()
-            return [_counts_of("topic", EntityAddress(each.name), each) async for each in found]
+        async def listed(kind: str, found: AsyncIterable[Any]) -> list[EntityCounts]:
+            counts = [_counts_of(kind, EntityAddress(each.name), each) async for each in found]
+            return sorted(counts, key=lambda each: each.address.path.casefold())
 
         async def with_subscriptions(topic: EntityCounts) -> list[EntityCounts]:
             name = topic.address.name
@@ -184,15 +181,10 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
             own = [_counts_of("subscription", EntityAddress(name, each.name), each) async for each in found]
             return [topic, *own]
 
-        found, listed = await in_parallel(lambda ask: ask(), (queues, all_topics), _AT_ONCE)
-        found.sort(key=_name)
-        for each in await in_parallel(with_subscriptions, sorted(listed, key=_name), _AT_ONCE):
-            found += each
-        return found
-
-
-def _name(counts: EntityCounts) -> str:
-    return counts.address.path.casefold()
+        asked = ("queue", client.list_queues_runtime_properties()), ("topic", client.list_topics_runtime_properties())
+        queues, all_topics = await in_parallel(lambda each: listed(*each), asked, _AT_ONCE)
+        found = await in_parallel(with_subscriptions, all_topics, _AT_ONCE)
+        return [*queues, *chain.from_iterable(found)]
 
 
 async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) -> list[EntityCounts]:
@@ -203,10 +195,11 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
             async with explaining(connection, address):
                 if address.subscription is None:
                     counts: Any = await client.get_queue_runtime_properties(address.name)
-                    found.append(_counts_of("queue", EntityAddress(counts.name), counts))
+                    kind, at = "queue", EntityAddress(counts.name)
                 else:
                     counts = await client.get_subscription_runtime_properties(address.name, address.subscription)
-                    found.append(_counts_of("subscription", EntityAddress(address.name, counts.name), counts))
+                    kind, at = "subscription", EntityAddress(address.name, counts.name)
+                found.append(_counts_of(kind, at, counts))
     return found
 
 
@@ -297,37 +290,23 @@ async def _replicate(
         return
     made.add(name.casefold())
     found, is_topic = await queue_or_topic(asked, name)
+    places: list[Any] = [found]
     if is_topic:
         await told.create_topic(name, **_options(found, _BOTH))
-        for subscription in [each async for each in asked.list_subscriptions(name)]:
-            await _forwarding(asked, told, subscription, made)
-            options = _options(subscription, (*_RECEIVING, *_FILTERED, *_TARGETS))
-            await told.create_subscription(name, subscription.name, **options)
-            await _rules(asked, told, name, subscription.name)
-        return
-    await _forwarding(asked, told, found, made)
-    await told.create_queue(name, **_options(found, dict.fromkeys((*_BOTH, *_RECEIVING, *_TARGETS))))
-
-
-async def _forwarding(
-    asked: ServiceBusAdministrationClient,
-    told: ServiceBusAdministrationClient,
-    place: Any,
-    made: set[str],
-) -> None:
-    for option in _TARGETS:
-        if target := getattr(place, option):
+        places = [each async for each in asked.list_subscriptions(name)]
+    for target in [getattr(place, option) for place in places for option in _TARGETS]:
+        if target:
             await _replicate(asked, told, name_of_target(target), made)
-
-
-async def _rules(
-    asked: ServiceBusAdministrationClient, told: ServiceBusAdministrationClient, topic: str, subscription: str
-) -> None:
-    rules: list[Any] = [rule async for rule in asked.list_rules(topic, subscription)]
-    await told.delete_rule(topic, subscription, _DEFAULT_RULE)
-    for rule in rules:
-        action = rule.action if getattr(rule.action, "sql_expression", None) else None
-        await told.create_rule(topic, subscription, rule.name, filter=rule.filter, action=action)
+    if not is_topic:
+        await told.create_queue(name, **_options(found, {*_BOTH, *_RECEIVING, *_TARGETS}))
+        return
+    for each in places:
+        await told.create_subscription(name, each.name, **_options(each, (*_RECEIVING, *_FILTERED, *_TARGETS)))
+        await told.delete_rule(name, each.name, _DEFAULT_RULE)
+        rules: list[Any] = [rule async for rule in asked.list_rules(name, each.name)]
+        for rule in rules:
+            action = rule.action if getattr(rule.action, "sql_expression", None) else None
+            await told.create_rule(name, each.name, rule.name, filter=rule.filter, action=action)
 
 
 def _options(properties: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -338,6 +317,13 @@ def _options(properties: Any, names: Iterable[str]) -> dict[str, Any]:
 
 _FIELDS: Final = ("correlation_id", "message_id", "to", "reply_to", "session_id", "reply_to_session_id", "content_type")
 """Fields of a correlation filter that have the same name in a message; the other one is its subject."""
+# The first two are SqlRuleFilters, too.
+_KINDS: Final = {
+    "true": TrueRuleFilter,
+    "false": FalseRuleFilter,
+    "sql": SqlRuleFilter,
+    "correlation": CorrelationRuleFilter,
+}
 
 
 async def route_of(connection: Connection, name: str) -> Route:
@@ -370,7 +356,7 @@ async def route_of(connection: Connection, name: str) -> Route:
     except ResourceNotFoundError as error:
         return Route(name, is_topic=False, unknown=str(error), is_missing=True)
     except (AzureError, OSError) as error:
-        is_refused = getattr(error, "status_code", None) in (401, 403)
+        is_refused = getattr(error, "status_code", None) in _NO_RIGHT
         why = "reading the rules needs the right Manage" if is_refused else "its rules could not be read"
         return Route(name, is_topic=False, unknown=why)
 
@@ -380,23 +366,18 @@ def _target(described: Any) -> str | None:
 
 
 def described(rule: Any) -> RuleDescription:
-    kept, changed = rule.filter, getattr(rule.action, "sql_expression", None)
-    bare = RuleDescription(
-        rule.name, None, action=changed or None, action_parameters=dict(getattr(rule.action, "parameters", None) or {})
+    kept, action = rule.filter, rule.action
+    fields = {name: getattr(kept, name, None) for name in _FIELDS} | {"subject": getattr(kept, "label", None)}
+    return RuleDescription(
+        rule.name,
+        next((kind for kind, of in _KINDS.items() if isinstance(kept, of)), None),
+        getattr(kept, "sql_expression", None) or "",
+        getattr(kept, "parameters", None) or {},
+        {name: value for name, value in fields.items() if value is not None},
+        getattr(kept, "properties", None) or {},
+        getattr(action, "sql_expression", None) or None,
+        dict(getattr(action, "parameters", None) or {}),
     )
-    match kept:
-        case TrueRuleFilter():  # a SqlRuleFilter, too
-            return replace(bare, kind="true")
-        case FalseRuleFilter():
-            return replace(bare, kind="false")
-        case SqlRuleFilter():
-            return replace(bare, kind="sql", expression=kept.sql_expression or "", parameters=kept.parameters or {})
-        case CorrelationRuleFilter():
-            fields = {name: getattr(kept, name) for name in _FIELDS} | {"subject": kept.label}
-            texts = {name: value for name, value in fields.items() if value is not None}
-            return replace(bare, kind="correlation", fields=texts, properties=kept.properties or {})
-        case _:
-            return bare
 
 
 _NAME: Final = "sbemulatorns"
@@ -410,7 +391,6 @@ _COMMON: Final = (
     "requires_duplicate_detection",
 )
 _SETTINGS: Final = tuple(sorted((*_RECEIVING, *_TARGETS)))
-_PARAMETER: Final = re.compile(r"'(?:[^']|'')*+(?:'|\Z)|\"[^\"]*+(?:\"|\Z)|\[[^\]]*+(?:\]|\Z)|@\w+")
 
 
 async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list[str]]:
@@ -425,34 +405,29 @@ async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list
                 rules = [described(rule) async for rule in client.list_rules(topic.name, each.name)]
                 place = f"{topic.name}/subscriptions/{each.name}"
                 found.append(_entity(each, _SETTINGS, notes, place) | _rules_in_config(rules, place, notes))
-            if len(found) > _MOST:
-                notes.append(
-                    f"{topic.name} has {len(found):,} subscriptions; Microsoft's emulator has {_MOST} at most."
-                )
             topics.append(_entity(topic, _COMMON, notes) | {"Subscriptions": found})
-    if len(queues) + len(topics) > _MOST:
-        count = len(queues) + len(topics)
-        notes.append(f"There are {count:,} queues and topics; Microsoft's emulator has {_MOST} at most.")
+    counts = {"There are {:,} queues and topics": len(queues) + len(topics)}
+    counts |= {f"{topic['Name']} has {{:,}} subscriptions": len(topic["Subscriptions"]) for topic in topics}
+    most = f"; Microsoft's emulator has {_MOST} at most."
+    notes += [said.format(count) + most for said, count in counts.items() if count > _MOST]
     namespace = {"Name": _NAME, "Queues": queues, "Topics": topics}
     return {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}, notes
 
 
 def _entity(found: Any, names: Iterable[str], notes: list[str], place: str | None = None) -> dict[str, Any]:
     place = place or str(found.name)
-    properties = {
-        _in_config(name): written
-        for name in names
-        if (written := _written(getattr(found, name, None), name)) is not None
-    }
+    written = {_in_config(name): _written(getattr(found, name, None), name) for name in names}
+    properties = {name: value for name, value in written.items() if value is not None}
     if not properties.get("RequiresDuplicateDetection"):
         properties.pop("DuplicateDetectionHistoryTimeWindow", None)
-    life = found.default_message_time_to_live
-    if life is not None and _LONGEST_LIFE < life < _FOREVER:
-        notes.append(f"{place}: messages live for over 1 hour, the most in Microsoft's emulator.")
-    if properties.get("MaxDeliveryCount", 0) > _MOST_DELIVERIES:
-        notes.append(f"{place}: MaxDeliveryCount is over {_MOST_DELIVERIES}, the most in Microsoft's emulator.")
-    if getattr(found, "enable_partitioning", None):
-        notes.append(f"{place} has partitions, which Config.json cannot say.")
+    life, deliveries = found.default_message_time_to_live, properties.get("MaxDeliveryCount", 0)
+    faults = {
+        ": messages live for over 1 hour, the most in Microsoft's emulator": life and _LONGEST_LIFE < life < _FOREVER,
+        f": MaxDeliveryCount is over {_MOST_DELIVERIES}, the most in Microsoft's emulator": deliveries
+        > _MOST_DELIVERIES,
+        " has partitions, which Config.json cannot say": getattr(found, "enable_partitioning", None),
+    }
+    notes += [f"{place}{fault}." for fault, is_so in faults.items() if is_so]
     return {"Name": found.name, "Properties": properties}
 
 
@@ -471,70 +446,30 @@ def _written(value: Any, name: str) -> Any:
 
 
 def _rules_in_config(rules: list[RuleDescription], place: str, notes: list[str]) -> dict[str, Any]:
-    only_default = [(rule.name, rule.kind, rule.action) for rule in rules] == [(_DEFAULT_RULE, "true", None)]
-    if only_default:
+    if [(rule.name, rule.kind, rule.action) for rule in rules] == [(_DEFAULT_RULE, "true", None)]:
         return {}
+    written = [rule for rule in (_rule(each, place, notes) for each in rules) if rule is not None]
     # Without any rule, the readers of the file add one that takes all messages.
-    written = [_rule(rule, f"The rule {rule.name} of {place}", notes) for rule in rules]
-    return {"Rules": [rule for rule in written if rule is not None] or [_sql("none", "1=0")]}
+    return {"Rules": written or [_rule(RuleDescription("none", "false"), place, notes)]}
 
 
-def _rule(rule: RuleDescription, what: str, notes: list[str]) -> dict[str, Any] | None:
-    try:
-        written = _filter(rule)
-        if rule.action is not None:
-            action = {"SqlExpression": _inlined(rule.action, rule.action_parameters)}
-            written["Properties"]["Action"] = action
-    except ValueError as error:
-        notes.append(f"{what} is left out: {error}.")
+def _rule(rule: RuleDescription, place: str, notes: list[str]) -> dict[str, Any] | None:
+    strange = [name for name, value in rule.properties.items() if not isinstance(value, str | int | float)]
+    faults = {
+        "its filter is of an unknown kind": rule.kind is None,
+        "Config.json has no place for its parameters": rule.parameters or rule.action_parameters,
+        f"Config.json has no type for its property {[*strange, ''][0][:60]!r}": strange,
+    }
+    if why := next((why for why, is_so in faults.items() if is_so), None):
+        notes.append(f"The rule {rule.name} of {place} is left out: {why}.")
         return None
-    return written
-
-
-def _filter(rule: RuleDescription) -> dict[str, Any]:
-    match rule.kind:
-        case "true":
-            return _sql(rule.name, "1=1")
-        case "false":
-            return _sql(rule.name, "1=0")
-        case "sql":
-            return _sql(rule.name, _inlined(rule.expression, rule.parameters))
-        case "correlation":
-            if strange := [name for name, value in rule.properties.items() if not isinstance(value, str | int | float)]:
-                raise ValueError(f"Config.json has no type for its property {strange[0][:60]!r}")
-            system: dict[str, Any] = {_in_config(name): text for name, text in rule.fields.items()}
-            own = {"Properties": dict(rule.properties)} if rule.properties else {}
-            return {
-                "Name": rule.name,
-                "Properties": {"FilterType": "Correlation", "CorrelationFilter": system | own},
-            }
-        case _:
-            raise ValueError("its filter is of an unknown kind")
-
-
-def _sql(name: str, expression: str) -> dict[str, Any]:
-    return {"Name": name, "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}}
-
-
-def _inlined(expression: str, parameters: Mapping[str, Any]) -> str:
-    """Return an expression with its parameters as literals, which the file has no place for."""
-    known = {name.lstrip("@").casefold(): value for name, value in parameters.items()}
-
-    def literal(found: re.Match[str]) -> str:
-        name = found[0]
-        if not name.startswith("@") or name[1:].casefold() not in known:
-            return name
-        return _literal(known[name[1:].casefold()], name)
-
-    return _PARAMETER.sub(literal, expression)
-
-
-def _literal(value: Any, name: str) -> str:
-    if isinstance(value, bool):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        doubled = value.replace("'", "''")
-        return f"'{doubled}'"
-    raise ValueError(f"its parameter {name[:60]} has no literal in SQL")
+    if rule.kind == "correlation":
+        system: dict[str, Any] = {_in_config(name): text for name, text in rule.fields.items()}
+        own = {"Properties": dict(rule.properties)} if rule.properties else {}
+        properties: dict[str, Any] = {"FilterType": "Correlation", "CorrelationFilter": system | own}
+    else:
+        expression = {"true": "1=1", "false": "1=0"}.get(rule.kind or "", rule.expression)
+        properties = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}
+    if rule.action is not None:
+        properties["Action"] = {"SqlExpression": rule.action}
+    return {"Name": rule.name, "Properties": properties}

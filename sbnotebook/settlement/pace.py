@@ -16,7 +16,7 @@ InFlight: TypeAlias = int | Literal["auto"]
 """Transfers or settlements that wait for their answer at once: a number, or as many as keep the line busy."""
 AUTO: Final = "auto"
 
-_SENDERS: Final = 10, 50, 1_000
+SENDERS: Final = 10, 50, 1_000
 """Transfers that ``"auto"`` lets wait at once: at least, at most, and for each second that the quickest answer takes.
 Each holds many messages, and has a connection of its own. A Standard namespace includes 1,000 connections."""
 _SETTLEMENTS: Final = 10, 400, 8_000
@@ -185,10 +185,6 @@ class Limiter:
         self._tokens = 0.0
         self._filled_at = 0.0
 
-    @classmethod
-    def of_senders(cls) -> Limiter:
-        return cls(in_flight=_SENDERS)
-
     @property
     def in_flight(self) -> int:
         """Return how many requests may wait at once with ``"auto"``."""
@@ -196,7 +192,6 @@ class Limiter:
         return min(max(int(self._quickest * self._per_second), self._least), self._most) if is_known else self._least
 
     def answered(self, seconds: float) -> None:
-        """Learn how long an answer took."""
         self.answers += 1
         self._quickest = min(self._quickest, seconds)
 
@@ -247,7 +242,7 @@ class Limiter:
 
 def transfers_in_flight(limit: InFlight) -> int:
     """Return how many transfers may wait for their confirmation at once; each has a connection of its own."""
-    return _SENDERS[0] if limit == AUTO else limit
+    return SENDERS[0] if limit == AUTO else limit
 
 
 def check_in_flight(limit: object) -> None:

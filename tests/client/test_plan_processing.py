@@ -11,7 +11,6 @@ import pytest
 from sbnotebook.client import Namespace
 from sbnotebook.model import Complete, LockedMessage, Message, Report
 from sbnotebook.settlement import Policy, PolicyRow, Then
-from sbnotebook.settlement.processing.calls import ProcessState
 from tests.filled_queues import filled_client_queue
 
 
@@ -29,11 +28,11 @@ def test_processing_consumes_until_it_is_stopped(namespace: Namespace) -> None:
         assert processing.wait(0) is None
         assert queue.send([Message(message_id="later")]).ok
         wait_for(lambda: len(processing.report) == 4)
-        assert processing.status.state is ProcessState.RUNNING
+        assert processing.status.state == "running"
         report = processing.stop()
     assert report.settled == 4
     assert processing.wait() == processing.stop() == report
-    assert processing.status.state is ProcessState.ENDED
+    assert processing.status.state == "ended"
 
 
 def test_processing_shows_its_workers_and_progress(namespace: Namespace) -> None:

@@ -96,7 +96,7 @@ def test_types_are_kept_of_what_is_no_string() -> None:
         "later": "timestamp",
         "list": "list",
         "array": "array",
-        "described": "0x1 char",
+        "described": "described",
         "decimal": "decimal128",
     }
     assert row["application_properties"]["text"] == "5"

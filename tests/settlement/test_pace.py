@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.settlement.pace import Limiter
+from sbnotebook.settlement.pace import SENDERS, Limiter
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,7 @@ def test_as_many_wait_as_keep_the_line_busy(limiter: Limiter) -> None:
 def test_so_many_wait_over_a_long_line_at_most(limiter: Limiter) -> None:
     limiter.answered(0.15)
     assert limiter.in_flight == 400
-    senders = Limiter.of_senders()
+    senders = Limiter(in_flight=SENDERS)
     assert senders.in_flight == 10
     senders.answered(0.15)
     assert senders.in_flight == 50

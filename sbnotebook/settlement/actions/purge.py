@@ -52,7 +52,7 @@ from sbnotebook.settlement.interrupts import in_flight
 from sbnotebook.settlement.locking.ahead import Search
 from sbnotebook.settlement.locking.settle import archived_from
 from sbnotebook.settlement.memory.archive import Archive, ArchiveState
-from sbnotebook.settlement.pace import AUTO, Limiter
+from sbnotebook.settlement.pace import AUTO, SENDERS, Limiter
 from sbnotebook.settlement.place import Place
 from sbnotebook.settlement.plan import Plan, Preview, Progress, check_wait
 from sbnotebook.settlement.requests import in_parallel
@@ -314,7 +314,7 @@ class _Deletion:
     def __init__(self, place: Place, before: datetime, total: int | None, most: int, run: Run) -> None:
         self._place, self._before, self._total, self._run = place, before, total, run
         self._size = run.group_size(most)
-        self._limiter = Limiter.of_senders()  # a request is for as many messages as a transfer
+        self._limiter = Limiter(in_flight=SENDERS)  # a request is for as many messages as a transfer
         self._peeker = place.peeker  # its connection may be warm
         self._removed = self._requests = self._lost = 0
         self._is_empty = self._is_done = False

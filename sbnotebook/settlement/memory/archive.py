@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -52,10 +53,7 @@ _COUNTS: Final = """
     SELECT entity, verb, state, count(*), max(archived) FROM archived
     WHERE namespace = ? AND state != 'kept' GROUP BY entity, verb, state ORDER BY max(archived) DESC
 """
-_PAYLOADS: Final = "SELECT id, payload FROM archived WHERE id IN (SELECT value FROM json_each(?))"
-_STATES: Final = "SELECT id, state FROM archived WHERE id IN (SELECT value FROM json_each(?))"
 _MARK: Final = "UPDATE archived SET state = ? WHERE id IN (SELECT value FROM json_each(?))"
-_TAKE_OUT: Final = "DELETE FROM archived WHERE id IN (SELECT value FROM json_each(?))"
 _USED: Final = """
     SELECT (page_count - freelist_count) * page_size
     FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()
@@ -63,8 +61,6 @@ _USED: Final = """
 _PRUNE: Final = """
     DELETE FROM archived WHERE id IN (SELECT id FROM archived WHERE keep_until < ? ORDER BY keep_until LIMIT ?)
 """
-_PRUNE_ENDED: Final = "DELETE FROM archived WHERE keep_until < ?"
-_PRUNE_OLD: Final = "DELETE FROM archived WHERE archived < ?"
 _WAYS_ON: Final = (
     "Keep more with archive=Archive(max_bytes=…), remove old messages with archive.prune(older_than=…), or use no "
     "archive: archive=False, or SBNOTEBOOK_ARCHIVE=off in the environment."
@@ -190,10 +186,9 @@ class Archive(LocalDatabase):
         """Write messages that are about to be removed; all are on disk when this returns, or none."""
         now = time.time()
         with self.transaction() as database:
-            self._prune_a_little(database)
-            used = _used(database) + sum(room_for(len(each.payload), each.entity, each.message_id) for each in messages)
-            if used > self.max_bytes:
-                raise ArchiveError(self._full())
+            self._require_room(
+                database, sum(room_for(len(each.payload), each.entity, each.message_id) for each in messages)
+            )
             until = now + self.retention.total_seconds()
             return insert_rows(database, _INSERT, [(*_values(each), now, until) for each in messages])
 
@@ -202,18 +197,16 @@ class Archive(LocalDatabase):
         rows: defaultdict[ArchiveState | None, list[int]] = defaultdict(list)
         for row, state in states.items():
             rows[state].append(row)
+        delete = "DELETE FROM archived WHERE id IN (SELECT value FROM json_each(?))"
         with self.transaction() as database:
-            database.execute(_TAKE_OUT, (json.dumps(rows.pop(None, [])),))
+            database.execute(delete, (json.dumps(rows.pop(None, [])),))
             for state, those in rows.items():
                 database.execute(_MARK, (state, json.dumps(those)))
 
     def require_room(self, size: int = 0) -> None:
         """Refuse messages that cannot be archived before any other step."""
         with self.transaction() as database:
-            self._prune_a_little(database)
-            used = _used(database)
-            if used >= self.max_bytes or used + size > self.max_bytes:
-                raise ArchiveError(self._full())
+            self._require_room(database, max(size, 1))
 
     # ---------------------------------------------------------------- looking, and sending back
 
@@ -256,12 +249,14 @@ class Archive(LocalDatabase):
 
     def payloads(self, rows: Sequence[int]) -> dict[int, bytes]:
         """Return the AMQP bytes of messages, by row."""
-        return dict(self.execute(_PAYLOADS, (json.dumps(rows),)))
+        query = "SELECT id, payload FROM archived WHERE id IN (SELECT value FROM json_each(?))"
+        return dict(self.execute(query, (json.dumps(rows),)))
 
     def claim(self, expected: Mapping[int, ArchiveState]) -> set[int]:
         """Write that messages are about to be sent back, on disk before this returns."""
+        query = "SELECT id, state FROM archived WHERE id IN (SELECT value FROM json_each(?))"
         with self.transaction() as database:
-            found = database.execute(_STATES, (json.dumps(list(expected)),)).fetchall()
+            found = database.execute(query, (json.dumps(list(expected)),)).fetchall()
             claimed = {row for row, state in found if state == expected[row]}
             database.execute(_MARK, (ArchiveState.RETURNING, json.dumps([*claimed])))
         return claimed
@@ -285,10 +280,11 @@ class Archive(LocalDatabase):
         Returns:
             How many were removed.
         """
-        before = time.time() - (older_than or timedelta()).total_seconds()
-        delete = _PRUNE_ENDED if older_than is None else _PRUNE_OLD
+        column, before = "keep_until", time.time()
+        if older_than is not None:
+            column, before = "archived", before - older_than.total_seconds()
         with self.transaction() as database:
-            count = database.execute(delete, (before,)).rowcount
+            count = database.execute(f"DELETE FROM archived WHERE {column} < ?", (before,)).rowcount  # noqa: S608
         self.vacuum()
         return count
 
@@ -299,8 +295,11 @@ class Archive(LocalDatabase):
         if removed.rowcount < _PRUNED_AT_ONCE:
             self._prune_at = time.monotonic() + _PRUNE_EVERY
 
-    def _full(self) -> str:
-        return f"Nothing was removed: the archive {self.path} is full, it may hold {self.max_bytes:,} bytes. {_WAYS_ON}"
+    def _require_room(self, database: sqlite3.Connection, size: int) -> None:
+        self._prune_a_little(database)
+        if _used(database) + size > self.max_bytes:
+            said = f"Nothing was removed: the archive {self.path} is full, it may hold {self.max_bytes:,} bytes."
+            raise ArchiveError(f"{said} {_WAYS_ON}")
 
     def _unusable(self, error: Exception) -> ArchiveError:
         return ArchiveError(f"Nothing was done, because the archive {self.path} cannot be used ({error}). {_WAYS_ON}")
@@ -314,9 +313,9 @@ def room_for(payload: int, entity_path: str, given_id: str | None) -> int:
 
 
 def _used(database: sqlite3.Connection) -> int:
-    ((used,),) = database.execute(_USED).fetchall()
-    return used
+    return database.execute(_USED).fetchone()[0]
 
 
-def _values(m: ArchivedMessage) -> tuple[object, ...]:
-    return (m.namespace, m.entity, m.sequence_number, m.message_id, m.enqueued_time, m.verb, m.payload, m.state)
+_values: Final = attrgetter(
+    "namespace", "entity", "sequence_number", "message_id", "enqueued_time", "verb", "payload", "state"
+)

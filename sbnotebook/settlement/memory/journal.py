@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import platformdirs
 
@@ -20,9 +20,6 @@ from sbnotebook.model import EntityAddress, LockedMessage, ReceivedMessage
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
 from sbnotebook.settlement.requests import alike
-
-if TYPE_CHECKING:
-    import sqlite3
 
 MAX_NOTE: Final = 2_000
 """Characters of a note."""
@@ -69,13 +66,6 @@ class Resubmitted(NamedTuple):
 
     time: datetime
     messages: int
-
-
-class Look(NamedTuple):
-    """The number of messages in a queue at the last look, and the time of that look."""
-
-    messages: int
-    time: datetime
 
 
 class AssistantCall(NamedTuple):
@@ -207,8 +197,10 @@ class NamespaceTables:
         rows = self._journal.execute(query, self._place(entity))
         return {cause: Resubmitted(datetime.fromisoformat(time), count) for cause, time, count in rows}
 
-    def replace_looks(self, counts: Mapping[EntityAddress, int], now: datetime) -> dict[EntityAddress, Look]:
-        """Keep the counts of queues for the next look, and return those of the last one."""
+    def replace_looks(
+        self, counts: Mapping[EntityAddress, int], now: datetime
+    ) -> dict[EntityAddress, tuple[int, datetime]]:
+        """Keep the counts of queues for the next look. Return those of the last one, with its time."""
         namespace = self._namespace().casefold()
         wanted = {address.path.casefold(): address for address in counts}
         rows = [(namespace, path, counts[each], now.astimezone(UTC).isoformat()) for path, each in wanted.items()]
@@ -217,9 +209,7 @@ class NamespaceTables:
                 "SELECT entity, messages, time FROM looks WHERE namespace = ?", (namespace,)
             ).fetchall()
             database.executemany("INSERT OR REPLACE INTO looks VALUES (?, ?, ?, ?)", rows)
-        return {
-            wanted[path]: Look(count, datetime.fromisoformat(time)) for path, count, time in found if path in wanted
-        }
+        return {wanted[path]: (count, datetime.fromisoformat(time)) for path, count, time in found if path in wanted}
 
     def _place(self, entity: EntityAddress) -> tuple[str, str]:
         return self._namespace().casefold(), entity.path.casefold()
@@ -242,12 +232,10 @@ class AssistantCalls:
         with self._journal.transaction() as database:
             database.execute(_CALLS)
             database.execute("DELETE FROM assistant_calls WHERE time < ?", ((now - _KEPT).isoformat(),))
-            return (
-                database.execute("INSERT INTO assistant_calls VALUES (NULL, ?, ?, ?, ?, 'begun')", row).lastrowid or 0
-            )
+            insert = "INSERT INTO assistant_calls VALUES (NULL, ?, ?, ?, ?, 'begun')"
+            return database.execute(insert, row).lastrowid or 0
 
     def end(self, number: int, result: str) -> None:
-        """Write the result of a call."""
         self._journal.execute("UPDATE assistant_calls SET result = ? WHERE id = ?", (result, number))
 
     def last(self, most: int = 100) -> list[AssistantCall]:
@@ -371,7 +359,6 @@ _COLUMNS: Final = (
     "edited, scheduled, state"
 )
 _FROM: Final = f"SELECT {_COLUMNS}, id, changed FROM resubmits"  # noqa: S608 (these are ours)
-_LAST: Final = f"{_FROM} WHERE namespace = ? AND (? IS NULL OR lower(source) = ?) ORDER BY id DESC LIMIT ?"
 # With the very words of the index, or SQLite does not use it.
 _UNFINISHED: Final = f"{_FROM} WHERE state IN ('intended', 'sent') AND namespace = ? ORDER BY id"
 _BEGUN: Final = (
@@ -383,7 +370,6 @@ _MARK: Final = """
     UPDATE resubmits SET state = ?, changed = ?
     WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('intended', 'sent')
 """
-_MARK_EDITED: Final = "UPDATE resubmits SET edited = 1 WHERE id IN (SELECT value FROM json_each(?))"
 
 
 class ResubmitState(StrEnum):
@@ -446,7 +432,6 @@ class ResubmitEntry:
 
     @property
     def key(self) -> OriginalKey:
-        """Return the key of the original."""
         return (self.source.casefold(), self.sequence_number, self.enqueued_time)
 
     @property
@@ -495,20 +480,20 @@ class Journal(LocalDatabase):
         now = datetime.now(UTC)
         with self.transaction() as database:
             if not self._is_pruned:
-                _prune(database, now - _KEPT)
+                ended = "DELETE FROM resubmits WHERE state NOT IN ('intended', 'sent') AND changed < ?"
+                database.execute(ended, ((now - _KEPT).isoformat(),))
             ids = insert_rows(database, _INSERT, [(*_values(entry), now.isoformat()) for entry in entries])
         self._is_pruned = True
         return ids
 
     def mark(self, ids: Iterable[int], state: ResubmitState) -> None:
         """Write the progress of resubmits, on disk before this returns; ended ones stay as they are."""
-        if found := list(ids):
-            self.execute(_MARK, (state, datetime.now(UTC).isoformat(), json.dumps(found)))
+        self.execute(_MARK, (state, datetime.now(UTC).isoformat(), json.dumps(list(ids))))
 
     def mark_edited(self, ids: Iterable[int]) -> None:
         """Write that the clones of resubmits are edited now, on disk before this returns."""
-        if found := list(ids):
-            self.execute(_MARK_EDITED, (json.dumps(found),))
+        edit = "UPDATE resubmits SET edited = 1 WHERE id IN (SELECT value FROM json_each(?))"
+        self.execute(edit, (json.dumps(list(ids)),))
 
     def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
         """Resubmits of a namespace that were begun and not ended, oldest first."""
@@ -517,8 +502,9 @@ class Journal(LocalDatabase):
 
     def resubmits(self, namespace: str, source: str | None = None, most: int = 1_000) -> list[ResubmitEntry]:
         """Return the last resubmits of a namespace in any state, the last first."""
+        query = f"{_FROM} WHERE namespace = ? AND (? IS NULL OR lower(source) = ?) ORDER BY id DESC LIMIT ?"
         path = None if source is None else source.lower()
-        return [_entry(row) for row in self.execute(_LAST, (namespace, path, path, most))]
+        return [_entry(row) for row in self.execute(query, (namespace, path, path, most))]
 
     def find_begun(self, namespace: str, keys: Collection[OriginalKey]) -> dict[OriginalKey, ResubmitEntry]:
         """Return the last resubmit of each of some originals whose clone was or may have been sent, by key.
@@ -534,12 +520,6 @@ class Journal(LocalDatabase):
             f"The journal {self.path} cannot be used ({error}), and nothing is done that it has to hold first: make "
             "room on its disk, or let this user read and write it."
         )
-
-
-def _prune(database: sqlite3.Connection, before: datetime) -> None:
-    database.execute(
-        "DELETE FROM resubmits WHERE state NOT IN ('intended', 'sent') AND changed < ?", (before.isoformat(),)
-    )
 
 
 def _values(e: ResubmitEntry) -> tuple[object, ...]:

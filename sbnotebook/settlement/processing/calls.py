@@ -13,7 +13,6 @@ import platform
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Final, cast
 from uuid import UUID
 
@@ -25,7 +24,6 @@ from sbnotebook.settlement.processing.policy import End, Fault, RejectMessage, S
 MessageFunction = Callable[[LockedMessage], object]
 """Does the work for one message; raises SkipMessage, RejectMessage or StopProcessing to say how it ended."""
 AsyncFunction = Callable[[LockedMessage], Awaitable[object]]
-"""The same as an ``async def``."""
 AnyFunction = MessageFunction | AsyncFunction
 
 _ENDS: Final[dict[type[Exception], End]] = {
@@ -66,7 +64,10 @@ async def call_on_loop(function: AnyFunction, message: LockedMessage, clock: Clo
     try:
         await cast("AsyncFunction", function)(message)
     except BaseException as error:  # noqa: BLE001 (as above; a child task's CancelledError is not a cancellation)
-        _take_back_cancellations()
+        # The function may have cancelled its task, and only a stop of the run ends a worker.
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
         return _ended_by(function, message, error, clock)
     return EndedCall(message, End.COMPLETED)
 
@@ -87,23 +88,7 @@ def _ended_by(function: AnyFunction, message: LockedMessage, error: BaseExceptio
     end = next((end for kind, end in _ENDS.items() if isinstance(error, kind)), End.FAILED)
     component = str(getattr(function, "__qualname__", None) or type(function).__qualname__)
     kind = "async function" if is_async(function) else "function"
-    fault = Fault.of(error, component=component, component_kind=kind, time=clock.now())
-    return EndedCall(message, end, fault, error)
-
-
-def _take_back_cancellations() -> None:
-    """Let the task continue that a function may have cancelled: only a stop of the run ends a worker."""
-    task = asyncio.current_task()
-    while task is not None and task.cancelling():
-        task.uncancel()
-
-
-class ProcessState(StrEnum):
-    WAITING = "not begun"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    """No more messages are begun. Those in work are settled when their functions have ended."""
-    ENDED = "ended"
+    return EndedCall(message, end, Fault.of(error, component=component, component_kind=kind, time=clock.now()), error)
 
 
 @dataclass(slots=True)
@@ -125,7 +110,8 @@ class ProcessStatus:
 
     Args:
         entity: the entity that is consumed.
-        state: the state of the run.
+        state: ``not begun``, ``running``, ``stopping`` or ``ended``. A run that stops begins no more messages, and
+            settles those in work when their functions have ended.
         since: when it began; None before.
         leases: the work of each worker, ended leases last.
         ends: how many functions ended in each way.
@@ -137,7 +123,7 @@ class ProcessStatus:
     """
 
     entity: EntityAddress
-    state: ProcessState
+    state: str
     since: datetime | None
     leases: tuple[Lease, ...]
     ends: Mapping[End, int]
@@ -154,13 +140,13 @@ class ProcessStatus:
 
     def __str__(self) -> str:
         ends = ", ".join(f"{count:,} {end}" for end, count in self.ends.items() if count) or "no message yet"
-        parts = [f"{self.entity} ({self.state}): {ends}"]
         counts = {
             "done before": self.repeated,
             "locked and waiting": self.waiting,
             "not settled yet": self.unsettled,
             "whose settlement was not confirmed": self.not_settled,
         }
+        parts = [f"{self.entity} ({self.state}): {ends}"]
         parts += [f"{count:,} {label}" for label, count in counts.items() if count]
         return ", ".join(parts) + (f". {self.error}" if self.error else "")
 

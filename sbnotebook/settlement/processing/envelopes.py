@@ -29,15 +29,13 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Final
 
 from sbnotebook.amqp import AmqpValue, Int, Timestamp
 from sbnotebook.model import Message, ReceivedMessage
+from sbnotebook.model.clones import marked_id
 from sbnotebook.model.message import DEAD_LETTER_ERROR_DESCRIPTION, DEAD_LETTER_REASON, ORIGINAL_MESSAGE_ID, time_text
 from sbnotebook.settlement.processing.calls import consumer
 from sbnotebook.settlement.processing.policy import Fault
-
-_MAX_MESSAGE_ID: Final = 128
 
 
 def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: datetime) -> Message:
@@ -81,7 +79,4 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
 def _envelope_id(message: ReceivedMessage) -> str:
     place = f"{message.entity.path.casefold()}#{message.sequence_number}@{time_text(message.enqueued_time)}"
     mark = f"~fault-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
-    base = message.message_id or place
-    if len(base) + len(mark) > _MAX_MESSAGE_ID:
-        base = hashlib.sha256(base.encode(errors="surrogatepass")).hexdigest()
-    return base + mark
+    return marked_id(message.message_id or place, mark)

@@ -62,8 +62,8 @@ async def send_envelopes(
             sent = await send_many(pools[destination], envelopes, replace(SEND, withhold=withhold))
         except (ServiceBusError, OSError) as error:
             # No sender could be opened: nothing was sent.
-            failure = Failure.of(error)
-            sent = [replace(failure.outcome("send", e.message), status=OutcomeStatus.FAILED) for e, _ in pairs]
+            said = [Failure.of(error).outcome("send", ended.message) for ended, _ in pairs]
+            sent = [replace(outcome, status=OutcomeStatus.FAILED) for outcome in said]
         for (ended, _), outcome in zip(pairs, sent, strict=True):
             ended.is_enveloped = outcome.ok
             if not outcome.ok:
@@ -113,9 +113,8 @@ async def _settle_group(
 
 def can_retry(outcome: Outcome) -> bool:
     """Return whether a settlement that ended so may succeed when it is tried again."""
-    if outcome.status in (OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED):
-        return True
-    return outcome.status is OutcomeStatus.FAILED and outcome.retryable is True
+    is_open = outcome.status in (OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED)
+    return is_open or (outcome.status is OutcomeStatus.FAILED and outcome.retryable is True)
 
 
 def _withheld(
@@ -139,19 +138,12 @@ def _refused(message: LockedMessage, destination: EntityAddress, sent: Outcome) 
 
 
 def explained_end(outcome: Outcome, ended: EndedCall) -> Outcome:
-    explanation = _explanation(ended)
-    if explanation is None:
-        return outcome
-    text = explanation if outcome.ok else f"{explanation} {outcome.description or ''}"
-    return replace(outcome, description=scrub(text.strip(), _MAX_DESCRIPTION))
-
-
-def _explanation(ended: EndedCall) -> str | None:
     if ended.done_at is not None:
-        return f"Its work was done before, at {ended.done_at:%Y-%m-%d %H:%M:%S} UTC: the function was not called."
-    if ended.fault is None:
-        return None
-    fault = ended.fault
-    words = [fault.type] if ended.end is End.FAILED else [fault.reason] if ended.end is End.REJECTED else []
-    words += [fault.text] if fault.text else []
-    return ": ".join([f"The function {_HOW_IT_ENDED[ended.end]}", *words])
+        why = f"Its work was done before, at {ended.done_at:%Y-%m-%d %H:%M:%S} UTC: the function was not called."
+    elif ended.fault is None:
+        return outcome
+    else:
+        name = {End.FAILED: ended.fault.type, End.REJECTED: ended.fault.reason}.get(ended.end)
+        why = ": ".join(filter(None, [f"The function {_HOW_IT_ENDED[ended.end]}", name, ended.fault.text]))
+    said = why if outcome.ok else f"{why} {outcome.description or ''}".strip()
+    return replace(outcome, description=scrub(said, _MAX_DESCRIPTION))

@@ -33,7 +33,6 @@ from sbnotebook.settlement.processing.calls import (
     AnyFunction,
     EndedCall,
     Lease,
-    ProcessState,
     ProcessStatus,
     call,
     call_on_loop,
@@ -53,7 +52,6 @@ _HOP_SECONDS: Final = 0.005
 _MIN_PAUSE: Final = 0.5
 _MAX_PAUSE: Final = 30.0
 """Seconds between two attempts to reach Service Bus."""
-_REMEMBERED_FOR: Final = timedelta(days=7)
 _MAX_PROBLEM: Final = 300
 _ENDED_KEPT: Final = 100
 """Ended leases that are still shown."""
@@ -106,7 +104,7 @@ class Options:
     def remembers_for(self) -> timedelta | None:
         """Return for how long messages whose work is done are remembered; None for not at all."""
         if isinstance(self.seen, bool):
-            return _REMEMBERED_FOR if self.seen else None
+            return timedelta(days=7) if self.seen else None
         return self.seen
 
     @property
@@ -144,7 +142,7 @@ class Processing(ABC):
         self._is_async = is_async(function)
         self._threads = anyio.CapacityLimiter(options.max_in_flight)
         # The state of the run.
-        self._state, self._is_stopping = ProcessState.WAITING, False
+        self._is_stopping = self._has_ended = False
         self._since: datetime | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = anyio.Event()
@@ -152,7 +150,6 @@ class Processing(ABC):
         self._error: BaseException | None = None
         """The error that ended the run, and that is raised."""
         self._problem: str | None = None
-        """The current problem, for the status."""
         self._pause, self._was_reached = _MIN_PAUSE, False
         self._pace, self._pace_turn = Pace(options.rate), anyio.Lock()
         # The messages and how they ended.
@@ -170,12 +167,12 @@ class Processing(ABC):
     @property
     def status(self) -> ProcessStatus:
         """Return the leases, counts and errors of the run at this moment."""
-        is_stopping = self._state is ProcessState.RUNNING and self._is_stopping
+        state = "ended" if self._has_ended else "stopping" if self._is_stopping else "running"
         error = f"{type(self._error).__name__} ended it." if self._error is not None else self._problem
         leases = (*self._leases.copy().values(), *reversed(self._ended_leases.copy()))
         return ProcessStatus(
             self._place.address,
-            ProcessState.STOPPING if is_stopping else self._state,
+            state if self._since is not None else "not begun",
             self._since,
             tuple(map(replace, leases)),  # as they are now
             {end: self._ends[end] for end in End},
@@ -206,15 +203,21 @@ class Processing(ABC):
         it ended. If the policy says so, the function's own exception is raised, with a note on how the messages
         ended.
         """
-        if self._state is not ProcessState.WAITING:
+        if self._since is not None:
             raise ConfigurationError("It has run already: make another one.")
         self._loop = asyncio.get_running_loop()
-        self._since, self._state = self._clock.now(), ProcessState.RUNNING
+        self._since = self._clock.now()
         try:
             with reporting(self._tally.report):
-                await self._work_until_stopped()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._work_shielded, tasks.cancel_scope)
+                    # A cancellation from outside, also one by asyncio alone, only stops the work in its task.
+                    try:
+                        await anyio.sleep_forever()
+                    finally:
+                        self._stop()
         finally:
-            self._state = ProcessState.ENDED
+            self._has_ended = True
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._raise_error()
         return self.report
@@ -245,15 +248,6 @@ class Processing(ABC):
 
     # ---------------------------------------------------------------- the beginning and the end
 
-    async def _work_until_stopped(self) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._work_shielded, tasks.cancel_scope)
-            # A cancellation from outside, also one by asyncio alone, only stops the work: that has a task of its own.
-            try:
-                await anyio.sleep_forever()
-            finally:
-                self._stop()
-
     async def _work_shielded(self, over: anyio.CancelScope) -> None:
         # Finished messages are not settled yet, so renew their locks.
         with anyio.CancelScope(shield=True):
@@ -271,15 +265,12 @@ class Processing(ABC):
 
     def _raise_error(self) -> None:
         error = self._error
-        if error is None:
-            return
-        note = f"Until then: {self.report}."
-        if not isinstance(error, Exception):  # it would end the loop, and not only this run
-            error_of_run = RuntimeError(f"{type(error).__name__} ended the run.")
-            error_of_run.add_note(note)
-            raise error_of_run from error
-        error.add_note(note)
-        raise error
+        if error is not None and not isinstance(error, Exception):  # it would end the loop, and not only this run
+            error = RuntimeError(f"{type(error).__name__} ended the run.")
+            error.__cause__ = self._error
+        if error is not None:
+            error.add_note(f"Until then: {self.report}.")
+            raise error
 
     def _stop(self) -> None:
         self._is_stopping = True
@@ -301,7 +292,7 @@ class Processing(ABC):
 
     @contextmanager
     def _stoppable(self) -> Generator[anyio.CancelScope]:
-        """Open a block that is cancelled when the run is stopped, unless :meth:`_protect` was called for it before."""
+        """Open a block that is cancelled when the run is stopped, unless it has left ``_until_stopped`` before."""
         with anyio.CancelScope() as scope:
             self._until_stopped.add(scope)
             if self._is_stopping:
@@ -311,17 +302,10 @@ class Processing(ABC):
             finally:
                 self._until_stopped.discard(scope)
 
-    def _protect(self, scope: anyio.CancelScope) -> None:
-        """Protect a block of :meth:`_stoppable` from now on: a stop waits for the work in it."""
-        self._until_stopped.discard(scope)
-
     def _notify(self) -> None:
         """Wake all tasks that wait for a change."""
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
-
-    async def _wait_for_change(self) -> None:
-        await self._changed.wait()
 
     # ---------------------------------------------------------------- problems
 
@@ -351,8 +335,8 @@ class Processing(ABC):
 
     @contextmanager
     def _lease(self, worker: int, session_id: str | None = None) -> Generator[Lease]:
-        name = f"{consumer()}/{worker + 1}"
-        lease = self._leases[worker] = Lease(name, self._place.address, self._clock.now(), session_id)
+        place = f"{consumer()}/{worker + 1}", self._place.address
+        lease = self._leases[worker] = Lease(*place, self._clock.now(), session_id)
         try:
             yield lease
         finally:

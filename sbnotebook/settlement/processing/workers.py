@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 import anyio
@@ -55,6 +56,7 @@ _PEEKS: Final = 5
 """Pages that are peeked at most, at a time, to find messages that come behind later ones."""
 _SESSION_WAIT: Final = 30.0
 """Seconds that one request for a session waits in a run without an end."""
+_number: Final = attrgetter("sequence_number")
 
 
 class SharedProcessing(Processing):
@@ -103,7 +105,7 @@ class SharedProcessing(Processing):
     async def _work(self) -> None:
         with self._stoppable() as opening:
             async with self._batch:
-                self._protect(opening)
+                self._until_stopped.discard(opening)  # from now on a stop waits
                 self._note_reachable()
                 await self._work_together()
 
@@ -136,7 +138,7 @@ class SharedProcessing(Processing):
         while not self._is_stopping and (self._left != 0 or self._waiting) and silent < max_wait:
             wanted = self._wanted(per_second)
             if not wanted:
-                await self._wait_for_change()
+                await self._changed.wait()
                 continue
             # The rate rises at once, and falls by half with each receive.
             now = time.monotonic()
@@ -194,7 +196,7 @@ class SharedProcessing(Processing):
                 elif self._is_fed and not self._waiting:
                     break
                 else:
-                    await self._wait_for_change()
+                    await self._changed.wait()
 
     def _next(self) -> LockedMessage | None:
         """Take the next message; None if there is none, or too many are not settled. In any thread."""
@@ -235,7 +237,7 @@ class SharedProcessing(Processing):
         while self._ended or not self._is_worked:
             if not self._ended:
                 with anyio.move_on_after(_COLLECT_EVERY):
-                    await self._wait_for_change()
+                    await self._changed.wait()
             self._remembering = self._collect()
             await self._remember(self._remembering)
             self._to_settle += self._remembering
@@ -266,7 +268,7 @@ class SharedProcessing(Processing):
     async def _settle_ends(self) -> None:
         while self._to_settle or not self._is_over:
             if not self._to_settle:
-                await self._wait_for_change()
+                await self._changed.wait()
                 continue
             self._settling = [self._to_settle.popleft() for _ in range(min(_SETTLE_GROUP, len(self._to_settle)))]
             outcomes = await self._settle(self._batch, self._settling)
@@ -339,7 +341,7 @@ class SessionProcessing(Processing):
                     except OperationTimeoutError:  # there is no session
                         self._note_reachable()
                         return max_wait is None
-                    self._protect(opening)
+                    self._until_stopped.discard(opening)  # from now on a stop waits
                     openings = self._note_opened(batch.session_id)
                     with self._lease(worker, batch.session_id) as lease:
                         await self._work_on(worker, lease, batch, openings)
@@ -393,8 +395,7 @@ class SessionProcessing(Processing):
         locked: Sequence[LockedMessage] = ()
         most = count if self._left is None else min(count, self._left)
         with self._stoppable():
-            idle = self._place.namespace.waits.idle_session
-            locked = await batch.receive(max(1, most), max_wait=idle, more_wait=0)
+            locked = await batch.receive(max(1, most), max_wait=self._place.namespace.waits.idle_session, more_wait=0)
         held[:] = sorted((*held, *locked), key=_number)
         return bool(locked)
 
@@ -434,7 +435,7 @@ class SessionProcessing(Processing):
         """Have the function called and settle. Return False if the message is still in the session."""
         number = message.sequence_number
         while number in self._in_work:  # its session was lost while another worker worked on it
-            await self._wait_for_change()
+            await self._changed.wait()
         self._in_work.add(number)
         try:
             # Call the function, unless only the settlement of its last call was lost.
@@ -471,7 +472,3 @@ class SessionProcessing(Processing):
         if is_removed and not outcome.ok:
             self._keep_lost(ended)
         return outcome.ok and is_removed
-
-
-def _number(message: LockedMessage) -> int:
-    return message.sequence_number

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,7 @@ from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import Failure
 from sbnotebook.settlement.interrupts import Grace, in_flight, reporting
-from sbnotebook.settlement.pace import InFlight, Limiter, Pace, check_in_flight, transfers_in_flight
+from sbnotebook.settlement.pace import SENDERS, InFlight, Limiter, Pace, check_in_flight, transfers_in_flight
 from sbnotebook.settlement.requests import OUTAGE_PATIENCE, in_parallel
 from sbnotebook.settlement.sdk import clients, connections
 from sbnotebook.settlement.sending.packing import EncodedMessage, Pack, Packer, Sizes
@@ -50,10 +50,10 @@ class SenderPool:
         connection.require_writing()
         self.address = address
         self.answer_within = 60.0
-        self.limiter = Limiter.of_senders()
+        self.limiter = Limiter(in_flight=SENDERS)
         self._connection = connection
-        self._idle: list[tuple[ServiceBusSender, float, float]] = []
-        """Senders, each with the monotonic time and the wall-clock time since which it is idle."""
+        self._idle: list[tuple[ServiceBusSender, float]] = []
+        """Senders, each with the wall-clock time since which it is idle: it goes on while the machine sleeps."""
         self._in_use = 0
         self._opening: set[asyncio.Task[None]] = set()
         self._sizes: Sizes | None = None
@@ -82,8 +82,7 @@ class SenderPool:
     def doubt(self) -> None:
         """Check each idle sender before its next use, and read the size limits again: the entity may be a new one."""
         self._sizes = None
-        long_ago = time.monotonic() - 2 * _FRESH
-        self._idle = [(sender, min(since, long_ago), at) for sender, since, at in self._idle]
+        self._idle = [(sender, since - 2 * _FRESH) for sender, since in self._idle]
 
     @asynccontextmanager
     async def slot(self) -> AsyncGenerator[ServiceBusSender]:
@@ -115,14 +114,13 @@ class SenderPool:
             await asyncio.wait(self._opening)
         idle, self._idle = self._idle, []
         async with anyio.create_task_group() as tasks:
-            for sender, *_ in idle:
+            for sender, _ in idle:
                 tasks.start_soon(_close, sender)
 
     async def _take(self) -> ServiceBusSender:
         while self._idle:
-            sender, since, at = self._idle.pop()
-            # The monotonic time may stand still while the machine sleeps, and the wall clock may be put back.
-            idle = max(time.monotonic() - since, time.time() - at)
+            sender, since = self._idle.pop()
+            idle = abs(time.time() - since)  # the clock may be put back
             # A send over a lost connection would be UNCONFIRMED.
             try:
                 if idle > _FRESH:
@@ -140,11 +138,10 @@ class SenderPool:
         try:
             with anyio.fail_after(_OPEN_WITHIN):
                 await connections.reopen(sender)
-        except TimeoutError:
+        except BaseException as error:
             await _close(sender)
-            raise OperationTimeoutError(message=f"{self.address} did not answer.") from None
-        except BaseException:
-            await _close(sender)
+            if isinstance(error, TimeoutError):
+                raise OperationTimeoutError(message=f"{self.address} did not answer.") from None
             raise
         self._sizes = _sizes_of(sender)
         return sender
@@ -153,7 +150,7 @@ class SenderPool:
         self._keep(await self._open())
 
     def _keep(self, sender: ServiceBusSender) -> None:
-        self._idle.append((sender, time.monotonic(), time.time()))
+        self._idle.append((sender, time.time()))
 
 
 def _sizes_of(sender: ServiceBusSender) -> Sizes:
@@ -281,7 +278,8 @@ class _Delivery:
         self._progress = progress
         self._order: dict[str, anyio.Lock] = {}
         self._unfinished: set[Pack] = set()
-        self._in_hand = self._bytes = self._workers = self._ready = 0
+        """Packs that wait for a worker or for their answer."""
+        self._workers = self._ready = 0
         """``_ready`` counts those workers that need not open a sender before they take a pack."""
         self._open_again_at = 0.0
         self._queue: asyncio.Queue[Pack | None] = asyncio.Queue()
@@ -320,12 +318,13 @@ class _Delivery:
     @property
     def _room(self) -> int:
         """Return how many more packs to pull; none where that is not worth the way to a thread."""
-        if self._bytes > _MAX_BYTES_IN_HAND:
+        in_hand = len(self._unfinished)
+        if sum(pack.size for pack in self._unfinished) > _MAX_BYTES_IN_HAND:
             return 0
         if self._pace.at_once:
-            return min(self._most - self._in_hand, 1)
+            return min(self._most - in_hand, 1)
         # As many packs wait as are in flight, so that transfers answered together are followed together.
-        room = 2 * self._most - self._in_hand
+        room = 2 * self._most - in_hand
         return room if room >= max(1, self._most // 2) else 0
 
     async def _feed(self) -> None:
@@ -334,15 +333,12 @@ class _Delivery:
                 await self._pull()
                 await self._pack()
             else:
-                await self._wait_for_end()
+                await self._freed.wait()
+            self._freed.clear()
         await self._pack(all_open=True)
-        while self._in_hand:  # a worker may queue the halves of a pack
-            await self._wait_for_end()
-
-    async def _wait_for_end(self) -> None:
-        """Wait until a pack has come to its end."""
-        self._freed = asyncio.Event()
-        await self._freed.wait()
+        while self._unfinished:  # a worker may queue the halves of a pack
+            await self._freed.wait()
+            self._freed.clear()
 
     async def _pull(self) -> None:
         with self._grace.period(_PULL_WITHIN):
@@ -363,16 +359,14 @@ class _Delivery:
             for index, outcome in refused:
                 self._finish(index, outcome)
             self._unfinished.update(packs)
-            self._in_hand += len(packs)
             for pack in packs:
                 # Messages are not pulled before their time. It always yields, so that packs are begun in their order.
                 await self._pull_pace.wait(len(pack.items))
                 self._put(pack)
 
     def _put(self, pack: Pack) -> None:
-        self._bytes += pack.size
         self._queue.put_nowait(pack)
-        if self._workers >= min(self._in_hand, self._most):
+        if self._workers >= min(len(self._unfinished), self._most):
             return
         if self._max_in_flight is not None or self._workers < transfers_in_flight(AUTO):
             self._workers += 1
@@ -392,19 +386,20 @@ class _Delivery:
 
     async def _work(self) -> None:
         while (pack := await self._queue.get()) is not None:
-            # Messages of one session keep their order: one transfer of a key at a time, in the order of the queue.
             async with self._turn(pack.key):
                 await self._deliver(pack)
-            self._forget_turn(pack.key)
-            self._in_hand -= 1
-            self._bytes -= pack.size
             self._freed.set()
 
-    def _turn(self, key: str | None) -> AbstractAsyncContextManager[None]:
-        return nullcontext() if key is None else self._order.setdefault(key, anyio.Lock())
-
-    def _forget_turn(self, key: str | None) -> None:
-        if key is not None and not self._order[key].locked():
+    @asynccontextmanager
+    async def _turn(self, key: str | None) -> AsyncGenerator[None]:
+        """Keep the order of messages of one session: one transfer of a key at a time, in the order of the queue."""
+        if key is None:
+            yield
+            return
+        turn = self._order.setdefault(key, anyio.Lock())
+        async with turn:
+            yield
+        if not turn.locked():
             del self._order[key]
 
     # ------------------------------------------------------------------ one pack
@@ -421,11 +416,10 @@ class _Delivery:
             self._unfinished.update(halves)
             if pack.key is None and self._most > 1:  # no order to keep: other workers take them, too
                 for half in halves:
-                    self._in_hand += 1
                     self._put(half)
-                return
-            for half in halves:
-                await self._deliver(half)
+            else:
+                for half in halves:
+                    await self._deliver(half)
             return
         outcome = failure.outcome(self._method.verb, self._pool.address)
         if not pack.in_doubt and outcome.status is OutcomeStatus.UNCONFIRMED:
@@ -496,18 +490,15 @@ class _Delivery:
         """Take out the messages that are not to be sent any more; tell whether none is left."""
         if self._method.withhold is None:
             return False
-        wanted: list[EncodedMessage] = []
-        for item in pack.items:
-            end = self._method.withhold(item.index)
-            if end is None:
-                wanted.append(item)
-            else:
+        ends = [(item, self._method.withhold(item.index)) for item in pack.items]
+        pack.items = [item for item, end in ends if end is None]
+        for item, end in ends:
+            if end is not None:
                 outcome = Outcome(end[0], self._method.verb, self._pool.address, description=end[1])
                 self._finish(item.index, _of_message(outcome, item, None))
-        pack.items = wanted
-        if not wanted:
+        if not pack.items:
             self._unfinished.discard(pack)
-        return not wanted
+        return not pack.items
 
     def _finish_pack(self, pack: Pack, outcome: Outcome, numbers: Sequence[int | None] | None = None) -> None:
         self._unfinished.discard(pack)

@@ -48,6 +48,10 @@ class EncodedMessage:
     payload: bytes
 
 
+_Item: TypeAlias = EncodedMessage | tuple[int, Outcome]
+"""A message, or its position and its outcome if it cannot be sent."""
+
+
 @dataclass(slots=True, eq=False)
 class Pack:
     """Messages that travel in one transfer: all of one session and partition key, or of none."""
@@ -94,11 +98,8 @@ class Pack:
         return taken
 
     def halves(self) -> list[Pack]:
-        return [self._part(items) for items in halves(self.items)]
-
-    def _part(self, items: Sequence[EncodedMessage]) -> Pack:
-        size = sum(len(item.payload) + _ITEM_BYTES for item in items)
-        return Pack(self.session_id, self.partition_key, self.envelope, [*items], size)
+        sized = [(sum(len(each.payload) + _ITEM_BYTES for each in items), items) for items in halves(self.items)]
+        return [Pack(self.session_id, self.partition_key, self.envelope, [*items], size) for size, items in sized]
 
 
 class Packer:
@@ -121,8 +122,7 @@ class Packer:
         self._sizes = sizes
         self._is_stopped = False
         self._next_index = 0
-        self._pulled: deque[tuple[Message | EncodedRows, list[EncodedMessage | Outcome]]] = deque()
-        self._count = 0
+        self._pulled: deque[tuple[Message | EncodedRows, list[_Item]]] = deque()
         self._open: dict[_Keys, Pack] = {}
         self._waiting_bytes = 0
         self._ready: list[Pack] = []
@@ -140,7 +140,7 @@ class Packer:
             if time.monotonic() > until:
                 break
 
-    def _pull_one(self) -> list[EncodedMessage | Outcome]:
+    def _pull_one(self) -> list[_Item]:
         try:
             pulled = next(self._input)
         except StopIteration:
@@ -149,39 +149,33 @@ class Packer:
         except Exception as error:  # noqa: BLE001 (the user's own; it is raised after earlier messages are sent)
             self.failure, self.is_ended = error, True
             return []
-        items = self._of_rows(pulled) if isinstance(pulled, EncodedRows) else [self._encoded(pulled)]
+        if isinstance(pulled, EncodedRows):
+            items = [*map(self._checked, count(self._next_index), pulled.message_ids, pulled.payloads)]
+        else:
+            items = [self._encoded(pulled)]
         self._next_index += len(items)
         self._pulled.append((pulled, items))
         return items
 
-    def _encoded(self, message: Message) -> EncodedMessage | Outcome:
+    def _encoded(self, message: Message) -> _Item:
         try:
             # An ID that is a number or a UUID is sent as it is; a report has text only.
             payload, message_id = payload_of(message), as_text(message.message_id)
         except Exception as error:  # noqa: BLE001 (an input may hold anything; the rest is sent)
             said = scrub(f"{type(error).__name__}: {error}", _MAX_DESCRIPTION)
-            return self._refusal(getattr(message, "message_id", None), "amqp:encode-error", said)
+            message_id = getattr(message, "message_id", None)
+            return self._refusal(self._next_index, message_id, "amqp:encode-error", said)
         return self._checked(self._next_index, message_id, payload)
 
-    def _of_rows(self, rows: EncodedRows) -> list[EncodedMessage | Outcome]:
-        return [*map(self._checked, count(self._next_index), rows.message_ids, rows.payloads)]
-
-    def _checked(self, index: int, message_id: str | None, payload: bytes) -> EncodedMessage | Outcome:
+    def _checked(self, index: int, message_id: str | None, payload: bytes) -> _Item:
         if len(payload) <= self._sizes.message:
             return EncodedMessage(index, message_id, payload)
         said = f"The message is {len(payload):,} bytes, {self._address} takes {self._sizes.message:,}."
-        return self._refusal(message_id, "amqp:link:message-size-exceeded", said)
+        return self._refusal(index, message_id, "amqp:link:message-size-exceeded", said)
 
-    def _refusal(self, message_id: str | None, condition: str, description: str) -> Outcome:
-        return Outcome(
-            OutcomeStatus.FAILED,
-            self._verb,
-            self._address,
-            message_id=message_id,
-            condition=condition,
-            description=description,
-            retryable=False,
-        )
+    def _refusal(self, index: int, message_id: str | None, condition: str, description: str) -> tuple[int, Outcome]:
+        place = self._verb, self._address, None, message_id
+        return index, Outcome(OutcomeStatus.FAILED, *place, condition, description, retryable=False)
 
     # ------------------------------------------------------------------ on the loop
 
@@ -190,8 +184,7 @@ class Packer:
         refused: list[tuple[int, Outcome]] = []
         while self._pulled:
             origin, pulled = self._pulled.popleft()
-            refused += [(self._count + at, item) for at, item in enumerate(pulled) if isinstance(item, Outcome)]
-            self._count += len(pulled)
+            refused += [item for item in pulled if not isinstance(item, EncodedMessage)]
             self._pack([item for item in pulled if isinstance(item, EncodedMessage)], origin)
             self._finish_the_oldest()
         self._finish_the_oldest()
@@ -223,7 +216,7 @@ class Packer:
             keys, oldest = next(iter(self._open.items()))
             if not (
                 self._waiting_bytes > _MAX_WAITING_BYTES
-                or self._count - oldest.items[0].index > _MAX_BEHIND
+                or self._next_index - oldest.items[0].index > _MAX_BEHIND
                 or time.monotonic() - oldest.since > _MAX_WAIT
             ):
                 return

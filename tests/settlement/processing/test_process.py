@@ -34,7 +34,7 @@ from sbnotebook.settlement import (
     Then,
     Watch,
 )
-from sbnotebook.settlement.processing.calls import AnyFunction, ProcessState
+from sbnotebook.settlement.processing.calls import AnyFunction
 from sbnotebook.settlement.processing.policy import End
 from tests.filled_queues import filled_queue
 from tests.hand_clock import HandClock
@@ -242,14 +242,14 @@ async def test_stop_settles_running_messages_and_releases_the_rest(namespace: As
         assert await anyio.to_thread.run_sync(begun.wait, 30)
         await anyio.to_thread.run_sync(processing.stop)  # from any thread
         await anyio.sleep(0.2)
-        assert (processing.status.state, processing.status.unsettled) == (ProcessState.STOPPING, 0)
+        assert (processing.status.state, processing.status.unsettled) == ("stopping", 0)
         assert not reports
         with pytest.raises(ConfigurationError, match="has run already"):
             await processing.run()
         go_on.set()
     assert [outcome.message_id for outcome in reports[0]] == ["m0"]
     assert [message.delivery_count for message in await queue.peek()] == [0] * 9
-    assert (processing.status.state, processing.status.unsettled) == (ProcessState.ENDED, 0)
+    assert (processing.status.state, processing.status.unsettled) == ("ended", 0)
 
 
 async def test_cancellation_lets_an_async_function_come_to_its_end(namespace: AsyncNamespace) -> None:
@@ -312,7 +312,7 @@ async def test_status_shows_leases_and_counts(namespace: AsyncNamespace) -> None
         consumer(message)
 
     processing = queue.processing(work, max_wait=0.5)
-    assert processing.status.state is ProcessState.WAITING
+    assert processing.status.state == "not begun"
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(processing.run)
         assert await anyio.to_thread.run_sync(begun.wait, 30)

@@ -14,7 +14,6 @@ from sbnotebook.model import Abandon, Defer, LockedMessage, Message, OutcomeStat
 from sbnotebook.settlement import AsyncNamespace, Policy, PolicyRow, Then
 from sbnotebook.settlement.locking.sessions import SessionBatch
 from sbnotebook.settlement.place import Waits
-from sbnotebook.settlement.processing.calls import ProcessState
 from tests.filled_queues import filled_queue
 
 pytestmark = pytest.mark.anyio
@@ -253,7 +252,7 @@ async def test_stop_ends_running_and_waiting_session_workers(namespace: AsyncNam
             assert await anyio.to_thread.run_sync(begun.wait, 60)
             processing.stop()
             go_on.set()
-    assert processing.status.state is ProcessState.ENDED
+    assert processing.status.state == "ended"
     assert [(o.message_id, o.status) for o in processing.report] == [("a0", OutcomeStatus.SETTLED)]
     assert [(m.message_id, m.delivery_count) for m in await queue.peek()] == [("a1", 0)]
 

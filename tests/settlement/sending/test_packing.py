@@ -30,6 +30,7 @@ class Pulling:
             while thread.is_alive():
                 thread.join(0.01)
                 yield from self._take()
+            yield from self._take()
         yield from self._take(all_open=True)
 
     def _take(self, *, all_open: bool = False) -> list[Pack]:
