@@ -23,7 +23,6 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from email.message import Message as MimeHeaders
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, cast
@@ -163,6 +162,7 @@ _FIRST_SHOWN: Final = 40
 UNUSUAL_STARTS: Final = b"@< \n\r\t\xef\xff\xfe\x1f"
 """First bytes of bodies that may be more than text: wrappers of the older .NET clients, byte order marks, and gzip."""
 _UNUSUAL: Final = frozenset(UNUSUAL_STARTS[at : at + 1] for at in range(len(UNUSUAL_STARTS)))
+_CHARSET: Final = re.compile(r""";\s*charset\s*=\s*(?:"([^"]*)"|([^\s;"]+))""", re.IGNORECASE)
 # Not all that Python has under a name is a charset: some unpack, some evaluate escapes, some take quadratic time.
 _CHARSETS: Final = re.compile(
     r"utf-(?:8|16|32)(?:-[bl]e)?|ascii|iso8859-\d+|cp\d+|koi8-[ru]|shift_jis|euc_(?:jp|kr)|gb(?:2312|k|18030)|big5"
@@ -220,9 +220,8 @@ class Marks(NamedTuple):
     @property
     def is_usual(self) -> bool:
         """Return whether the message says nothing, so that its body is UTF-8 unless its first bytes are unusual."""
-        if self.content_encoding is not None or not _is_usual_type(self.content_type):
-            return False
-        return not mark_names(self.properties)
+        is_usual = self.content_encoding is None and _is_usual_type(self.content_type)
+        return is_usual and not mark_names(self.properties)
 
     @property
     def unknown_charset(self) -> str | None:
@@ -454,15 +453,8 @@ def _is_usual_type(content_type: str | None) -> bool:
 @lru_cache(maxsize=256)
 def _charset_name(content_type: str | None) -> str | None:
     """Return the charset that a content type names, known or not."""
-    if not content_type or len(content_type) > _LONGEST or "charset" not in content_type.lower():
-        return None
-    headers = MimeHeaders()
-    headers["content-type"] = " ".join(content_type.split())
-    try:
-        name = headers.get_param("charset")
-    except ValueError:
-        return ""
-    return None if name is None else str(name) or None
+    found = _CHARSET.search(content_type) if content_type and len(content_type) <= _LONGEST else None
+    return (found[1] or found[2]) if found else None
 
 
 def _charset(content_type: str | None) -> str | None:

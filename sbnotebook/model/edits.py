@@ -130,9 +130,8 @@ def _reason(error: Exception) -> str:
     is_for_dict = isinstance(error, TypeError) or (
         isinstance(error, AttributeError) and hasattr(dict, error.name or "")
     )
-    hint = ""
-    if is_for_dict and "Message'" in str(error):
-        hint = ". The function gets a message: for the JSON of its body, use edit_json(function)"
+    is_of_message = is_for_dict and "Message'" in str(error)
+    hint = ". The function gets a message: for the JSON of its body, use edit_json(function)" if is_of_message else ""
     return f"{type(error).__name__}: {_line(error)}{hint}"
 
 

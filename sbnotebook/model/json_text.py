@@ -154,51 +154,50 @@ def rewrite_json(text: str, value: Any) -> str:
         raise DecisionError("The JSON is nested too deep, or holds itself.") from None
 
 
-class _Writer:
+class _Writer(NamedTuple):
     """Writes the values of a document that change, and copies the others."""
 
-    def __init__(self, text: str, *, ascii_only: bool) -> None:
-        self._text = text
-        self._ascii_only = ascii_only
+    text: str
+    ascii_only: bool
 
     def value(self, start: int, before: Any, after: Any) -> str:
         """Return the text of a value: the same as at ``start`` where it is equal."""
         if _same(before, after):
-            return self._text[start : _end(self._text, start)]
+            return self.text[start : _end(self.text, start)]
         if isinstance(before, dict) and isinstance(after, (dict, Mapping)) and before:
             return self._object(start, cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after))
         if isinstance(before, list) and isinstance(after, (list, tuple)) and before:
             return self._list(start, cast("list[Any]", before), cast("Sequence[Any]", after))
-        return _written(after, self._ascii_only)
+        return _written(after, self.ascii_only)
 
     def _object(self, start: int, before: dict[str, Any], after: Mapping[Any, Any]) -> str:
-        items = list(_walk(self._text, start))
+        items = list(_walk(self.text, start))
         places = {item.key: place for place, item in enumerate(items)}
-        colon = self._text[_end(self._text, items[0].start) : items[0].value]
+        colon = self.text[_end(self.text, items[0].start) : items[0].value]
         parts: list[tuple[int, str]] = []
         for name, value in after.items():
             place = places.get(name, -1)
             if place < 0:
-                parts.append((place, f"{_name(name, self._ascii_only)}{colon}{_written(value, self._ascii_only)}"))
+                parts.append((place, f"{_name(name, self.ascii_only)}{colon}{_written(value, self.ascii_only)}"))
             else:
                 item = items[place]
-                head = self._text[item.start : item.value]
+                head = self.text[item.start : item.value]
                 parts.append((place, head + self.value(item.value, before[cast("str", item.key)], value)))
         return self._joined(start, items, parts)
 
     def _list(self, start: int, before: list[Any], after: Sequence[Any]) -> str:
-        items = list(_walk(self._text, start))
+        items = list(_walk(self.text, start))
         parts: list[tuple[int, str]] = []
         for place, value in zip(places_before(before, after), after, strict=True):
             if place < 0:
-                parts.append((place, _written(value, self._ascii_only)))
+                parts.append((place, _written(value, self.ascii_only)))
             else:
                 parts.append((place, self.value(items[place].value, before[place], value)))
         return self._joined(start, items, parts)
 
     def _joined(self, start: int, items: Sequence[_Item], parts: Sequence[tuple[int, str]]) -> str:
         """Join members or elements with the separators of the document."""
-        text, last = self._text, items[-1]
+        text, last = self.text, items[-1]
         close = text[last.end : _end(text, start)]
         if not parts:
             return text[start] + close.strip()
@@ -259,15 +258,13 @@ def _matched(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
 
 def _paired(found: list[int], count: int) -> list[int]:
     """Give each new element the next one before it that is free, up to the next that stayed."""
-    limits, limit = list[int](), count
-    for place in reversed(found):
-        limits.append(limit)
-        limit = place if place >= 0 else limit
-    last = -1
-    for at, (place, limit) in enumerate(zip(found, reversed(limits), strict=True)):
-        if place < 0 and last + 1 < limit:
-            found[at] = last + 1
-        last = max(last, found[at])
+    stayed = iter([*(place for place in found if place >= 0), count])
+    last, limit = -1, next(stayed)
+    for at, place in enumerate(found):
+        if place >= 0:
+            last, limit = place, next(stayed)
+        elif last + 1 < limit:
+            last = found[at] = last + 1
     return found
 
 

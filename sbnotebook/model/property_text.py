@@ -85,7 +85,6 @@ _DECIMALS: Final = {"decimal32": Decimal32, "decimal64": Decimal64, "decimal128"
 # A decimal128 with the exponent where .NET writes it
 _OF_NET: Final = "decimal128 (.NET)"
 _MOMENT, _DURATION, _ADDRESS = (Symbol(f"com.microsoft:{name}") for name in ("datetime-offset", "timespan", "uri"))
-_DESCRIBED_BY_NET: Final = frozenset((_MOMENT, _DURATION, _ADDRESS))
 _YEAR_1: Final = datetime(1, 1, 1, tzinfo=UTC)
 _TICKS: Final = 10_000_000  # In a second
 _TICKS_OF_DAY: Final = 24 * 60 * 60 * _TICKS
@@ -248,7 +247,7 @@ def _ready(value: Any) -> Any:
         return _text_of(value) or value.hex()
     if isinstance(value, Described):
         text, kind = text_and_type(value)
-        return text if kind in _DESCRIBED_BY_NET else _ready(value.value)
+        return _ready(value.value) if kind == "described" else text
     if isinstance(value, list):
         return [*map(_ready, cast("list[Any]", value))]
     if isinstance(value, dict):
@@ -286,7 +285,7 @@ def _retyped(before: Any, after: Any) -> Any:
     """Return a value of JSON in the type of the value at the same place."""
     if write_json(_ready(before)) == write_json(after):
         return before
-    if isinstance(before, Described) and not property_type(before).startswith("com.microsoft:"):
+    if isinstance(before, Described) and property_type(before) == "described":
         return Described(before.descriptor, _retyped(before.value, after))
     if isinstance(before, dict) and isinstance(after, dict):
         return _map(cast("dict[Any, Any]", before), cast("dict[str, Any]", after))

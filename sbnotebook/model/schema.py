@@ -145,7 +145,6 @@ def message_from_row(row: Mapping[str, Any]) -> Message:
 
 
 def messages_from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> list[Message]:
-    """Build the message that a sender would write from each row."""
     return [Message(**dict(zip(_SENT_FIELDS, values, strict=True))) for values in _sent(columns, count)]
 
 

@@ -56,7 +56,6 @@ _RECEIVING: Final = (
     "max_delivery_count",
     "requires_session",
 )
-_FILTERED: Final = ("dead_lettering_on_filter_evaluation_exceptions",)
 _TARGETS: Final = ("forward_to", "forward_dead_lettered_messages_to")
 _DEFAULT_RULE: Final = "$Default"
 _COUNTS: Final = {
@@ -94,9 +93,13 @@ class EntityCounts:
         return {None: self.active, SubQueue.DEAD_LETTER: self.dead_letter}.get(sub_queue, self.transfer_dead_letter)
 
     def __repr__(self) -> str:
-        counts = (self.active, "active"), (self.scheduled, "scheduled"), (self.dead_letter, "dead-lettered")
-        counts = *counts, (self.transfer_dead_letter, "in the transfer dead-letter queue")
-        said = ", ".join(f"{count:,} {what}" for count, what in counts if count) or "empty"
+        counts = {
+            "active": self.active,
+            "scheduled": self.scheduled,
+            "dead-lettered": self.dead_letter,
+            "in the transfer dead-letter queue": self.transfer_dead_letter,
+        }
+        said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count) or "empty"
         return f"<EntityCounts {self.kind} {self.address}: {said}>"
 
 
@@ -301,7 +304,11 @@ async def _replicate(
         await told.create_queue(name, **_options(found, {*_BOTH, *_RECEIVING, *_TARGETS}))
         return
     for each in places:
-        await told.create_subscription(name, each.name, **_options(each, (*_RECEIVING, *_FILTERED, *_TARGETS)))
+        await told.create_subscription(
+            name,
+            each.name,
+            **_options(each, (*_RECEIVING, *_TARGETS, "dead_lettering_on_filter_evaluation_exceptions")),
+        )
         await told.delete_rule(name, each.name, _DEFAULT_RULE)
         rules: list[Any] = [rule async for rule in asked.list_rules(name, each.name)]
         for rule in rules:

@@ -99,7 +99,6 @@ class Pace:
         self.at_once = max(1, int(rate)) if rate else None
         """Messages that may go together, a second's worth; None for any number."""
         self.is_free = not rate and pause is None
-        """Whether nothing is ever held back."""
 
     async def wait(self, count: int) -> None:
         """Wait until the next ``count`` messages may go; without a rate it is only a chance to be cancelled."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from sbnotebook.errors import ConfigurationError, MissingExtraError
 from sbnotebook.model.connection_strings import scrub
-
-_SERVER_SECONDS: Final = 60
-_MAX_PROBLEM: Final = 300
 
 
 def query_logs(
@@ -42,8 +39,8 @@ def query_logs(
 
             credential = closing.enter_context(DefaultAzureCredential())
         client = closing.enter_context(LogsQueryClient(credential, **({"endpoint": endpoint} if endpoint else {})))
-        found = client.query_workspace(workspace, query, timespan=times, server_timeout=_SERVER_SECONDS)
+        found = client.query_workspace(workspace, query, timespan=times, server_timeout=60)
     is_partial = isinstance(found, LogsQueryPartialResult)
     tables = found.partial_data if is_partial else found.tables
     rows = [dict(zip(table.columns, row, strict=True)) for table in tables for row in table.rows]
-    return rows, scrub(str(found.partial_error), _MAX_PROBLEM) if is_partial else ""
+    return rows, scrub(str(found.partial_error), 300) if is_partial else ""

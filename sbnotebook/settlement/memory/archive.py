@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import time
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,6 +19,7 @@ import platformdirs
 from sbnotebook.errors import ArchiveError, ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.settlement.memory.local_database import LocalDatabase, insert_rows
+from sbnotebook.settlement.requests import alike
 
 _SCHEMA: Final = (
     """
@@ -41,26 +41,15 @@ _SCHEMA: Final = (
     "CREATE INDEX archived_by_time ON archived (archived)",
     "CREATE INDEX archived_by_end ON archived (keep_until)",
 )
-_INSERT: Final = """
-    INSERT INTO archived
-    (namespace, entity, sequence_number, message_id, enqueued_time, verb, payload, state, archived, keep_until)
-"""
-_FIND: Final = """
-    SELECT namespace, entity, sequence_number, message_id, enqueued_time, verb, x'', state, id, archived
-    FROM archived WHERE namespace = :namespace AND archived >= :since
-"""
+_COLUMNS: Final = (
+    "namespace", "entity", "sequence_number", "message_id", "enqueued_time", "verb", "payload", "state",
+)  # fmt: skip
+_values: Final = attrgetter(*_COLUMNS)
 _COUNTS: Final = """
     SELECT entity, verb, state, count(*), max(archived) FROM archived
     WHERE namespace = ? AND state != 'kept' GROUP BY entity, verb, state ORDER BY max(archived) DESC
 """
 _MARK: Final = "UPDATE archived SET state = ? WHERE id IN (SELECT value FROM json_each(?))"
-_USED: Final = """
-    SELECT (page_count - freelist_count) * page_size
-    FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()
-"""
-_PRUNE: Final = """
-    DELETE FROM archived WHERE id IN (SELECT id FROM archived WHERE keep_until < ? ORDER BY keep_until LIMIT ?)
-"""
 _WAYS_ON: Final = (
     "Keep more with archive=Archive(max_bytes=…), remove old messages with archive.prune(older_than=…), or use no "
     "archive: archive=False, or SBNOTEBOOK_ARCHIVE=off in the environment."
@@ -71,8 +60,6 @@ _PAGE: Final = 4_096
 """Bytes of a page of the file. Short rows share one; a longer row has pages of its own."""
 _PRUNED_AT_ONCE: Final = 1_000
 """Rows that are removed while a caller waits to remove a message."""
-_PRUNE_EVERY: Final = 60.0
-"""Seconds."""
 _OFF, _ON = frozenset({"off", "0", "false", "no"}), frozenset({"", "on", "1", "true", "yes"})
 
 
@@ -190,18 +177,18 @@ class Archive(LocalDatabase):
                 database, sum(room_for(len(each.payload), each.entity, each.message_id) for each in messages)
             )
             until = now + self.retention.total_seconds()
-            return insert_rows(database, _INSERT, [(*_values(each), now, until) for each in messages])
+            insert = f"INSERT INTO archived ({', '.join(_COLUMNS)}, archived, keep_until)"
+            return insert_rows(database, insert, [(*_values(each), now, until) for each in messages])
 
     def note(self, states: Mapping[int, ArchiveState | None]) -> None:
         """Write the states of rows; None takes out the row of a message that was not touched."""
-        rows: defaultdict[ArchiveState | None, list[int]] = defaultdict(list)
-        for row, state in states.items():
-            rows[state].append(row)
-        delete = "DELETE FROM archived WHERE id IN (SELECT value FROM json_each(?))"
         with self.transaction() as database:
-            database.execute(delete, (json.dumps(rows.pop(None, [])),))
-            for state, those in rows.items():
-                database.execute(_MARK, (state, json.dumps(those)))
+            for rows in alike(states, states.__getitem__):
+                if states[rows[0]] is None:
+                    delete = "DELETE FROM archived WHERE id IN (SELECT value FROM json_each(?))"
+                    database.execute(delete, (json.dumps(rows),))
+                else:
+                    database.execute(_MARK, (states[rows[0]], json.dumps(rows)))
 
     def require_room(self, size: int = 0) -> None:
         """Refuse messages that cannot be archived before any other step."""
@@ -219,7 +206,10 @@ class Archive(LocalDatabase):
         numbers: Sequence[int] | None = None,
     ) -> list[ArchivedMessage]:
         """Return messages of a namespace, oldest first, without their bytes: see :meth:`payloads`."""
-        query = _FIND
+        query = """
+            SELECT namespace, entity, sequence_number, message_id, enqueued_time, verb, x'', state, id, archived
+            FROM archived WHERE namespace = :namespace AND archived >= :since
+        """
         values: dict[str, object] = {"namespace": namespace, "since": since.timestamp() if since is not None else 0.0}
         if entity is not None:
             query, values["entity"] = f"{query} AND entity = :entity", entity.path
@@ -291,9 +281,10 @@ class Archive(LocalDatabase):
     def _prune_a_little(self, database: sqlite3.Connection) -> None:
         if time.monotonic() < self._prune_at:
             return
-        removed = database.execute(_PRUNE, (time.time(), _PRUNED_AT_ONCE))
-        if removed.rowcount < _PRUNED_AT_ONCE:
-            self._prune_at = time.monotonic() + _PRUNE_EVERY
+        ended = "SELECT id FROM archived WHERE keep_until < ? ORDER BY keep_until LIMIT ?"
+        delete = f"DELETE FROM archived WHERE id IN ({ended})"  # noqa: S608 (as above)
+        if database.execute(delete, (time.time(), _PRUNED_AT_ONCE)).rowcount < _PRUNED_AT_ONCE:
+            self._prune_at = time.monotonic() + 60
 
     def _require_room(self, database: sqlite3.Connection, size: int) -> None:
         self._prune_a_little(database)
@@ -313,9 +304,5 @@ def room_for(payload: int, entity_path: str, given_id: str | None) -> int:
 
 
 def _used(database: sqlite3.Connection) -> int:
-    return database.execute(_USED).fetchone()[0]
-
-
-_values: Final = attrgetter(
-    "namespace", "entity", "sequence_number", "message_id", "enqueued_time", "verb", "payload", "state"
-)
+    pages = "FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()"
+    return database.execute(f"SELECT (page_count - freelist_count) * page_size {pages}").fetchone()[0]

@@ -23,7 +23,6 @@ from sbnotebook.settlement.requests import alike
 
 MAX_NOTE: Final = 2_000
 """Characters of a note."""
-_MAX_FINGERPRINT: Final = 100
 _KEPT: Final = timedelta(days=30)
 """For how long the counts of resubmits are kept after the last one, as the journal keeps the resubmits themselves."""
 _Place = tuple[EntityAddress, int]
@@ -168,7 +167,7 @@ class NamespaceTables:
 
     def write_note(self, fingerprint: str, text: str) -> None:
         """Keep a note on a cause, on disk before this returns; an empty one is removed."""
-        key = (self._namespace().casefold(), _checked(fingerprint, "A fingerprint", _MAX_FINGERPRINT))
+        key = (self._namespace().casefold(), _checked(fingerprint, "A fingerprint", 100))
         note = _checked(text.strip(), "A note", MAX_NOTE)
         with self._journal.transaction() as database:
             database.execute("DELETE FROM notes WHERE namespace = ? AND fingerprint = ?", key)
@@ -359,13 +358,6 @@ _COLUMNS: Final = (
     "edited, scheduled, state"
 )
 _FROM: Final = f"SELECT {_COLUMNS}, id, changed FROM resubmits"  # noqa: S608 (these are ours)
-# With the very words of the index, or SQLite does not use it.
-_UNFINISHED: Final = f"{_FROM} WHERE state IN ('intended', 'sent') AND namespace = ? ORDER BY id"
-_BEGUN: Final = (
-    f"{_FROM} WHERE namespace = ? AND sequence_number IN (SELECT value FROM json_each(?))"  # noqa: S608 (as above)
-    " AND state != 'not sent' ORDER BY id"
-)
-_INSERT: Final = f"INSERT INTO resubmits ({_COLUMNS}, changed)"
 _MARK: Final = """
     UPDATE resubmits SET state = ?, changed = ?
     WHERE id IN (SELECT value FROM json_each(?)) AND state IN ('intended', 'sent')
@@ -482,7 +474,11 @@ class Journal(LocalDatabase):
             if not self._is_pruned:
                 ended = "DELETE FROM resubmits WHERE state NOT IN ('intended', 'sent') AND changed < ?"
                 database.execute(ended, ((now - _KEPT).isoformat(),))
-            ids = insert_rows(database, _INSERT, [(*_values(entry), now.isoformat()) for entry in entries])
+            ids = insert_rows(
+                database,
+                f"INSERT INTO resubmits ({_COLUMNS}, changed)",
+                [(*_values(entry), now.isoformat()) for entry in entries],
+            )
         self._is_pruned = True
         return ids
 
@@ -497,7 +493,9 @@ class Journal(LocalDatabase):
 
     def unfinished(self, namespace: str, source: str | None = None) -> list[ResubmitEntry]:
         """Resubmits of a namespace that were begun and not ended, oldest first."""
-        entries = [_entry(row) for row in self.execute(_UNFINISHED, (namespace,))]
+        # With the very words of the index, or SQLite does not use it.
+        query = f"{_FROM} WHERE state IN ('intended', 'sent') AND namespace = ? ORDER BY id"
+        entries = [_entry(row) for row in self.execute(query, (namespace,))]
         return [entry for entry in entries if source is None or entry.source.casefold() == source.casefold()]
 
     def resubmits(self, namespace: str, source: str | None = None, most: int = 1_000) -> list[ResubmitEntry]:
@@ -512,7 +510,9 @@ class Journal(LocalDatabase):
         If an original exists although its resubmit has ended, it counted as gone too early: a peek had missed it.
         """
         wanted, numbers = set(keys), json.dumps([number for _, number, _ in keys])
-        begun = map(_entry, self.execute(_BEGUN, (namespace, numbers)))
+        these = "namespace = ? AND sequence_number IN (SELECT value FROM json_each(?))"
+        query = f"{_FROM} WHERE {these} AND state != 'not sent' ORDER BY id"
+        begun = map(_entry, self.execute(query, (namespace, numbers)))
         return {entry.key: entry for entry in begun if entry.key in wanted}
 
     def _unusable(self, error: Exception) -> JournalError:

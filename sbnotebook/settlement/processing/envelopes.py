@@ -71,12 +71,8 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
     # The fields of the original that can be sent, changed where an envelope differs.
     fields = {name: getattr(message, name) for name in Message.__dataclass_fields__}
     fields["application_properties"] = properties
-    fields["message_id"] = _envelope_id(message)
-    fields["scheduled_enqueue_time"] = fields["time_to_live"] = None
-    return Message(**fields)
-
-
-def _envelope_id(message: ReceivedMessage) -> str:
     place = f"{message.entity.path.casefold()}#{message.sequence_number}@{time_text(message.enqueued_time)}"
     mark = f"~fault-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
-    return marked_id(message.message_id or place, mark)
+    fields["message_id"] = marked_id(message.message_id or place, mark)
+    fields["scheduled_enqueue_time"] = fields["time_to_live"] = None
+    return Message(**fields)

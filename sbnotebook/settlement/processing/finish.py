@@ -27,6 +27,7 @@ from sbnotebook.settlement.plan import outcome_for
 from sbnotebook.settlement.processing.calls import EndedCall
 from sbnotebook.settlement.processing.envelopes import envelope_of
 from sbnotebook.settlement.processing.policy import End, Policy
+from sbnotebook.settlement.requests import alike
 from sbnotebook.settlement.sending.delivery import SEND, SenderPool, send_many
 
 _PAUSES: Final = (0.0, 1.0, 5.0)
@@ -79,11 +80,8 @@ async def settle_all(
     left = dict(decisions)
     for pause in _PAUSES:
         await anyio.sleep(pause)
-        by_decision: defaultdict[Decision, list[EndedCall]] = defaultdict(list)
-        for ended, decision in left.items():
-            by_decision[decision].append(ended)
-        for decision, group in by_decision.items():
-            settled = await _settle_group(batch, decision, [ended.message for ended in group], broken)
+        for group in alike(left, left.__getitem__):
+            settled = await _settle_group(batch, left[group[0]], [ended.message for ended in group], broken)
             outcomes |= zip(group, settled, strict=True)
         left = {ended: decision for ended, decision in left.items() if can_retry(outcomes[ended])}
         if not left or broken:

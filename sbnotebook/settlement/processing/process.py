@@ -52,9 +52,6 @@ _HOP_SECONDS: Final = 0.005
 _MIN_PAUSE: Final = 0.5
 _MAX_PAUSE: Final = 30.0
 """Seconds between two attempts to reach Service Bus."""
-_MAX_PROBLEM: Final = 300
-_ENDED_KEPT: Final = 100
-"""Ended leases that are still shown."""
 _LOST_KEPT: Final = 10_000
 """Calls kept until their messages come again: more than lose their locks together."""
 
@@ -159,7 +156,7 @@ class Processing(ABC):
         self._ends: Counter[End] = Counter()
         self._repeated = self._not_settled = 0
         self._leases: dict[int, Lease] = {}
-        self._ended_leases: deque[Lease] = deque(maxlen=_ENDED_KEPT)
+        self._ended_leases: deque[Lease] = deque(maxlen=100)
         self._lost: dict[int, EndedCall] = {}
         """The last ended calls whose settlement was not confirmed, by number. If their messages come again, these are
         only settled. Some never come again, because another consumer has settled them."""
@@ -320,7 +317,7 @@ class Processing(ABC):
         """
         if self._options.max_wait is not None or not self._was_reached:
             raise error
-        self._problem = f"It is tried again: {type(error).__name__}: {explained(error)[:_MAX_PROBLEM]}"
+        self._problem = f"It is tried again: {type(error).__name__}: {explained(error)[:300]}"
         self._pause = min(self._pause * 2, _MAX_PAUSE)
         with self._stoppable():
             await anyio.sleep(self._pause)

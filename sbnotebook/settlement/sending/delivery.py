@@ -177,15 +177,13 @@ class DeliveryMethod:
     withhold: Withhold | None = None
 
 
-_MAX_BATCH_COUNT: Final = 1000
 _MAX_BYTES_IN_HAND: Final = 32 * 1024 * 1024
 """Bytes of messages that wait or are in flight, after which no more are pulled."""
 _WHILE_BUSY: Final = 20
 """Messages in a transfer at most, once Service Bus was busy: larger ones are halved. Service Bus takes or refuses a
 transfer as a whole, so a client with large ones would find the allowed rate only roughly, and take it from others."""
-_ATTEMPTS_TO_CONNECT: Final = 3
-_RECONNECT_AFTER: Final = 0.5
-"""Seconds before the second attempt to connect; twice as many before each further one."""
+_RECONNECT_AFTER: Final = 0.5, 1.0
+"""Seconds before the second attempt to connect, and before the third, which is the last."""
 _SLOWEST: Final = 50_000
 """Bytes a second: the slowest connection on which the answer to a large transfer is awaited."""
 _BEFORE_MORE: Final = 50
@@ -209,7 +207,7 @@ async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
     return [None] * len(pack.items)
 
 
-SEND: Final = DeliveryMethod("send", _send, _MAX_BATCH_COUNT)
+SEND: Final = DeliveryMethod("send", _send, max_count=1_000)
 
 
 async def send_many(
@@ -303,7 +301,7 @@ class _Delivery:
         """Give an outcome to every pulled message without one, because the caller was cancelled."""
         packs, refused = self._packer.take(all_open=True)
         for index, outcome in refused:
-            self._finish(index, outcome)
+            self._finish([index], outcome.status, [outcome])
         for pack in (*self._unfinished, *packs):
             status, description = _CUT_OFF[pack.in_doubt]
             self._finish_pack(pack, Outcome(status, self._method.verb, self._pool.address, description=description))
@@ -357,7 +355,7 @@ class _Delivery:
         async with self._packing:
             packs, refused = self._packer.take(all_open=all_open)
             for index, outcome in refused:
-                self._finish(index, outcome)
+                self._finish([index], outcome.status, [outcome])
             self._unfinished.update(packs)
             for pack in packs:
                 # Messages are not pulled before their time. It always yields, so that packs are begun in their order.
@@ -448,9 +446,9 @@ class _Delivery:
                     return latest
             except Exception as latest:  # noqa: BLE001 (each message has an outcome, for any error of the SDK)
                 # Only a connection that could not be opened is tried again.
-                if pack.in_doubt or not Failure.of(latest).is_unanswered or attempt >= _ATTEMPTS_TO_CONNECT - 1:
+                if pack.in_doubt or not Failure.of(latest).is_unanswered or attempt >= len(_RECONNECT_AFTER):
                     return latest
-                await anyio.sleep(_RECONNECT_AFTER * 2**attempt)
+                await anyio.sleep(_RECONNECT_AFTER[attempt])
                 attempt += 1
             else:
                 rate.accepted(count)
@@ -470,7 +468,9 @@ class _Delivery:
                 begun = time.monotonic()
                 try:
                     numbers = await self._method.deliver(sender, pack)
-                    self._learn(time.monotonic() - begun)
+                    self._answers += 1
+                    if self._answers >= _BEFORE_MORE:
+                        self._pool.limiter.answered(time.monotonic() - begun)
                 except Exception as error:
                     pack.in_doubt = Failure.of(error).is_unanswered
                     raise
@@ -481,11 +481,6 @@ class _Delivery:
             if scope.cancelled_caught:
                 raise OperationTimeoutError(message=f"No answer came within {answer_within:.0f} seconds.")
 
-    def _learn(self, seconds: float) -> None:
-        self._answers += 1
-        if self._answers >= _BEFORE_MORE:
-            self._pool.limiter.answered(seconds)
-
     def _is_withheld(self, pack: Pack) -> bool:
         """Take out the messages that are not to be sent any more; tell whether none is left."""
         if self._method.withhold is None:
@@ -495,7 +490,7 @@ class _Delivery:
         for item, end in ends:
             if end is not None:
                 outcome = Outcome(end[0], self._method.verb, self._pool.address, description=end[1])
-                self._finish(item.index, _of_message(outcome, item, None))
+                self._finish([item.index], end[0], [_of_message(outcome, item, None)])
         if not pack.items:
             self._unfinished.discard(pack)
         return not pack.items
@@ -503,14 +498,12 @@ class _Delivery:
     def _finish_pack(self, pack: Pack, outcome: Outcome, numbers: Sequence[int | None] | None = None) -> None:
         self._unfinished.discard(pack)
         each = map(_of_message, repeat(outcome), pack.items, numbers or repeat(None))
-        self.tally.note_alike([item.index for item in pack.items], outcome.status, each)
-        if self._progress is not None:
-            self._progress(len(pack.items))
+        self._finish([item.index for item in pack.items], outcome.status, each)
 
-    def _finish(self, index: int, outcome: Outcome) -> None:
-        self.tally.note(index, outcome)
+    def _finish(self, indexes: Sequence[int], status: OutcomeStatus, outcomes: Iterable[Outcome]) -> None:
+        self.tally.note_alike(indexes, status, outcomes)
         if self._progress is not None:
-            self._progress(1)
+            self._progress(len(indexes))
 
 
 def _of_message(outcome: Outcome, item: EncodedMessage, number: int | None) -> Outcome:

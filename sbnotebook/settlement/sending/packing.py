@@ -26,7 +26,6 @@ _MAX_WAIT: Final = 1.0
 _PULL_SECONDS: Final = 0.01
 """Seconds of one pull: then its messages are sent, although more may come."""
 _PULL_BYTES: Final = 1024 * 1024
-_MAX_DESCRIPTION: Final = 500
 _PARTITION_KEY: Final = Symbol("x-opt-partition-key")
 _MESSAGE_ID, _GROUP_ID = 0, 10
 """Positions in the list of the properties section (AMQP 1.0 section 3.2.4)."""
@@ -162,7 +161,7 @@ class Packer:
             # An ID that is a number or a UUID is sent as it is; a report has text only.
             payload, message_id = payload_of(message), as_text(message.message_id)
         except Exception as error:  # noqa: BLE001 (an input may hold anything; the rest is sent)
-            said = scrub(f"{type(error).__name__}: {error}", _MAX_DESCRIPTION)
+            said = scrub(f"{type(error).__name__}: {error}", 500)
             message_id = getattr(message, "message_id", None)
             return self._refusal(self._next_index, message_id, "amqp:encode-error", said)
         return self._checked(self._next_index, message_id, payload)
@@ -198,7 +197,10 @@ class Packer:
         self._is_stopped = True
 
     def _pack(self, items: Sequence[EncodedMessage], origin: Message | EncodedRows) -> None:
-        keys = _keys_of(origin)
+        keys: _Keys = None, None
+        if isinstance(origin, Message):
+            # In an entity with sessions, the session is the partition key, even of a message that has another one.
+            keys = origin.session_id, origin.partition_key if origin.session_id is None else None
         while items:
             pack = self._open.get(keys)
             if pack is None:
@@ -226,13 +228,6 @@ class Packer:
         pack = self._open.pop(keys)
         self._waiting_bytes -= pack.size
         self._ready.append(pack)
-
-
-def _keys_of(origin: Message | EncodedRows) -> _Keys:
-    if isinstance(origin, EncodedRows):
-        return None, None
-    # In an entity with sessions, the session is the partition key, even of a message that has another one.
-    return origin.session_id, origin.partition_key if origin.session_id is None else None
 
 
 def _envelope(origin: Message | EncodedRows, first: EncodedMessage) -> bytes:
