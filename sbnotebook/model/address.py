@@ -24,7 +24,9 @@ _HINT: Final = "Write QUEUE, TOPIC or TOPIC/subscriptions/NAME, with /$dlq or /$
 
 
 class SubQueue(Enum):
-    """A queue that the service keeps for an entity: its short name and its path on the wire.
+    """A queue that the service keeps for an entity.
+
+    ``short`` is its name as users type it after the entity's name, and ``path`` follows the entity's path on the wire.
 
     Source: Service Bus documentation, "Overview of dead-letter queues", "Path to the dead-letter queue".
     """

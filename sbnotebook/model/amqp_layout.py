@@ -34,7 +34,7 @@ MAPS: Final = {
     "message_annotations": MESSAGE_ANNOTATIONS,
     "footer": FOOTER,
 }
-"""Sections of a message's extras."""
+"""Sections of a message's extras (3.2.2, 3.2.3, 3.2.8), without the service's entries and those that have a field."""
 
 HEADER_FIELDS: Final = ("durable", "priority", "time_to_live", "first_acquirer", "delivery_count")
 """The list of the header section, in our names (section 3.2.1)."""
@@ -44,7 +44,6 @@ PROPERTY_FIELDS: Final = (
     "absolute_expiry_time", "creation_time", "session_id", "group_sequence", "reply_to_session_id",
 )  # fmt: skip
 """The list of the properties section, in our names (section 3.2.4)."""
-_SYMBOLS: Final = frozenset({"content_type", "content_encoding"})
 
 MILLISECOND: Final = timedelta(milliseconds=1)
 MAX_TTL: Final = 2**32 - 1
@@ -56,7 +55,7 @@ FIRST_MOMENT, LAST_MOMENT = Timestamp.from_datetime(_FIRST), Timestamp.from_date
 def usual(name: str, text: str) -> str:
     """Return the text of a property in the AMQP type that the property usually has."""
     # The specification has a symbol here; a text that is not ASCII can only be carried as a string.
-    return Symbol(text) if name in _SYMBOLS and text.isascii() else text
+    return Symbol(text) if name in ("content_type", "content_encoding") and text.isascii() else text
 
 
 # A value of an unexpected type counts as missing: one odd message must not hide the others from a peek.

@@ -143,7 +143,6 @@ _XML_REFERENCE: Final = re.compile(r"&(?:#x([0-9a-fA-F]{1,6})|#([0-9]{1,7})|(lt|
 _XML_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _XML_ESCAPES: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "\r": "&#xD;"}
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_JSON_STARTS: Final = ("{", "[", '"')
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
 _MARK: Final = 2
 _MARKED: Final = {
@@ -558,7 +557,7 @@ def json_letters(text: str) -> str:
     Quotes, backslashes and characters that cannot be printed stay escaped, so the result is JSON with the same meaning.
     In a text of more than 2,000,000 characters, the escapes behind these stay.
     """
-    if "\\u" not in text or text.lstrip("\ufeff \t\r\n")[:1] not in _JSON_STARTS:
+    if "\\u" not in text or text.lstrip("\ufeff \t\r\n")[:1] not in ("{", "[", '"'):
         return text
     return _JSON_ESCAPE.sub(_unescaped, text[:PARSED_CHARACTERS]) + text[PARSED_CHARACTERS:]
 

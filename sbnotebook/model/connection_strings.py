@@ -145,9 +145,6 @@ _NO_HOST: Final = (
     "The namespace is not a host name: write NAMESPACE.servicebus.windows.net, or in a connection string "
     "Endpoint=sb://NAMESPACE.servicebus.windows.net/, followed by a semicolon."
 )
-_NO_IPV6: Final = (
-    "The namespace is an IPv6 address, which azure-servicebus cannot read: write a name, such as localhost."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +289,10 @@ def _host(endpoint: str) -> tuple[str, str]:
     if match is None:  # not shown: a connection string that lost a semicolon has its secret here
         return "", _NO_HOST
     if match[1].startswith("["):
-        return "", _NO_IPV6
+        return (
+            "",
+            "The namespace is an IPv6 address, which azure-servicebus cannot read: write a name, such as localhost.",
+        )
     port = match[1].rpartition(":")[2]
     if ":" in match[1] and port.isdigit() and not 0 < int(port) <= _MAX_PORT:
         return "", f"The namespace's port is a number from 1 to {_MAX_PORT:,}."

@@ -11,8 +11,6 @@ from sbnotebook.model.address import EntityAddress
 
 AUTO: Final = "auto"
 """Let sbnotebook choose."""
-MAX_RESUBMITS: Final = 5
-"""The limit of resubmits of a dead letter, by default."""
 MAX_TEXT: Final = 4_096
 """UTF-16 code units of the reason, and of the description, of a dead letter."""
 _SHORTENED: Final = "sbnotebook shortened this from"
@@ -160,7 +158,7 @@ class Resubmit:
         """
         if self.max_resubmits != AUTO:
             return self.max_resubmits
-        return MAX_RESUBMITS if source.sub_queue is not None else None
+        return 5 if source.sub_queue is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from typing import Final
 
 _UNITS: Final = (("d", 86_400_000_000), ("h", 3_600_000_000), ("m", 60_000_000))  # Units and their microseconds
 _SECOND: Final = 1_000_000
-_SECONDS_BELOW: Final = 120 * _SECOND  # A rounded duration has seconds below this one, and minutes below a day
 
 
 def duration_text(duration: timedelta | float, *, rounded: bool = False) -> str:
@@ -16,7 +15,8 @@ def duration_text(duration: timedelta | float, *, rounded: bool = False) -> str:
     sign, left = ("-", -given) if given < timedelta(0) else ("", given)
     rest = left // timedelta(microseconds=1)
     if rounded:
-        step = _SECOND if rest < _SECONDS_BELOW else _UNITS[2][1] if rest < _UNITS[0][1] else _UNITS[1][1]
+        # Seconds below two minutes, and minutes below a day.
+        step = _SECOND if rest < 120 * _SECOND else _UNITS[2][1] if rest < _UNITS[0][1] else _UNITS[1][1]
         rest = (rest + step // 2) // step * step
     parts: list[str] = []
     for name, size in _UNITS:

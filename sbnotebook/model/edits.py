@@ -31,9 +31,6 @@ _OURS: Final = str(Path(__file__).parents[1])
 _EDIT: Final = "the edit"
 _TRY_SECONDS: Final = 2.0
 """Seconds for which a preview tries an edit on messages that it does not show."""
-_NAMED: Final = 3
-"""Messages whose refusal a preview explains."""
-_MAPS_AND_BODY: Final = frozenset({"body", "application_properties", "extras"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +167,7 @@ def edit_changes(message: ReceivedMessage, edit: Edit) -> list[EditChange]:
         edited = edited_by(edit, message)
     except DecisionError as error:
         return [EditChange(message.sequence_number, _EDIT, "", str(error))]
-    names = [name for name in Message.__dataclass_fields__ if name not in _MAPS_AND_BODY]
+    names = [name for name in Message.__dataclass_fields__ if name not in ("body", "application_properties", "extras")]
     pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
     pairs += _body_pairs(message, edited)
     pairs += _entries("property ", message.application_properties, edited.application_properties)
@@ -242,4 +239,4 @@ def effect_of(
         return said
     of = f"{tried:,}" if tried == len(messages) else f"the first {tried:,}"
     stay = "which stays where it is" if len(refused) == 1 else "which stay where they are"
-    return f"{said} It is refused for {len(refused):,} of {of}, {stay}: {' '.join(refused[:_NAMED])}"
+    return f"{said} It is refused for {len(refused):,} of {of}, {stay}: {' '.join(refused[:3])}"

@@ -22,6 +22,7 @@ from uuid import UUID
 from sbnotebook.amqp import AmqpValue, decode_exactly, encode
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError, in_one_frame, near_match
 from sbnotebook.model.address import EntityAddress
+from sbnotebook.model.amqp_layout import MAPS
 from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text, decode_body, edited_body, read_form
 from sbnotebook.model.json_text import read_json, rewrite_json, write_json
 
@@ -52,8 +53,6 @@ HEADER_EXTRAS: Final = ("durable", "priority", "first_acquirer")
 """Fields of the header section (3.2.1)."""
 PROPERTY_EXTRAS: Final = ("user_id", "absolute_expiry_time", "creation_time", "group_sequence")
 """Fields of the properties section (3.2.4) that a message has no field for."""
-ANNOTATION_EXTRAS: Final = ("delivery_annotations", "message_annotations", "footer")
-"""Sections that are maps (3.2.2, 3.2.3, 3.2.8), without the service's entries and those that have a field."""
 _TYPED: Final = (
     "message_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding", "session_id",
     "reply_to_session_id",
@@ -64,15 +63,12 @@ DATA_SECTIONS: Final = "data_sections"
 """The sizes of the sections of a body of bytes, where it is not exactly one."""
 UNREADABLE: Final = "unreadable"
 """Why the bytes could not be read as a message."""
-EXTRAS: Final = frozenset(
-    {*HEADER_EXTRAS, *PROPERTY_EXTRAS, *ANNOTATION_EXTRAS, *_TYPED, PROPERTY_NAMES, DATA_SECTIONS, UNREADABLE}
-)
+EXTRAS: Final = frozenset({*HEADER_EXTRAS, *PROPERTY_EXTRAS, *MAPS, *_TYPED, PROPERTY_NAMES, DATA_SECTIONS, UNREADABLE})
 """All names. The name of a field has its value if the value has an unusual type."""
 
 _MAX_COUNT: Final = 2**31 - 1
 _REPR_TEXT: Final = 60
 _REPR_BODY: Final = 1_000
-_REPR_PROPERTIES: Final = 20
 _REPR_LATER: Final = ("body", "application_properties", "extras")
 _NOTHING: Final[Mapping[str, AmqpValue]] = MappingProxyType({})
 
@@ -262,7 +258,7 @@ class Message:
         body = self.body_text if self.body_text is not None else self.body[:_REPR_BODY]
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _REPR_LATER}
         lines = [f"{name:30}{_shown(value)}" for name, value in fields.items() if value is not None]
-        for name, value in islice(self.application_properties.items(), _REPR_PROPERTIES):
+        for name, value in islice(self.application_properties.items(), 20):
             lines.append(f"{'application_properties':30}{name[:_REPR_TEXT]!r}: {repr(value)[:_REPR_TEXT]}")
         lines.append(f"{'body':30}{body[:_REPR_BODY]!r}, {len(self.body):,} bytes")
         printer.text("\n".join([type(self).__name__, *lines]))

@@ -159,7 +159,6 @@ PAST: Final = {
 _CHUNK: Final = 1024
 _TIMED: Final = 100  # Outcomes from which on the speed of a run says something
 _FIELDS: Final = attrgetter(*(each.name for each in fields(Outcome)))
-_QUICK: Final = 1  # The compression level: the others take several times as long for a few per cent
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +187,8 @@ class _Chunk:
 
 def _packed(outcomes: Sequence[Outcome]) -> bytes:
     """Return outcomes field by field, compressed: alike values follow each other."""
-    return zlib.compress(pickle.dumps([*zip(*map(_FIELDS, outcomes), strict=True)], pickle.HIGHEST_PROTOCOL), _QUICK)
+    # The other levels of compression take several times as long for a few per cent.
+    return zlib.compress(pickle.dumps([*zip(*map(_FIELDS, outcomes), strict=True)], pickle.HIGHEST_PROTOCOL), level=1)
 
 
 def _unpacked(content: bytes) -> tuple[Outcome, ...]:

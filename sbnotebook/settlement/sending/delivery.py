@@ -93,15 +93,13 @@ class SenderPool:
             line = connections.line_of(sender)
             try:
                 yield sender
-            except ServiceBusError as error:
-                if connections.is_open(sender) and not isinstance(error, OperationTimeoutError):
+            except BaseException as error:
+                is_refused = isinstance(error, ServiceBusError) and not isinstance(error, OperationTimeoutError)
+                if is_refused and connections.is_open(sender):
                     self._keep(sender)  # only the transfer was refused
                 else:
+                    # An answer may still come, and must not count as the answer to the next transfer.
                     await _close(sender, line)
-                raise
-            except BaseException:
-                # Cancelled: an answer may still come, and must not count as the answer to the next transfer.
-                await _close(sender, line)
                 raise
             self._keep(sender)
         finally:
