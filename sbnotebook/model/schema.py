@@ -207,7 +207,8 @@ def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[
 def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[Mapping[str, AmqpValue]]:
     given = (columns.get(name) or repeat(None, count) for name in _PROPERTY_COLUMNS)
     for value, kind in zip(*given, strict=True):
-        texts, types = map(_map, (value, kind), _PROPERTY_COLUMNS)
+        texts = _map(value, _PROPERTY_COLUMNS[0])
+        types = {} if kind is None else _map(kind, _PROPERTY_COLUMNS[1])
         values = {name: from_text(text, types.get(name)) for name, text in texts.items()} if types else texts
         yield MappingProxyType(values)
 

@@ -219,23 +219,6 @@ class Policy:
         """Return the whole table."""
         return {end: self.row(end) for end in End}
 
-    @property
-    def done(self) -> set[End]:
-        """Return the ends after which only the completion of the message is left to do."""
-        return {e for e, row in self.rows.items() if isinstance(row.decision, Complete) and row.envelope_to is None}
-
-    @property
-    def last(self) -> set[End]:
-        """Return the ends after which no more messages are begun."""
-        stopping = {end for end, row in self.rows.items() if row.then is not Then.GO_ON}
-        # Where the function returned, there is nothing to raise.
-        return stopping if self.row(End.COMPLETED).then is Then.STOP else stopping - {End.COMPLETED}
-
-    @property
-    def destinations(self) -> set[EntityAddress]:
-        """Return the addresses that envelopes are sent to, from all rows."""
-        return {row.destination for row in self.rows.values() if row.destination is not None}
-
     def check(self, entity: EntityAddress, *, redelivers: bool) -> None:
         """Refuse a table that cannot be carried out on an entity.
 

@@ -134,8 +134,8 @@ class Processing(ABC):
         self._policy.check(place.address, redelivers=options.redelivers)
         namespace, self._clock = place.namespace, place.namespace.clock
         self._tables, self._remembers_for = namespace.tables, options.remembers_for
-        self._pools = {address: namespace.pool(address) for address in self._policy.destinations}
-        self._last = self._policy.last
+        destinations = {row.destination for row in self._policy.rows.values()}
+        self._pools = {address: namespace.pool(address) for address in destinations if address is not None}
         self._is_async = is_async(function)
         self._threads = anyio.CapacityLimiter(options.max_in_flight)
         # The state of the run.
@@ -385,7 +385,8 @@ class Processing(ABC):
             if ended is None:
                 with self._working(lease, message):
                     ended = call(self._function, message, self._clock)
-                if ended.end in self._last:
+                then = self._policy.row(ended.end).then
+                if then is Then.STOP or (then is Then.RAISE and ended.error is not None):
                     self._is_stopping = True  # at once: the loop hears of it later
             ends.append(ended)
             count += 1
@@ -425,7 +426,8 @@ class Processing(ABC):
 
     async def _remember(self, ends: Iterable[EndedCall]) -> None:
         """Remember messages whose work is done, before :meth:`_settle`, which remembers those with an envelope."""
-        done = self._policy.done
+        rows = self._policy.rows.items()
+        done = {end for end, row in rows if isinstance(row.decision, Complete) and row.envelope_to is None}
         await self._write_down([ended.message for ended in ends if ended.end in done and ended.done_at is None])
 
     async def _write_down(self, done: Sequence[LockedMessage]) -> None:

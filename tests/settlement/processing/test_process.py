@@ -35,7 +35,6 @@ from sbnotebook.settlement import (
     Watch,
 )
 from sbnotebook.settlement.processing.calls import AnyFunction
-from sbnotebook.settlement.processing.policy import End
 from tests.filled_queues import filled_queue
 from tests.hand_clock import HandClock
 from tests.settlement.waiting import append_to
@@ -147,8 +146,10 @@ async def test_a_quick_function_is_not_called_after_it_stopped(
     assert {number: count for number, count in left.items() if number > 151} == dict.fromkeys(range(152, 202), 0)
 
 
-def test_a_run_that_would_raise_nothing_goes_on() -> None:
-    assert Policy(completed=PolicyRow(Complete(), Then.RAISE)).last == {End.STOPPED, End.FAILED}
+async def test_a_run_that_would_raise_nothing_goes_on(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "nothing-to-raise", [Message(body=b"a"), Message(body=b"b")])
+    report = await queue.process(lambda _: None, policy=Policy(completed=PolicyRow(Complete(), Then.RAISE)))
+    assert (report.settled, len(report)) == (2, 2)
 
 
 async def test_every_row_of_the_policy_can_be_changed(namespace: AsyncNamespace) -> None:
