@@ -9,8 +9,7 @@ from typing import Final
 
 from benchmarks.results import Result, show
 from sbnotebook.widgets.blocks import Block, Button, Field, Row, Text, Title, nodes_of
-from sbnotebook.widgets.front_end import module, style
-from sbnotebook.widgets.renderers.browser import difference
+from sbnotebook.widgets.renderers.browser import difference, module, style
 from tests.browser.conftest import chromium
 
 COUNT: Final = 200

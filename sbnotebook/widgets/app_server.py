@@ -84,12 +84,10 @@ def _leave(panel: Triage, namespace: Namespace) -> None:
 
 
 _HOST: Final = "127.0.0.1"
-_KERNEL: Final = "python3"
 _HAS_SOCKET_FILES: Final = sys.platform != "win32"
 _MAX_SOCKET_NAME: Final = 103
 """Bytes of the name of a socket file, at most: macOS has the lowest limit (``sun_path`` in its ``sys/un.h``)."""
 _BELOW_HOME: Final = len("/voila_xxxxxxxx/kernel-00000000-0000-0000-0000-000000000000-ipc-5")
-_CELL: Final = "from sbnotebook.widgets.app_server import show\nshow()"
 _PREFIX: Final = "sbnotebook-triage-"
 _PROTOCOL: Final = "v1.kernel.websocket.jupyter.org"
 _TEMPLATE: Final = """\
@@ -216,7 +214,10 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
     with _home() as home:
         notebook = Path(home, "pages", "triage.ipynb")
         notebook.parent.mkdir()
-        notebook.write_text(_notebook(f"Triage of {wanted.entity}"))
+        kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        about = {"kernelspec": kernel, "title": f"Triage of {wanted.entity}"}
+        cell = v4.new_code_cell("from sbnotebook.widgets.app_server import show\nshow()")
+        notebook.write_text(v4.writes(v4.new_notebook(cells=[cell], metadata=about)))
         app = _App(
             config=Config(_CONFIG),
             config_file_paths=[],
@@ -236,11 +237,6 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
         if hasattr(signal, "SIGHUP"):  # the terminal was closed
             signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
         app.start()
-
-
-def _notebook(title: str) -> str:
-    kernel = {"name": _KERNEL, "display_name": "Python 3", "language": "python"}
-    return v4.writes(v4.new_notebook(cells=[v4.new_code_cell(_CELL)], metadata={"kernelspec": kernel, "title": title}))
 
 
 def _home() -> tempfile.TemporaryDirectory[str]:

@@ -5,8 +5,8 @@ script of ours, ``renderers.plain`` with ipywidgets, ``renderers.words`` as stat
 A new panel writes blocks, and no renderer.
 
 A block is a value. When its model changes, a panel makes all of its blocks again, and a renderer draws what differs. It
-knows a block again by its place, its type and its name; give a ``key`` to blocks that would be mixed up otherwise, such
-as the fields of several messages.
+knows a block again by its place, which has its type and its name; give a ``key`` to blocks that would be mixed up
+otherwise, such as the fields of several messages.
 """
 
 from __future__ import annotations
@@ -41,10 +41,6 @@ class Block:
     """A part of a panel."""
 
     key: str = ""
-
-    def further(self) -> Node:
-        """Return the values for renderers that are not fields of the block, or have another form there."""
-        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +80,6 @@ class Table(Block):
     caption: str = ""
     is_open: bool = True
 
-    def further(self) -> Node:
-        return {"rows": [[_shown(value) for value in row] for row in self.rows]}
-
 
 @dataclass(frozen=True, slots=True)
 class Chart(Block):
@@ -95,11 +88,6 @@ class Chart(Block):
     title: str
     times: Sequence[int]
     lines: Mapping[str, Sequence[float | None]]
-
-    def further(self) -> Node:
-        # Each line is a value of its own, so that only its new end is sent.
-        lines = {f"line{number}": list(values) for number, values in enumerate(self.lines.values())}
-        return {"names": [cell(name) for name in self.lines], "times": list(self.times), **lines}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +130,6 @@ class Field(Block):
     size: Literal["short", "medium", "wide"] = "medium"
     is_enabled: bool = True
 
-    def further(self) -> Node:
-        if self.type not in CHOICES:
-            return {}
-        return {"value": self.options.index(str(self.value)) if self.value in self.options else -1}
-
 
 @dataclass(frozen=True, slots=True)
 class Row(Block):
@@ -180,10 +163,6 @@ class Grid(Block):
     widget: Any
     plain: Callable[[], Sequence[Block]]
 
-    def further(self) -> Node:
-        comm = self.widget.comm
-        return {"widget": f"IPY_MODEL_{comm.comm_id}" if comm is not None else ""}  # it was closed meanwhile
-
 
 @dataclass(frozen=True, slots=True)
 class Tree(Block):
@@ -200,9 +179,6 @@ class Tree(Block):
     change: Callable[[str, list[str]], object]
     plain: Callable[[], Sequence[Block]]
     hint: str = ""
-
-    def further(self) -> Node:
-        return {"rows": self.rows}
 
 
 # ------------------------------------------------------------ what renderers make of them
@@ -228,38 +204,33 @@ def nodes_of(blocks: Sequence[Block], *, is_plain: bool = False) -> dict[str, tu
             inner = [*(inner or ()), *block.plain()]
         if inner is None:
             return
+        children: list[str] = node.setdefault("children", [])
         counts = Counter[str]()
-        places: list[str] = []
         for child in inner:
-            known = child.key or "-".join(filter(None, (_kind_of(type(child)), getattr(child, "name", ""))))
-            places.append(f"{place}/{known}.{counts[known]}" if counts[known] else f"{place}/{known}")
+            parts = _kind_of(child), getattr(child, "type", ""), child.key or getattr(child, "name", "")
+            known = "-".join(filter(None, parts))
+            at = f"{place}/{known}.{counts[known]}" if counts[known] else f"{place}/{known}"
             counts[known] += 1
-        shown = [(child, at) for child, at in zip(inner, places, strict=True) if not _is_empty(child)]
-        node["children"] = [at for _, at in shown]
-        for child, at in shown:
-            walk(child, at)
+            if not (isinstance(child, Text) and not child.text):
+                children.append(at)
+                walk(child, at)
 
     walk(Column(blocks), "")
     return found
 
 
-def _is_empty(block: Block) -> bool:
-    return isinstance(block, Text) and not block.text
-
-
-@cache
-def _kind_of(kind: type[Block]) -> str:
-    return kind.__name__.lower()
+def _kind_of(block: Block) -> str:
+    return type(block).__name__.lower()
 
 
 @cache
 def _names(kind: type[Block]) -> tuple[str, ...]:
-    hidden = {"key", "blocks", "click", "change", "widget", "plain", "rows", "lines"}
+    hidden = {"key", "blocks", "click", "change", "widget", "plain", "lines"}
     return tuple(field.name for field in fields(kind) if field.name not in hidden)
 
 
 def _node_of(block: Block) -> Node:
-    node: Node = {"kind": _kind_of(type(block))}
+    node: Node = {"kind": _kind_of(block)}
     for name in _names(type(block)):
         value: Any = getattr(block, name)
         if isinstance(value, str) and name != "value" and not (isinstance(block, Code) and name == "text"):
@@ -268,7 +239,20 @@ def _node_of(block: Block) -> Node:
             node[name] = [cell(each) for each in value]
         else:
             node[name] = list(value) if isinstance(value, tuple) else value
-    return node | block.further()
+    match block:
+        case Table(rows=rows):
+            node["rows"] = [[_shown(value) for value in row] for row in rows]
+        case Chart(lines=lines):
+            # Each line is a value of its own, so that only its new end is sent.
+            node |= {f"line{number}": list(values) for number, values in enumerate(lines.values())}
+            node["names"] = [cell(name) for name in lines]
+        case Field(type=kind, options=options, value=value) if kind in CHOICES:
+            node["value"] = options.index(str(value)) if value in options else -1
+        case Grid(widget=widget):  # which may have been closed meanwhile
+            node["widget"] = f"IPY_MODEL_{widget.comm.comm_id}" if widget.comm else ""
+        case _:
+            pass
+    return node
 
 
 def _shown(value: object) -> object:
@@ -276,10 +260,6 @@ def _shown(value: object) -> object:
     if isinstance(value, list) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _EXACT):
         return value
     return cell(value)
-
-
-def is_change(value: object) -> bool:
-    return isinstance(value, list)
 
 
 def answer(block: Block, value: Any) -> None:

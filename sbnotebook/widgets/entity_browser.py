@@ -27,10 +27,10 @@ from sbnotebook.widgets.blocks import Block, Button, Column, Field, Row, Table, 
 from sbnotebook.widgets.fields import Entry, number_entry, watch
 from sbnotebook.widgets.forms.message_actions import Finding, deferred_actions, scheduled_actions
 from sbnotebook.widgets.forms.send_form import SendForm
-from sbnotebook.widgets.front_end import is_in_marimo
 from sbnotebook.widgets.panel import Panel
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
+from sbnotebook.widgets.renderers.browser import is_in_marimo
 from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar
 from sbnotebook.widgets.table.message_table import MessageTable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, Generic, Literal, Protocol, TypeVar
 
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
@@ -21,14 +22,10 @@ class FormPart(Protocol):
     on_change: Callable[[], object]
     """Called when the user has written something."""
 
-    def blocks(self) -> Sequence[Block]:
-        """Return what it is now."""
-        ...
+    def blocks(self) -> Sequence[Block]: ...
 
 
 class Entry(Generic[T]):
-    """A field with its value."""
-
     def __init__(self, name: str, read: Callable[[Any], T], value: Value = "", **options: Any) -> None:
         self._name = name
         self._read = read
@@ -51,27 +48,21 @@ class Entry(Generic[T]):
         """Return the fault of the text, in a sentence; "" for none, and before something was written."""
         try:
             if self._is_checked:
-                self._read(self._given)
+                self.read()
         except SbNotebookError as error:
             return str(error)
         return ""
 
     def read(self) -> T:
         self._is_checked = True
-        return self._read(self._given)
-
-    @property
-    def _given(self) -> Value:
-        return self._value.strip() if isinstance(self._value, str) else self._value
+        return self._read(self._value.strip() if isinstance(self._value, str) else self._value)
 
     def blocks(self) -> list[Field]:
         return [self.block()]
 
     def block(self, **options: Any) -> Field:
-        return Field(self._name, self._value, self._write, problem=self.problem, **self._options | options)
-
-    def _write(self, value: Value) -> None:
-        self.value = value
+        write = partial(setattr, self, "value")
+        return Field(self._name, self._value, write, problem=self.problem, **self._options | options)
 
 
 def number_entry(name: str, value: int, most: int, **options: Any) -> Entry[int]:
@@ -79,8 +70,8 @@ def number_entry(name: str, value: int, most: int, **options: Any) -> Entry[int]
     return Entry(name, int, value, type="number", limits=(min(1, value), most), size="short", **options)
 
 
-def check_entry(name: str, *, value: bool = False, tooltip: str = "") -> Entry[bool]:
-    return Entry(name, bool, value, type="check", tooltip=tooltip)
+def check_entry(name: str, tooltip: str = "") -> Entry[bool]:
+    return Entry(name, bool, value=False, type="check", tooltip=tooltip)
 
 
 def choice_entry(name: str, options: Sequence[str], type: Literal["choice", "toggles"] = "choice") -> Entry[str]:  # noqa: A002
@@ -94,7 +85,6 @@ def watch(parts: Iterable[FormPart], changed: Callable[[], object]) -> None:
 
 
 def problems_of(parts: Iterable[object]) -> set[str]:
-    """Return the faults that entries show now."""
     return {each.problem for each in parts if isinstance(each, Entry) and each.problem}
 
 
@@ -123,14 +113,12 @@ def queue_or_topic(value: str) -> EntityAddress:
 
 
 def whole_number(value: str) -> int:
-    """Return a whole number from 1."""
     if not (value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS and int(value)):
         raise ConfigurationError("Write a whole number from 1, or nothing.")
     return int(value)
 
 
 def number(value: str) -> float:
-    """Return a number above 0."""
     try:
         found = float(value)
     except ValueError:

@@ -18,36 +18,35 @@ Until the kernel has made it, they go where the front end sends them.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import threading
+import uuid
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
-from functools import cache
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import cache, partial
+from itertools import accumulate
 from threading import Event
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final
-from weakref import WeakSet
 
-import ipywidgets
 import ipywidgets as widgets
+from IPython.display import DisplayHandle, display
 
 from sbnotebook.errors import SbNotebookError
 from sbnotebook.model.connection_strings import scrub
 from sbnotebook.settlement import explained
 from sbnotebook.widgets.blocks import Block, Text, answer
-from sbnotebook.widgets.front_end import call_unless, is_in_marimo, marimo, thread_class
-from sbnotebook.widgets.renderers.browser import BrowserView
-from sbnotebook.widgets.renderers.plain import PlainView
-from sbnotebook.widgets.renderers.words import text_of
+from sbnotebook.widgets.renderers.browser import BrowserView, is_in_marimo, marimo
+from sbnotebook.widgets.renderers.plain import PlainView, close_all
+from sbnotebook.widgets.renderers.words import html_of, text_of
 
 _ROUTE: Final = "_reply_subshell_for"
 """The attribute of a comm that ipykernel reads for the subshell of a message."""
-_FEATURE: Final = "kernel subshells"
 _TIMEOUT: Final = 10.0
 """Seconds for the kernel's control thread, which also answers while a cell runs."""
-_answered: Final[WeakSet[widgets.Widget]] = WeakSet()
 
 
 class Callbacks:
@@ -60,12 +59,7 @@ class Callbacks:
     def __call__(self, function: Callable[..., object]) -> Callable[[], None]:
         """Call a function from now on, until the function that is returned is called."""
         self._functions.append(function)
-
-        def end() -> None:
-            if function in self._functions:
-                self._functions.remove(function)
-
-        return end
+        return partial(self._functions.remove, function)
 
     def tell(self, *details: object) -> None:
         for function in tuple(self._functions):
@@ -75,16 +69,21 @@ class Callbacks:
                 self._failed(sentence(error))
 
 
-def start(work: Callable[[], object], *, failed: Callable[[str], object]) -> threading.Thread:
-    """Do work in a thread of its own."""
+def start(
+    work: Callable[[], object], *, failed: Callable[[str], object], after: Callable[[], object] = lambda: None
+) -> threading.Thread:
+    """Do work in a thread of its own, and something after it, in any case."""
 
     def run() -> None:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 (it would be seen nowhere else)
             failed(sentence(error))
+        after()
 
-    thread = thread_class()(target=run, name="sbnotebook panel", daemon=True)
+    # The threads of marimo know the page to which they belong, and so may change widgets.
+    kind = threading.Thread if marimo() is None else marimo().Thread
+    thread = kind(target=run, name="sbnotebook panel", daemon=True)
     thread.start()
     return thread
 
@@ -97,12 +96,13 @@ def sentence(error: BaseException) -> str:
 
 
 def answer_at_once(widget: widgets.Widget) -> None:
-    """Have the kernel answer a widget, and all that is or comes into it, also while a cell runs.
+    """Have the kernel answer a widget also while a cell runs.
 
     Without a kernel, or in one without subshells, this does nothing: see :func:`must_wait`.
     """
-    if _kernel() is not None:
-        _send_to(_subshell(), widget)
+    if _kernel() is not None and hasattr(widget.comm, _ROUTE):
+        subshell = _subshell()
+        setattr(widget.comm, _ROUTE, lambda _data, default: (subshell.done() and subshell.result()) or default)
 
 
 @cache
@@ -115,22 +115,6 @@ def must_wait() -> bool:
     return _kernel() is not None and _subshell().result() is None
 
 
-def _send_to(subshell: Future[str | None], widget: widgets.Widget) -> None:
-    if widget in _answered:
-        return
-    _answered.add(widget)
-    if hasattr(widget.comm, _ROUTE):
-        setattr(widget.comm, _ROUTE, lambda _data, default: (subshell.done() and subshell.result()) or default)
-    if isinstance(widget, widgets.Box):
-
-        def follow(change: Any) -> None:
-            for child in change["new"]:
-                _send_to(subshell, child)
-
-        widget.observe(follow, "children")
-        follow({"new": widget.children})
-
-
 def _kernel() -> Any:
     kernelbase = sys.modules.get("ipykernel.kernelbase")
     return kernelbase.Kernel.instance() if kernelbase and kernelbase.Kernel.initialized() else None
@@ -139,14 +123,7 @@ def _kernel() -> Any:
 @cache
 def _subshell() -> Future[str | None]:
     """Ask the kernel for a subshell, in a thread of its own; the result is None where it has none."""
-    found: Future[str | None] = Future()
-    kernel = _kernel()
-    if kernel is None or _FEATURE not in kernel.kernel_info.get("supported_features", ()):
-        found.set_result(None)
-    else:
-        # An embedded kernel may have no connection file: its panels wait, and say so.
-        start(lambda: found.set_result(_create_subshell()), failed=lambda _: found.set_result(None))
-    return found
+    return ThreadPoolExecutor(1).submit(_create_subshell)
 
 
 def _create_subshell() -> str | None:
@@ -154,19 +131,23 @@ def _create_subshell() -> str | None:
     from ipykernel.connect import get_connection_file
     from jupyter_client.blocking.client import BlockingKernelClient
 
-    if not hasattr(BaseComm, _ROUTE):
+    if not hasattr(BaseComm, _ROUTE) or "kernel subshells" not in _kernel().kernel_info.get("supported_features", ()):
         return None
-    client = BlockingKernelClient(connection_file=get_connection_file())
-    client.load_connection_file()
-    try:
-        client.control_channel.send(client.session.msg("create_subshell_request", {}))
-        return client.control_channel.get_msg(timeout=_TIMEOUT)["content"].get("subshell_id")
-    finally:
-        client.stop_channels()
+    with suppress(Exception):  # an embedded kernel may have no connection file: its panels wait, and say so
+        client = BlockingKernelClient(connection_file=get_connection_file())
+        client.load_connection_file()
+        try:
+            client.control_channel.send(client.session.msg("create_subshell_request", {}))
+            return client.control_channel.get_msg(timeout=_TIMEOUT)["content"].get("subshell_id")
+        finally:
+            client.stop_channels()
+    return None
 
 
 _PLAIN_AFTER: Final = 15.0
 """Seconds of an idle kernel, in which nothing is seen where the front end loads no scripts of ours."""
+_TICK: Final = 0.5
+"""Seconds."""
 _PLAIN: Final = Text("This is the plain panel: the browser did not load the other one.", "quiet")
 
 
@@ -188,7 +169,6 @@ class Panel:
         self.lock = threading.RLock()
         self.is_looking = False
         self._stop = Event()
-        self._thread: threading.Thread | None = None
 
     def blocks(self) -> Sequence[Block]:
         """Return what the panel is now. It takes no lock, and changes nothing."""
@@ -207,16 +187,7 @@ class Panel:
         self, work: Callable[[], object], failed: Callable[[str], object] | None = None
     ) -> threading.Thread:
         """Do work in a thread of its own, and draw what it has changed; faults are shown below the panel."""
-
-        def run() -> None:
-            work()
-            self.redraw()
-
-        def fail(sentence: str) -> None:
-            (failed or self.fail)(sentence)
-            self.redraw()
-
-        return start(run, failed=fail)
+        return start(work, failed=failed or self.fail, after=self.redraw)
 
     def fail(self, sentence: str) -> None:
         """Show a fault below the panel, until the next click."""
@@ -245,7 +216,7 @@ class Panel:
             self.halt()
             stop = self._stop = Event()
             self.is_looking = True
-            self._thread = self.in_background(run, end)
+            self.in_background(run, end)
 
     def ended(self, problem: str) -> None:
         """Show that a look has ended, and what went wrong with it."""
@@ -273,9 +244,8 @@ class Panel:
     def wait(self, seconds: float = 60.0) -> bool:
         """Wait until looking has ended, and return whether it has."""
         deadline = monotonic() + seconds
-        while self.is_looking and (left := deadline - monotonic()) > 0:
-            if (thread := self._thread) is not None:
-                thread.join(left)
+        while self.is_looking and monotonic() < deadline:
+            sleep(0.01)
         return not self.is_looking
 
     # ------------------------------------------------------------ in a page
@@ -299,7 +269,7 @@ class Panel:
         return [*self.blocks(), Text(self._fault, "error")]
 
     @property
-    def widget(self) -> ipywidgets.VBox:
+    def widget(self) -> PanelWidget:
         """Return what a front end with widgets shows; to put the panel into other widgets."""
         if self._front is None:
             self._front = PanelWidget(self)
@@ -309,17 +279,15 @@ class Panel:
     @property
     def view(self) -> BrowserView:
         """Return the anywidget that draws the panel, for ``mo.ui.anywidget`` in marimo."""
-        shown: Any = self.widget
-        return shown.view
+        return self.widget.view
 
     @property
     def is_plain(self) -> bool:
-        return self._front is not None and self._front.is_plain
+        return self._front is not None and self._front.plain is not None
 
     def use_plain(self, plain: bool = True) -> None:
         """Show plain ipywidgets, or the view in the browser."""
-        shown: Any = self.widget
-        shown.use_plain(plain)
+        self.widget.use_plain(plain)
 
     def close(self) -> None:
         """Remove it from the screen, and stop what it looks for and the plan in progress."""
@@ -350,7 +318,7 @@ class Panel:
         return marimo().ui.anywidget(self.view)
 
 
-class PanelWidget(ipywidgets.VBox):
+class PanelWidget(widgets.VBox):
     """A panel in a page: the view of ours, or plain ipywidgets."""
 
     def __init__(self, panel: Panel) -> None:
@@ -358,32 +326,26 @@ class PanelWidget(ipywidgets.VBox):
         self.panel = panel
         self._drawing = threading.Lock()
         self._switching = threading.RLock()
-        self._answered = threading.Event()
-        """Set when the page says that it has loaded the panel."""
         self._is_due = False
-        self._plain: PlainView | None = None
+        self.plain: PlainView | None = None
         self.view = BrowserView(panel.shown_blocks, panel.act, panel.seen)
         self.view.on_msg(self._heard)
         self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
 
     def begin(self) -> None:
         self.panel.use_plain(self._is_always_plain)
-        answer_at_once(self)
+        answer_at_once(self.view)
         if not self._is_always_plain and not is_in_marimo():
-            call_unless(self._answered, _PLAIN_AFTER, self.panel.use_plain)
-
-    @property
-    def is_plain(self) -> bool:
-        return self._plain is not None
+            call_unless(self.view.is_ready, _PLAIN_AFTER, self.panel.use_plain)
 
     def use_plain(self, plain: bool) -> None:
         # The page answers on a thread of its own, perhaps while a cell shows the plain view for the first time.
         with self._switching:
-            before, self._plain = self._plain, (self._plain or PlainView(self.panel.act)) if plain else None
+            before, self.plain = self.plain, (self.plain or PlainView(self.panel.act)) if plain else None
             self.draw()
-            self.children = (self._plain or self.view,)
-            if before is not None and before is not self._plain:
-                before.close()
+            self.children = [self.plain or self.view]
+            if before is not None and before is not self.plain:
+                close_all(before)
 
     def draw(self) -> None:
         """Draw the changes. While another thread draws, it does so once more."""
@@ -393,24 +355,105 @@ class PanelWidget(ipywidgets.VBox):
                 self._is_due = False
                 blocks = self.panel.shown_blocks
                 self.view.draw(blocks)
-                if self._plain is not None:
-                    self._plain.draw([_PLAIN, *blocks])
+                if self.plain is not None:
+                    self.plain.draw([_PLAIN, *blocks])
+                    for part in self.plain.parts.values():
+                        answer_at_once(part)
             finally:
                 self._drawing.release()
 
     def _heard(self, _widget: object, content: Any, _buffers: object) -> None:
         if content.get("kind") != "ready":
             return
-        self._answered.set()
-        if self._plain is None:
+        if self.plain is None:
             self.send_state("children")  # a page that was being loaded may have missed the change
         elif not self._is_always_plain:
             self.panel.use_plain(False)
 
     def close(self) -> None:
-        self._answered.set()
-        if self._plain is not None:
-            self._plain.close()
-        for part in (self.view.layout, self.view, self.layout):
-            part.close()
+        self.view.is_ready.set()
+        for part in filter(None, (self.plain, self.view, self.layout)):
+            close_all(part)
         super().close()
+
+
+def call_unless(answered: threading.Event, seconds: float, over: Callable[[], object]) -> None:
+    """Call a function after a time in which an answer could have been taken; without a loop, never."""
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        return
+
+    def tick(left: int, due: float) -> None:
+        left -= loop.time() < due  # else the loop was busy
+        if not answered.is_set() and left > 0:
+            loop.call_later(_TICK, tick, left, loop.time() + 2 * _TICK)
+        elif not answered.is_set():
+            over()
+
+    tick(round(seconds / _TICK), 0.0)
+
+
+_MAX_CHARACTERS: Final = 300_000
+"""Of the whole record: the notebook has to stay small enough for GitHub to show it."""
+_CUT: Final = "The record is cut here. The journal and the archive have the rest: see %sb_journal."
+_NO_KERNEL: Final = (
+    "This panel needs a running kernel: run the cell to open it. If it had loaded its messages, its record is below."
+)
+
+
+class Record:
+    """The record of a panel: static HTML in the saved notebook, for readers without a kernel.
+
+    A front end that has no kernel cannot draw widgets. GitHub, nbconvert and a reopened notebook show the HTML of an
+    output instead. The record is an output of its own below the panel, because an update of the panel's own output
+    would make the browser draw the panel again. A style in it hides it while the panel above it is alive.
+    """
+
+    def __init__(self) -> None:
+        self._id = uuid.uuid4().hex
+        self._html = ""
+        self._output: DisplayHandle | None = None
+        self._panel: Panel | None = None
+        self._lock = threading.Lock()
+
+    def as_html(self) -> str:
+        """Return the record. It loads nothing, runs nothing and has no text that is not escaped."""
+        # The grid of a living panel has its rows from the kernel. The copy of a panel in an exported page has none.
+        is_alive = f".sbn-owner-{self._id}:not(.jupyter-widgets-disconnected) .sbn-alive"
+        style = f"<style>body:has({is_alive}) .sbn-record-{self._id} {{ display: none }}</style>"
+        return f'<div class="sbn-record-{self._id} mathjax_ignore tex2jax_ignore">{style}{self._html}</div>'
+
+    def display_below(self, panel: Panel) -> None:
+        if "ipykernel" not in sys.modules:
+            raise NotImplementedError
+        panel.widget.add_class(f"sbn-owner-{self._id}")
+        bundle: Any = panel._repr_mimebundle_()  # pyright: ignore[reportPrivateUsage]
+        display(bundle | {"text/plain": _NO_KERNEL}, raw=True)
+        with self._lock:
+            self._output = display(self._bundle(), raw=True, display_id=f"sbn-record-{self._id}")
+
+    def join(self, panel: Panel) -> None:
+        """Become a part of a panel, for front ends whose pages keep widgets and no later outputs, such as marimo."""
+        self._panel = panel
+
+    def show(self, blocks: Sequence[Block]) -> None:
+        shown = _html(blocks)
+        with self._lock:
+            if shown == self._html:
+                return
+            self._html = shown
+            if self._panel is not None:
+                self._panel.view.record = self.as_html()
+            elif self._output is not None:
+                self._output.update(self._bundle(), raw=True)
+
+    def _bundle(self) -> dict[str, str]:
+        return {"text/html": self.as_html(), "text/plain": "The record of the panel, as HTML"}
+
+
+def _html(blocks: Sequence[Block]) -> str:
+    parts = [html_of([block]) for block in blocks]
+    sizes = accumulate(map(len, parts))
+    fitting = sum(size <= _MAX_CHARACTERS for size in sizes)
+    return "".join([*parts[:fitting], *([html_of([Text(_CUT)])] if fitting < len(parts) else [])])

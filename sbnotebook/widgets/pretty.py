@@ -10,7 +10,9 @@ import json
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from sbnotebook.model.body import json_letters
@@ -78,8 +80,12 @@ def cut(text: str, most: int) -> tuple[str, bool]:
 
 
 def hex_lines(data: bytes) -> str:
-    """Lay out bytes in lines of their offset, their values and their characters."""
-    return "\n".join(_hex_line(start, data[start : start + _HEX_ROW]) for start in range(0, len(data), _HEX_ROW))
+    lines: list[str] = []
+    for start in range(0, len(data), _HEX_ROW):
+        row = data[start : start + _HEX_ROW]
+        characters = "".join(chr(byte) if len(_CONTROLS) <= byte < _DELETE else "." for byte in row)
+        lines.append(f"{start:08x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  |{characters}|")
+    return "\n".join(lines)
 
 
 def json_layout(text: str, most: int) -> Layout:
@@ -99,69 +105,51 @@ def json_places(text: str, most_lines: int) -> list[tuple[int, Path]]:
     """Return the line of the layout and the path of each text, number, boolean and null."""
     places: list[tuple[int, Path]] = []
     path: list[str | int] = []
-    line, before = 0, ""
-    for match in _JSON_PART.finditer(text[:PARSED_CHARACTERS]):
-        part = match[0]
-        if part.isspace():
-            continue
+    line = 0
+    for before, part in pairwise(_json_parts(text[:PARSED_CHARACTERS])):
         line += _begins_line(part, before)
         if line >= most_lines:
             break
-        if _is_value(part, before, path):
+        if part in ("{", "["):
+            path.append("" if part == "{" else 0)
+        elif part in ("}", "]"):
+            del path[-1:]
+        elif part == "," and path:
+            path[-1] = path[-1] + 1 if isinstance(path[-1], int) else ""
+        elif path and part != ":" and (isinstance(path[-1], int) or before == ":"):
             places.append((line, tuple(path)))
-        before = part
+        elif path and part != ":":
+            with suppress(ValueError):  # it does not end, in a text that nests too deep to be checked
+                path[-1] = str(json.loads(part))
     return places
-
-
-def _is_value(part: str, before: str, path: list[str | int]) -> bool:
-    """Follow the path through a JSON document, and tell whether a part of it is a value there."""
-    if part in ("{", "["):
-        path.append("" if part == "{" else 0)
-    elif part in ("}", "]"):
-        del path[-1:]
-    elif part == ",":
-        path[-1:] = [last + 1 if isinstance(last, int) else "" for last in path[-1:]]
-    elif path and part != ":":
-        if isinstance(path[-1], int) or before == ":":
-            return True
-        path[-1] = _string_of(part)
-    return False
-
-
-def _string_of(token: str) -> str:
-    try:
-        return str(json.loads(token))
-    except (ValueError, RecursionError):
-        return token
 
 
 def xml_layout(text: str, most: int) -> Layout:
     """XML with a line for each element. Nothing is resolved: no entity, no address."""
     try:
         return _laid_out(_xml_pieces, text, most)
-    except _NotWellFormedError as error:
+    except ValueError as error:
         return Layout("", fault=str(error))
 
 
 # ------------------------------------------------------------ piece by piece
 
 
-class _NotWellFormedError(Exception):
-    """Says where."""
+def _json_parts(text: str) -> Iterator[str]:
+    """Yield the tokens of a text, behind an empty one."""
+    yield ""
+    for match in _JSON_PART.finditer(text):
+        if not match[0].isspace():
+            yield match[0]
 
 
 def _json_pieces(text: str) -> Iterator[str]:
-    depth, before = 0, ""
-    for match in _JSON_PART.finditer(text):
-        part = match[0]
-        if part.isspace():
-            continue
-        if part in ("}", "]"):
-            depth -= 1
+    depth = 0
+    for before, part in pairwise(_json_parts(text)):
+        depth -= part in ("}", "]")
         lead = _new_line(depth) if _begins_line(part, before) else ""
         yield f"{part} " if part == ":" else lead + json_letters(part)
         depth += part in ("{", "[")
-        before = part
 
 
 def _begins_line(part: str, before: str) -> bool:
@@ -174,7 +162,7 @@ def _xml_pieces(text: str) -> Iterator[str]:
     while position < len(text):
         match = _XML_PART.match(text, position)
         if match is None:
-            raise _NotWellFormedError(f"Markup that does not end, or is none, at character {position + 1:,}")
+            raise ValueError(f"Markup that does not end, or is none, at character {position + 1:,}")
         position = match.end()
         if match["text"] is not None:
             if not match["text"].isspace():
@@ -183,17 +171,13 @@ def _xml_pieces(text: str) -> Iterator[str]:
             continue
         is_end = bool(match["end"])
         if is_end and (not open_names or open_names.pop() != match["name"]):
-            raise _NotWellFormedError(f"An end tag that ends nothing at character {match.start() + 1:,}")
+            raise ValueError(f"An end tag that ends nothing at character {match.start() + 1:,}")
         yield match[0] if not begun or (is_end and inline) else _new_line(len(open_names)) + match[0]
-        begun, inline = True, _opens(match)
+        begun, inline = True, match["name"] is not None and not is_end and not match["rest"].endswith("/")
         if inline:
             open_names.append(match["name"])
     if open_names:
-        raise _NotWellFormedError("It ends before all of its elements do")
-
-
-def _opens(match: re.Match[str]) -> bool:
-    return match["name"] is not None and not match["end"] and not match["rest"].endswith("/")
+        raise ValueError("It ends before all of its elements do")
 
 
 def _new_line(depth: int) -> str:
@@ -204,22 +188,16 @@ def _laid_out(pieces_of: Callable[[str], Iterable[str]], text: str, most: int) -
     """Join the pieces up to a number of bytes and lines. The others are not made."""
     taken: list[str] = []
     size = lines = 0
-    more = len(text) > PARSED_CHARACTERS
+    is_whole = len(text) <= PARSED_CHARACTERS
     for piece in pieces_of(text[:PARSED_CHARACTERS]):
         if size > most or lines >= _MAX_LINES:
-            more = True
+            is_whole = False
             break
         taken.append(piece)
         size += len(piece)
         lines += piece.count("\n")
     shown, is_cut = cut(visible("".join(taken)), most)
-    return Layout(shown, is_cut or more)
-
-
-def _hex_line(offset: int, row: bytes) -> str:
-    halves = (row[:8].hex(" "), row[8:].hex(" "))
-    characters = "".join(chr(byte) if len(_CONTROLS) <= byte < _DELETE else "." for byte in row)
-    return f"{offset:08x}  {halves[0]:<23}  {halves[1]:<23}  |{characters}|"
+    return Layout(shown, is_cut or not is_whole)
 
 
 def _named(character: str) -> str:

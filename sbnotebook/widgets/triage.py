@@ -20,13 +20,12 @@ from sbnotebook.model.report import counted
 from sbnotebook.widgets.action_panel import ActionPanel, key_of, removed_by
 from sbnotebook.widgets.blocks import Block, Button, Column, Progress, Row, Text, Title
 from sbnotebook.widgets.forms.message_actions import triage_actions
-from sbnotebook.widgets.front_end import is_in_marimo
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.panel import Panel, Record
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
-from sbnotebook.widgets.record import Record, causes_block
+from sbnotebook.widgets.renderers.browser import is_in_marimo
 from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar
-from sbnotebook.widgets.table.message_table import MessageTable
+from sbnotebook.widgets.table.message_table import MessageTable, causes_block
 from sbnotebook.widgets.table.row_packing import MessageKey
 
 _READ_ONLY: Final = (

@@ -190,7 +190,7 @@ def _causes(notebook: Notebook) -> None:
     page.keyboard.press("Enter")
     expect(late.locator(".sbn-cause-note")).to_have_text(f"winter {HOSTILE}")
     notebook.comes_to("notes and notes[-1][1]", f"winter {HOSTILE}")
-    notebook.kernel("table.set_notes({notes[-1][0]: 'known since Friday'})")
+    notebook.kernel("table.set_notes({notes[-1][0]: 'known since Friday'}, {})")
     expect(late.locator(".sbn-cause-note")).to_have_text("known since Friday")
     # By keyboard: down the list, and one of them.
     causes.first.locator(".sbn-cause-main").focus()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from sbnotebook.widgets.front_end import module
+from sbnotebook.widgets.renderers.browser import module
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

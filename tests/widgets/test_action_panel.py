@@ -177,7 +177,7 @@ def test_what_was_not_settled_can_be_selected_again(namespace: Namespace) -> Non
     until(lambda: panel.report is not None and not panel.busy)
     click(panel, "Select these again")
     assert table.selected_keys == (("selected-again", 2), ("selected-again", 3))
-    outcomes = [str(each).partition(":")[0] for each in table.rows.column("outcome").to_pylist()]
+    outcomes = [str(each).partition(":")[0] for each in table.rows.with_extra().column("outcome").to_pylist()]
     assert outcomes == ["settled", "not found", "not found", "None"]
     click(panel, "Done")
     assert buttons(panel) == []

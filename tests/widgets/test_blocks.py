@@ -28,7 +28,7 @@ from sbnotebook.widgets.blocks import (
     nodes_of,
 )
 from sbnotebook.widgets.renderers.browser import BrowserView, difference
-from sbnotebook.widgets.renderers.plain import PlainView
+from sbnotebook.widgets.renderers.plain import PlainView, close_all
 from sbnotebook.widgets.renderers.words import html_of, text_of
 from tests.widgets.conftest import parts
 
@@ -87,7 +87,7 @@ def test_hostile_texts_are_texts_in_all_renderers(block: Block) -> None:
     drawn = [part for part in parts(view) if isinstance(part, ipywidgets.HTML)]
     assert all("<img" not in part.value for part in drawn)
     assert [part for part in parts(view) if part is not view], "something is drawn"
-    view.close()
+    close_all(view)
 
 
 def test_a_renderer_answers_with_the_block_and_the_chosen_option() -> None:
@@ -109,7 +109,12 @@ def test_a_renderer_answers_with_the_block_and_the_chosen_option() -> None:
 
     heard.clear()
     view: Any = BrowserView(tree, answer)
-    for place, value in (("/button-Go", None), ("/field-Which", 1), ("/button-Gone", None), ("/button-Not now", None)):
+    for place, value in (
+        ("/button-Go", None),
+        ("/field-choice-Which", 1),
+        ("/button-Gone", None),
+        ("/button-Not now", None),
+    ):
         view._handle_custom_msg({"kind": "act", "place": place, "value": value}, [])  # noqa: SLF001 (as ipywidgets does)
     assert heard == ["went", "b"]
 
@@ -126,7 +131,7 @@ def test_a_page_is_sent_only_what_differs() -> None:
         "times": {"dropped": 1, "added": [100]},
         "line0": {"dropped": 1, "added": [100.0]},
     }
-    assert changes["nodes"]["/b"] == {"text": "b2"}
-    assert changes["nodes"]["/c"]["kind"] == "text"
-    assert "/a" not in changes["nodes"]
-    assert difference(now, before)["gone"] == ["/c"]
+    assert changes["nodes"]["/text-b"] == {"text": "b2"}
+    assert changes["nodes"]["/text-c"]["kind"] == "text"
+    assert "/text-a" not in changes["nodes"]
+    assert difference(now, before)["gone"] == ["/text-c"]

@@ -82,12 +82,13 @@ def run(client: BlockingKernelClient, code: str, then: Callable[[], object] = la
 
 UNTIL_THEN = """
 from concurrent.futures import Future
-from sbnotebook.widgets.panel import _send_to
+from sbnotebook.widgets import panel as panels
 import ipywidgets
 
 def shell_of(*answers):
     made, button = Future(), ipywidgets.Button()
-    _send_to(made, button)
+    panels._subshell = lambda: made
+    panels.answer_at_once(button)
     for answer in answers:
         made.set_result(answer)
     return button.comm._reply_subshell_for({}, "the front end's")

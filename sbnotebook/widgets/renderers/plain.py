@@ -8,23 +8,24 @@ from typing import Any, Final
 import ipywidgets as widgets
 
 from sbnotebook.widgets.blocks import CHOICES, Block, Node, nodes_of
-from sbnotebook.widgets.front_end import style
+from sbnotebook.widgets.renderers.browser import style
 from sbnotebook.widgets.renderers.words import node_html
 
 # Jupyter would render text between two dollar signs as mathematics: orders/$dlq and events/$dlq.
 _NO_MATHEMATICS: Final = ("mathjax_ignore", "tex2jax_ignore")
 _WIDTHS: Final = {"short": "180px", "medium": "420px", "wide": "98%"}
-_NAMED: Final = {"description_width": "initial"}
-_BOXES: Final = {"row": widgets.HBox, "menu": widgets.HBox}
-_KINDS: Final[dict[str, Any]] = {
-    "text": widgets.Text,
-    "area": widgets.Textarea,
-    "code": widgets.Textarea,
-    "suggest": widgets.Combobox,
-    "choice": widgets.Dropdown,
-    "list": widgets.Select,
-    "toggles": widgets.ToggleButtons,
-    "check": widgets.Checkbox,
+_NAMED: Final = {"style": {"description_width": "initial"}}
+_TYPED: Final = {"continuous_update": False, **_NAMED}
+_FIELDS: Final[dict[str, tuple[Any, dict[str, Any]]]] = {
+    "text": (widgets.Text, _TYPED),
+    "area": (widgets.Textarea, _TYPED),
+    "code": (widgets.Textarea, _TYPED),
+    "suggest": (widgets.Combobox, _TYPED),
+    "choice": (widgets.Dropdown, _NAMED),
+    "list": (widgets.Select, _NAMED),
+    "toggles": (widgets.ToggleButtons, {"style": {"button_width": "auto"}}),
+    "number": (widgets.BoundedFloatText, _NAMED),
+    "check": (widgets.Checkbox, {"indent": False}),
 }
 
 
@@ -35,92 +36,59 @@ class PlainView(widgets.VBox):
         looks = widgets.HTML(f"<style>{style('look.css')}</style>", layout={"display": "none"})
         super().__init__([looks], _dom_classes=("sbn-panel", *_NO_MATHEMATICS))
         self._act = act
-        self._blocks: dict[str, Block] = {}
-        self._nodes: dict[str, Node] = {}
-        self._parts: dict[str, Any] = {"": self}
+        self._found: dict[str, tuple[Block, Node]] = {}
+        self.parts: dict[str, Any] = {"": self}
         self._is_drawing = False
 
     def draw(self, blocks: Sequence[Block]) -> None:
-        found = nodes_of(blocks, is_plain=True)
-        self._blocks = {place: block for place, (block, _) in found.items()}
+        self._found = found = nodes_of(blocks, is_plain=True)
         self._is_drawing = True
         try:
-            for place, (_, node) in found.items():
-                if not place:
-                    continue
-                if place not in self._parts or _is_other(self._nodes[place], node):
-                    self._parts[place] = self._made(place, node)
-                _update(self._parts[place], node)
+            for place, (_, node) in list(found.items())[1:]:
+                if place not in self.parts:
+                    self.parts[place] = self._made(place, node)
+                _update(self.parts[place], node)
             for place, (_, node) in reversed(found.items()):
-                if (places := node.get("children")) is not None:
-                    self._fill(place, [self._parts[child] for child in places])
+                if "children" in node:
+                    box = self.parts[place]
+                    own = box.children[:1] if isinstance(box, widgets.VBox) else ()  # what it says itself
+                    children = (*own, *(self.parts[child] for child in node["children"]))
+                    if children != box.children:
+                        box.children = children
         finally:
             self._is_drawing = False
-        for place in self._parts.keys() - found.keys():
-            self._parts.pop(place).close()
-        self._nodes = {place: node for place, (_, node) in found.items()}
-
-    def _fill(self, place: str, parts: list[Any]) -> None:
-        box = self._parts[place]
-        own = box.children[:1] if isinstance(box, widgets.VBox) else ()  # what it says itself
-        if (*own, *parts) != box.children:
-            box.children = (*own, *parts)
+        for place in self.parts.keys() - found.keys():
+            close_all(self.parts.pop(place))
 
     def _made(self, place: str, node: Node) -> Any:
-        kind = node["kind"]
-        if kind == "button":
-            made = widgets.Button(layout={"width": "auto"})
-            made.on_click(lambda _: self._tell(place, None))
-        elif kind == "field":
-            made = _field(node)
-            trait = "index" if node["type"] in CHOICES else "value"
-            made.observe(lambda change: self._tell(place, change["new"]), trait)
-        elif kind in _BOXES:
-            made = _BOXES[kind](layout={"flex_flow": "row wrap", "align_items": "center"})
-        elif "children" in node:
-            made = widgets.VBox([_html()])
-        elif kind == "progress":
-            made = widgets.FloatProgress(min=0.0, max=1.0)
-        else:
-            made = _html()
-        return made
+        match node["kind"]:
+            case "button":
+                made = widgets.Button(layout={"width": "auto"})
+                made.on_click(lambda _: self._tell(place, None))
+                return made
+            case "field":
+                made = _field(node)
+                trait = "index" if node["type"] in CHOICES else "value"
+                made.observe(lambda change: self._tell(place, change["new"]), trait)
+                return made
+            case "row" | "menu":
+                return widgets.HBox(layout={"flex_flow": "row wrap", "align_items": "center"})
+            case "progress":
+                return widgets.FloatProgress(min=0.0, max=1.0)
+            case _:
+                said = widgets.HTML(_dom_classes=_NO_MATHEMATICS)
+                return widgets.VBox([said]) if "children" in node else said
 
     def _tell(self, place: str, value: object) -> None:
-        block = self._blocks.get(place)
-        if not self._is_drawing and block is not None:
-            self._act(block, value)
-
-    def close(self) -> None:
-        for place, part in self._parts.items():
-            if place:
-                close_all(part)
-        self._parts = {"": self}
-        close_all(self.children[0])
-        super().close()
-
-
-def _html() -> widgets.HTML:
-    return widgets.HTML(_dom_classes=_NO_MATHEMATICS)
-
-
-def _is_other(before: Node, now: Node) -> bool:
-    return before["kind"] != now["kind"] or before.get("type") != now.get("type")
+        if not self._is_drawing and place in self._found:
+            self._act(self._found[place][0], value)
 
 
 def _field(node: Node) -> Any:
-    width = {"width": "auto" if node["type"] in ("check", "toggles") else _WIDTHS[node["size"]]}
-    if node["type"] == "number":
-        return (widgets.BoundedIntText if node["is_whole"] else widgets.BoundedFloatText)(style=_NAMED, layout=width)
-    made = _KINDS[node["type"]](layout=width)
-    if node["type"] == "check":
-        made.indent = False
-    elif node["type"] == "toggles":
-        made.style.button_width = "auto"
-    else:
-        made.style.description_width = "initial"
-    if hasattr(made, "continuous_update"):
-        made.continuous_update = False
-    return made
+    is_whole = node["type"] == "number" and node["is_whole"]
+    kind, options = (widgets.BoundedIntText, _NAMED) if is_whole else _FIELDS[node["type"]]
+    width = "auto" if node["type"] in ("check", "toggles") else _WIDTHS[node["size"]]
+    return kind(layout={"width": width}, **options)
 
 
 def _update(part: Any, node: Node) -> None:
@@ -147,12 +115,11 @@ def _update_field(part: Any, node: Node) -> None:
     if node["limits"]:
         part.max = max(node["limits"][1], part.min)
         part.min, part.max = node["limits"]
-    options = tuple(node["options"])
-    if hasattr(part, "options") and tuple(part.options) != options:
-        part.options = options
+    if hasattr(part, "options") and list(part.options) != node["options"]:
+        part.options = node["options"]
     if node["type"] in CHOICES:
         part.index = None if node["value"] < 0 else node["value"]
-    elif part.value != node["value"]:
+    else:
         part.value = node["value"]
 
 

@@ -6,15 +6,22 @@ The HTML loads nothing, runs nothing, and escapes all texts.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from sbnotebook.analysis import tables
 from sbnotebook.model.connection_strings import scrub
-from sbnotebook.widgets.blocks import CHOICES, Block, Grid, Node, Progress, Row, Table, Tree, is_change, nodes_of
+from sbnotebook.widgets.blocks import CHOICES, Block, Node, Row, nodes_of
 from sbnotebook.widgets.pretty import cell
 
-_TAGS: Final = {"-": "del", "+": "ins"}
+_WORDS: Final = {
+    "title": ("h4", "text"),
+    "text": ("p", "text"),
+    "code": ("pre", "text"),
+    "column": ("h5", "name"),
+    "tree": ("p", "hint"),
+}
+"""The tags of blocks that have one text, and the text."""
 
 
 def text_of(blocks: Sequence[Block]) -> str:
@@ -30,22 +37,18 @@ def text_of(blocks: Sequence[Block]) -> str:
     return text_at("")
 
 
-def _lines(block: Block, node: Node) -> list[str]:
-    match block:
-        case Table():
-            return [_text_table(node)]
-        case Progress():
-            return [f"{block.done:.0%} done"]
-        case Grid():
+def _lines(block: Any, node: Node) -> list[str]:
+    match node["kind"]:
+        case "table" if not _has_changes(node):
+            return [tables.text_table(node["columns"], node["rows"], node["caption"])]
+        case "progress":
+            return [f"{node['done']:.0%} done"]
+        case "grid":
             return [repr(block.widget)]
-        case Tree():
-            return (
-                [tables.text_table([*block.rows[0]], [[*row.values()] for row in block.rows])]
-                if block.rows
-                else [node["hint"]]
-            )
+        case "tree" if node["rows"]:
+            return [tables.text_table([*node["rows"][0]], [[*row.values()] for row in node["rows"]])]
         case _:
-            return [text for _, text in words_of(node)]
+            return [text for _, text in _words(node) if text]
 
 
 def html_of(blocks: Sequence[Block]) -> str:
@@ -56,66 +59,39 @@ def html_of(blocks: Sequence[Block]) -> str:
 def node_html(node: Node) -> str:
     """Return what one block says, without the blocks in it."""
     match node["kind"]:
-        case "table":
-            return _html_table(node)
+        case "table" if not _has_changes(node):
+            rows = [[scrub(value) if isinstance(value, str) else value for value in row] for row in node["rows"]]
+            return tables.html_table(node["columns"], rows, scrub(node["caption"]))
         case "progress":
             return f'<progress value="{node["done"]:g}"></progress>'
         case _:
-            return "".join(_said(tag, text) for tag, text in words_of(node))
+            return "".join(f"<{tag}>{html.escape(scrub(text))}</{tag}>" for tag, text in _words(node) if text)
 
 
-def _said(tag: str, text: str) -> str:
-    return f"<{tag}>{html.escape(scrub(text))}</{tag}>" if text else ""
+def _has_changes(node: Node) -> bool:
+    return any(isinstance(value, list) for row in node["rows"] for value in row)
 
 
-def _html_table(node: Node) -> str:
-    rows = node["rows"]
-    if any(is_change(value) for row in rows for value in row):
-        return _said("p", node["caption"]) + "".join(_row_of_changes(row) for row in rows)
-    scrubbed = [[scrub(value) if isinstance(value, str) else value for value in row] for row in rows]
-    return tables.html_table(node["columns"], scrubbed, scrub(node["caption"]))
-
-
-def _row_of_changes(row: Sequence[object]) -> str:
-    return "".join(_changes(value) if is_change(value) else _said("p", str(value)) for value in row)
-
-
-def _changes(lines: Any) -> str:
-    return f"<pre>{'<br>'.join(_said(_TAGS.get(mark, 'span'), f'{mark} {text}') for mark, text in lines)}</pre>"
-
-
-def words_of(node: Node) -> list[tuple[str, str]]:
-    """Return what a block says, without the blocks in it, each text with its tag in HTML; tables say it otherwise."""
-    words: list[tuple[str, str]] = []
+def _words(node: Node) -> Iterator[tuple[str, str]]:
+    """Yield what a block says, without the blocks in it, each text with its tag in HTML."""
     match node["kind"]:
-        case "title":
-            words = [("h4", node["text"])]
-        case "text":
-            words = [("p", node["text"])]
-        case "code":
-            words = [("pre", node["text"])]
-        case "column":
-            words = [("h5", node["name"])]
+        case "table":
+            yield "p", node["caption"]
+            for row in node["rows"]:
+                yield "p", "  " + " ".join(str(value) for value in row if not isinstance(value, list))
+                for lines in (value for value in row if isinstance(value, list)):
+                    yield "pre", "\n".join(f"    {mark} {text}" for mark, text in lines)
         case "chart":
-            words = [("p", f"{node['title']}: {'; '.join(_chart_words(node))}")]
+            yield "p", f"{node['title']}: {'; '.join(_chart_words(node))}"
         case "field":
-            words = [("p", f"{node['name']}: {text}" if (text := _field_text(node)) else ""), ("p", node["problem"])]
+            text = _field_text(node)
+            yield "p", f"{node['name']}: {text}" if text else ""
+            yield "p", node["problem"]
+        case kind if kind in _WORDS:
+            tag, name = _WORDS[kind]
+            yield tag, node[name]
         case _:
             pass
-    return [each for each in words if each[1]]
-
-
-def _text_table(node: Node) -> str:
-    rows, caption = node["rows"], node["caption"]
-    if not any(is_change(value) for row in rows for value in row):
-        return tables.text_table(node["columns"], rows, caption)
-    return "\n".join([caption, *(f"  {line}" for row in rows for line in _change_lines(row))])
-
-
-def _change_lines(row: Sequence[Any]) -> Iterable[str]:
-    yield " ".join(str(value) for value in row if not is_change(value))
-    for lines in (value for value in row if is_change(value)):
-        yield from (f"  {mark} {text}" for mark, text in lines)
 
 
 def _field_text(node: Node) -> str:
@@ -125,7 +101,7 @@ def _field_text(node: Node) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else cell(value)
 
 
-def _chart_words(node: Node) -> Iterable[str]:
+def _chart_words(node: Node) -> Iterator[str]:
     for number, name in enumerate(node["names"]):
         known = [value for value in node[f"line{number}"] if value is not None]
         yield f"{name}: {known[-1]:,g} now, {min(known):,g} to {max(known):,g}" if known else f"{name}: not known yet"

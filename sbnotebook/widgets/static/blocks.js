@@ -104,13 +104,7 @@ class PanelView {
     const { nodes } = this.tree;
     for (const place of places) {
       const node = nodes.get(place);
-      const part = this.parts.get(place);
-      if (part?.kind !== node.kind) {
-        const now = { kind: node.kind, ...KINDS[node.kind](this, place, node) };
-        this.parts.set(place, now);
-        part?.element.replaceWith(now.element);
-        part?.end?.();
-      }
+      if (!this.parts.has(place)) this.parts.set(place, KINDS[node.kind](this, place, node));
       this.parts.get(place).update?.(node);
     }
     for (const place of places) {

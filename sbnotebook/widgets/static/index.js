@@ -24,6 +24,7 @@ const HANDLERS = {
     store.load = load;
     store.state = total ? "loading" : "ready";
     store.toldHidden = 0;
+    store.hasLongTexts = false;
     store.causes = new Map(); // those of the rows before go; new ones are announced when they are known
     store.tellTime(now);
     store.begin(store.laidOut(columns), total);
@@ -39,7 +40,7 @@ const HANDLERS = {
   },
   end(store, { has_long: hasLong }) {
     store.state = "ready";
-    store.hasLongTexts = hasLong;
+    store.hasLongTexts ||= hasLong;
     store.refocus();
     store.tell("rows", { kind: store.total ? "added" : "replaced" });
   },

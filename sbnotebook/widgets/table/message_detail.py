@@ -19,7 +19,7 @@ from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.body import Marks, body_text, decode_body
 from sbnotebook.model.property_text import property_type, to_text
 from sbnotebook.widgets.pretty import Layout, cut, hex_lines, json_layout, json_places, visible, weight, xml_layout
-from sbnotebook.widgets.table.row_packing import BODY, path_name
+from sbnotebook.widgets.table.row_packing import BODY, IN_COLUMNS, Decoded, path_name
 
 PART: Final = 900_000
 """Bytes of a body that travel in one message."""
@@ -29,7 +29,7 @@ _MAX_HEX: Final = 16 * 1024
 _MAX_VALUE: Final = 8_000
 _LINES_WITH_VALUES: Final = 300
 LONGEST_PATH: Final = 200
-_MAX_PROPERTIES: Final = 150_000
+_MAX_PROPERTIES: Final = 130_000
 """Bytes of all properties together; the parts of a detail are less than a megabyte in all."""
 _DEAD_LETTER: Final = ("dead_letter_source", "resubmit_count")
 _MESSAGE: Final = (
@@ -40,17 +40,11 @@ _DELIVERY: Final = (
     "entity", "sequence_number", "enqueued_sequence_number", "enqueued_time", "scheduled_enqueue_time", "expires_at",
     "locked_until", "delivery_count", "state",
 )  # fmt: skip
-_SHOWN_ABOVE: Final = frozenset({"DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount"})
-_NESTED: Final = frozenset({"list", "map", "array", "described"})
 _NOT_IN_FILE_NAMES: Final = re.compile(r"\W+", re.ASCII)
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0e-\x1f]")
 _SAMPLE, _MOST_CONTROLS = 1_000, 10
 """A text of which every tenth character is a control character is more likely something else."""
 _EXTENSIONS: Final = {"JSON": "json", "XML": "xml", "Text": "txt", "Hex": "bin"}
-
-
-Decoded = tuple[str | None, str | None]
-"""The text that a decoder made of a body, and why there is none."""
 
 
 def detail_of(message: ReceivedMessage, decoded: Decoded | None = None) -> dict[str, Any]:
@@ -59,19 +53,18 @@ def detail_of(message: ReceivedMessage, decoded: Decoded | None = None) -> dict[
     views, notes = _views(message, text)
     notes += [visible(f"A decoder could not read the body: {_short(error)}.")] if error else []
     size = f"{len(message.body):,} byte{'' if len(message.body) == 1 else 's'}"
-    entity = str(message.entity)
-    fault = _fault_of(message)
-    name = _NOT_IN_FILE_NAMES.sub("-", f"{entity}-{message.sequence_number}")
+    kind = "" if message.body_type is BodyType.DATA else f"AMQP {message.body_type}"
+    name = _NOT_IN_FILE_NAMES.sub("-", f"{message.entity}-{message.sequence_number}")
     return {
-        "title": visible(f"Message {message.sequence_number} of {entity}"),
+        "title": visible(f"Message {message.sequence_number} of {message.entity}"),
         "file_name": f"{name}.{_EXTENSIONS[views[0]['name']]}",
-        "about": visible(", ".join(filter(None, (size, _short(message.content_type), _kind(message))))),
+        "about": visible(", ".join(filter(None, (size, _short(message.content_type), kind)))),
         "size": len(message.body),
         "text_size": None if text is None else len(text.encode(errors="replace")),
         "notes": notes,
-        "fault": fault,
+        "fault": _fault_of(message),
         "views": views,
-        "sections": _sections(message, _MAX_PROPERTIES - _weight_of(fault)),
+        "sections": _sections(message),
     }
 
 
@@ -87,9 +80,8 @@ def body_part(message: ReceivedMessage, offset: int, *, as_text: bool = False, d
 
 def _views(message: ReceivedMessage, text: str | None) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the body in the ways in which it can be read, the best first, and notes on it."""
-    notes = [visible(f"Its bytes could not be read as a message: {_short(message.unreadable)}.")] * bool(
-        message.unreadable
-    )
+    unreadable = f"Its bytes could not be read as a message: {_short(message.unreadable)}."
+    notes = [visible(unreadable)] if message.unreadable else []
     in_hex = _view("Hex", hex_lines(message.body[:_MAX_HEX]), is_cut=len(message.body) > _MAX_HEX)
     if text is None:
         broken = message.body[:_MAX_TEXT].decode("utf-8", "backslashreplace")
@@ -143,10 +135,6 @@ def _view(name: str, text: str, *, is_cut: bool) -> dict[str, Any]:
     return {"name": name, "text": text, "note": note}
 
 
-def _kind(message: ReceivedMessage) -> str:
-    return "" if message.body_type is BodyType.DATA else f"AMQP {message.body_type}"
-
-
 # ------------------------------------------------------------ the fault
 
 
@@ -159,16 +147,12 @@ def _fault_of(message: ReceivedMessage) -> dict[str, Any] | None:
     return {"reason": _shown(reason), "lines": [[line, is_library] for line, is_library in lines]}
 
 
-def _weight_of(fault: Mapping[str, Any] | None) -> int:
-    return weight(fault["reason"]) + sum(weight(line) for line, _ in fault["lines"]) if fault else 0
-
-
 # ------------------------------------------------------------ the properties
 
 
-def _sections(message: ReceivedMessage, room: int) -> list[dict[str, Any]]:
-    """Return the properties, until they have taken their room in bytes."""
-    own = {name: value for name, value in message.application_properties.items() if name not in _SHOWN_ABOVE}
+def _sections(message: ReceivedMessage) -> list[dict[str, Any]]:
+    room = _MAX_PROPERTIES
+    own = {name: value for name, value in message.application_properties.items() if name not in IN_COLUMNS}
     sections = (
         ("Dead letter", _fields(message, _DEAD_LETTER)),
         ("Application properties", _values(own)),
@@ -176,31 +160,24 @@ def _sections(message: ReceivedMessage, room: int) -> list[dict[str, Any]]:
         ("Delivery", _fields(message, _DELIVERY)),
         ("Other sections", _values(message.extras)),
     )
-    found: list[dict[str, Any]] = []
-    for title, rows in sections:
-        taken: list[list[str]] = []
-        for row in rows:
-            room -= sum(map(weight, row))
-            if room < 0:
-                taken.append(["…", "There are more properties than can be shown.", ""])
-                break
-            taken.append(row)
-        if taken:
-            found.append({"title": title, "rows": taken})
-    return found
+    found: dict[str, list[list[str]]] = {}
+    for title, row in ((title, row) for title, rows in sections for row in rows):
+        room -= sum(map(weight, row))
+        taken = found.setdefault(title, [])
+        if room < 0:
+            taken.append(["…", "There are more properties than can be shown.", ""])
+            break
+        taken.append(row)
+    return [{"title": title, "rows": rows} for title, rows in found.items()]
 
 
 def _fields(message: ReceivedMessage, names: Iterable[str]) -> Iterable[list[str]]:
     for name in names:
         value = getattr(message, name, None)
+        if isinstance(value, datetime):
+            value = value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
         if value is not None and value != "" and not (name == "resubmit_count" and not value):
-            yield [name, _shown(_field_text(value)), ""]
-
-
-def _field_text(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", " UTC")
-    return str(value)
+            yield [name, _shown(str(value)), ""]
 
 
 def _values(values: Mapping[str, AmqpValue]) -> Iterable[list[str]]:
@@ -210,7 +187,7 @@ def _values(values: Mapping[str, AmqpValue]) -> Iterable[list[str]]:
 
 
 def _value_text(value: AmqpValue, kind: str) -> str:
-    if kind in _NESTED:  # of a type that has no text
+    if kind in ("list", "map", "array", "described"):  # which have no text
         return body_text(encode(value), Marks(BodyType.VALUE)) or ""
     if type(value) is bytes:
         return value[:_MAX_VALUE].hex(" ")

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -24,45 +24,44 @@ import pyarrow.compute as pc
 import traitlets
 
 from sbnotebook.analysis import frames, tables
-from sbnotebook.analysis.groups import CAUSE, CauseReader, Group, group_by_cause
-from sbnotebook.analysis.page_columns import array_of_numbers, array_of_values
+from sbnotebook.analysis.groups import CAUSE, CauseReader, group_by_cause
+from sbnotebook.analysis.page_columns import array_of_flags, array_of_numbers, array_of_values
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
 from sbnotebook.model.json_text import Path, parse_path
 from sbnotebook.model.report import counted
 from sbnotebook.settlement import Resubmitted
-from sbnotebook.widgets import panel
-from sbnotebook.widgets.blocks import Block, Button, Code, Field, Row, Text
-from sbnotebook.widgets.front_end import module, style
-from sbnotebook.widgets.panel import Callbacks, answer_at_once
+from sbnotebook.widgets.blocks import Block, Button, Code, Field, Row, Table, Text
+from sbnotebook.widgets.panel import Callbacks, answer_at_once, sentence, start
 from sbnotebook.widgets.pretty import cell, visible
+from sbnotebook.widgets.renderers.browser import module, style
 from sbnotebook.widgets.table.message_detail import LONGEST_PATH, Decoded, body_part, detail_of
 from sbnotebook.widgets.table.row_packing import (
+    NOTHING,
     MessageKey,
     Rows,
     TableColumn,
     body_values,
     changed_cells,
     holding,
-    long_texts,
     matches,
     packets,
     path_name,
+    shown_texts,
     table_columns,
-    texts_of,
     title_of,
 )
 
 _MAX_NOTE: Final = 10_000
 _LONGEST_CAUSE: Final = 300
+_TRAITS: Final = ("reason", "cause", "frame", "subject", "source")
 _IN_TEXT: Final = 20
 _MAX_FILTERS: Final = 50_000
 _MOST_BODY_COLUMNS: Final = 20
 _CAUSE: Final = TableColumn("cause", "text", hidden=True)
 _CAUSES: Final = 200
 """Causes in one message, less than a megabyte."""
-_NOTHING: Final[Mapping[str, Sequence[object]]] = {}
-_NO_RESUBMITS: Final[Mapping[str, Resubmitted]] = {}
+_kernels: Final[Any] = pc
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +82,11 @@ class Causes:
         number = added.schema.get_field_index("sequence_number")
         found, every = [""] * len(added), self.every.copy()
         for group in group_by_cause(added.set_column(number, "sequence_number", places), CAUSE, self._read):
-            every.setdefault(group.fingerprint, _told(group))
+            texts = {name: visible((getattr(group, name) or "")[:_LONGEST_CAUSE]) for name in _TRAITS}
+            every.setdefault(group.fingerprint, {"fingerprint": group.fingerprint, **texts})
             for place in group.sequence_numbers:
                 found[place] = group.fingerprint
         return Causes([*self.fingerprints, *found], every, self._read)
-
-
-def _told(group: Group) -> dict[str, str]:
-    texts = {
-        "reason": group.reason,
-        "cause": group.cause,
-        "frame": group.frame,
-        "subject": group.subject,
-        "source": group.source,
-    }
-    return {"fingerprint": group.fingerprint} | {
-        name: visible((text or "")[:_LONGEST_CAUSE]) for name, text in texts.items()
-    }
 
 
 class MessageTable(anywidget.AnyWidget):
@@ -142,12 +129,13 @@ class MessageTable(anywidget.AnyWidget):
         self.lock = threading.RLock()
         self.columns = columns
         self.with_causes = causes
-        self.rows = Rows(_table_of(messages))
-        self.load = 1
+        self.rows = Rows(_table_of(()))
+        self.load = 0
         """Counts how often all rows were replaced."""
         self.selection: tuple[int, ...] = ()
         """The selected row numbers, in ascending order."""
-        self._hidden = 0
+        self.hidden = 0
+        """How many of the selected messages a filter hides, in the view that was used last."""
         self.causes = Causes()
         self.notes: dict[str, str] = {}
         self.resubmits: dict[str, Resubmitted] = {}
@@ -159,22 +147,17 @@ class MessageTable(anywidget.AnyWidget):
         self._finder: threading.Thread | None = None
         self._columns: list[TableColumn] = []
         self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
-        self._has_long = False
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
         options = {"label": label, "facets": facets if facets is None else [*facets], "timeline": timeline}
+        self.on_msg(self._receive)  # the page may answer on another thread before the constructor ends
         super().__init__(options=options | {"causes": causes, "countdown": countdown, "cause_action": cause_action})
         answer_at_once(self)
-        self._show_rows()
-
-    def open(self) -> None:
-        """Open the comm to the browser, which may answer on another thread before the constructor ends."""
-        self.on_msg(self._receive)
-        super().open()
+        self.show(messages)
 
     # ------------------------------------------------------------ the rows
 
     def show(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
     ) -> None:
         """Replace all rows. Selection, filters and sorting stay, the selection by key."""
         rows = self._with_body_columns(_table_of(messages), extra)
@@ -182,14 +165,15 @@ class MessageTable(anywidget.AnyWidget):
             keys = self.selected_keys
             self.rows, self.load, self.causes = rows, self.load + 1, Causes()
             self.selection = tuple(sorted(rows.present(keys))) if keys else ()
-            self._show_rows()
+            self.hidden, self._columns = 0, table_columns(rows.with_extra(), rows.extra, self.columns)
+            self._send_rows()
             self.on_change.tell()
         self._find_causes()
         if len(self.selection) != len(keys):
             self._on_selection.tell()
 
     def append(
-        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = _NOTHING
+        self, messages: Messages | Sequence[ReceivedMessage], extra: Mapping[str, Sequence[object]] = NOTHING
     ) -> None:
         """Add rows at the end. Messages that are already in the table are left out."""
         with self.lock:
@@ -232,7 +216,7 @@ class MessageTable(anywidget.AnyWidget):
         name = path_name(path)
         while name not in self._body_columns:
             rows = self.rows
-            values = _values_at(rows.table, path)  # which may take seconds
+            values = body_values(rows.table, path)  # which may take seconds
             with self.lock:
                 if len(self._body_columns) >= _MOST_BODY_COLUMNS:
                     raise ValueError(f"The table has {_MOST_BODY_COLUMNS} such columns already: run the cell again.")
@@ -244,7 +228,7 @@ class MessageTable(anywidget.AnyWidget):
         return name
 
     def _with_body_columns(self, table: pa.Table, extra: Mapping[str, Sequence[object]]) -> Rows:
-        return Rows(table, {**extra, **{name: _values_at(table, path) for name, path in self._body_columns.items()}})
+        return Rows(table, {**extra, **{name: body_values(table, path) for name, path in self._body_columns.items()}})
 
     # ------------------------------------------------------------ the selection
 
@@ -252,12 +236,12 @@ class MessageTable(anywidget.AnyWidget):
         """Select these messages and no others."""
         with self.lock:
             numbers = self.rows.present(keys)
-        self.select_rows(numbers, self._hidden)
+        self.select_rows(numbers, self.hidden)
 
     def select_rows(self, numbers: Iterable[int], hidden: int) -> None:
         """Select these rows and no others, of which a filter hides so many."""
         with self.lock:
-            self.selection, self._hidden = tuple(sorted(numbers)), hidden
+            self.selection, self.hidden = tuple(sorted(numbers)), hidden
             self._send_selection()
             self.on_change.tell()
         self._on_selection.tell()
@@ -274,11 +258,6 @@ class MessageTable(anywidget.AnyWidget):
         with self.lock:
             return self.rows.messages(self.selection)
 
-    @property
-    def hidden(self) -> int:
-        """Return how many of the selected messages a filter hides, in the view that was used last."""
-        return self._hidden
-
     def on_selection(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Call a function whenever the selection changes."""
         return self._on_selection(callback)
@@ -291,8 +270,7 @@ class MessageTable(anywidget.AnyWidget):
         self._find_causes()
 
     def wait_for_causes(self, timeout: float) -> bool:
-        finder = self._finder
-        if finder is not None:
+        if finder := self._finder:
             finder.join(timeout)
         return self._finder is None
 
@@ -303,7 +281,7 @@ class MessageTable(anywidget.AnyWidget):
             found = self.causes.fingerprints
             return Counter(found[place] for place in places if place is not None and place < len(found))
 
-    def set_notes(self, notes: Mapping[str, str], resubmits: Mapping[str, Resubmitted] = _NO_RESUBMITS) -> None:
+    def set_notes(self, notes: Mapping[str, str], resubmits: Mapping[str, Resubmitted]) -> None:
         self.notes, self.resubmits = dict(notes), dict(resubmits)
         self._send_notes()
         self.on_change.tell()
@@ -311,7 +289,7 @@ class MessageTable(anywidget.AnyWidget):
     def _find_causes(self) -> None:
         with self.lock:
             if self._is_finding and self._finder is None:
-                self._finder = panel.start(self._examine, failed=self._miss_causes)
+                self._finder = start(self._examine, failed=self._miss_causes)
 
     def _examine(self) -> None:
         """Find the causes of rows until each has one; rows may come, or be replaced, meanwhile."""
@@ -351,14 +329,7 @@ class MessageTable(anywidget.AnyWidget):
 
     @property
     def shown_columns(self) -> list[str]:
-        """Return the names of the columns that are shown at first."""
         return [column.name for column in self._columns if not column.hidden]
-
-    def _show_rows(self) -> None:
-        self._hidden = 0
-        rows = self.rows
-        self._columns = table_columns(rows.with_extra(), rows.extra, self.columns)
-        self._send_rows()
 
     def _add_rows(self, first: int) -> None:
         """Send the rows from number ``first`` on, and all rows of the columns that are new."""
@@ -371,8 +342,7 @@ class MessageTable(anywidget.AnyWidget):
         self._send_packets([*known.values()], first)
         self._send_packets(new, 0)
         if self._pages:
-            self._has_long = self._has_long or bool(long_texts(rows.table.slice(first)))
-            self._emit("end", has_long=self._has_long)
+            self._emit("end", has_long=bool(Rows(rows.table.slice(first)).long_texts))
         self.on_change.tell()
 
     def _send_cells(self, changes: Mapping[str, Mapping[int, object]]) -> None:
@@ -406,40 +376,33 @@ class MessageTable(anywidget.AnyWidget):
     def _send_rows(self, page: str | None = None) -> None:
         if not self._pages:
             return  # before a page asks, do not look for long texts
-        rows = self.rows
-        columns = [column.message for column in self._columns]
-        self._emit("begin", page, total=len(rows), columns=columns)
+        self._send_columns("begin", page)
         self._send_packets(self._columns, 0, page)
-        self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(rows.removed))])
+        self._emit("remove", page, buffers=[_packed_numbers(np.flatnonzero(self.rows.removed))])
         self._send_selection(page)
-        self._has_long = bool(rows.long_texts)
-        self._emit("end", page, has_long=self._has_long)
+        self._emit("end", page, has_long=bool(self.rows.long_texts))
         if self.causes.every:
             self._send_causes(0, page)
 
-    def _send_columns(self) -> None:
-        self._emit("columns", total=len(self.rows), columns=[column.message for column in self._columns])
+    def _send_columns(self, kind: str = "columns", page: str | None = None) -> None:
+        self._emit(kind, page, total=len(self.rows), columns=[column.message for column in self._columns])
 
     def _send_packets(self, columns: Sequence[TableColumn], first: int, page: str | None = None) -> None:
         if not self._pages or not columns:
             return
-        for packet in packets(self._table_from(first), columns):
+        table = self.rows.with_extra(first)
+        if _CAUSE in columns:
+            causes = self.causes.fingerprints[first:]
+            later = [""] * (len(table) - len(causes))  # rows that came meanwhile
+            table = table.append_column(_CAUSE.name, array_of_values([*causes, *later], pa.string()))
+        for packet in packets(table, columns):
             start, count = first + packet.first, packet.count
             self._emit("rows", page, first=start, count=count, parts=packet.parts, buffers=[packet.data])
 
-    def _table_from(self, first: int) -> pa.Table:
-        table: Any = self.rows.with_extra(first)
-        if _CAUSE not in self._columns:
-            return table
-        causes = self.causes.fingerprints[first:]
-        later = len(table) - len(causes)  # rows that came meanwhile
-        shown = dict(zip(table.column_names, table.columns, strict=True))
-        return pa.table({**shown, _CAUSE.name: array_of_values([*causes, *[""] * later], pa.string())})
-
     def _send_causes(self, first: int, page: str | None = None) -> None:
         causes = [*self.causes.every.values()][first:] if self._pages else []
-        for start in range(0, len(causes), _CAUSES):
-            part = json.dumps(causes[start : start + _CAUSES]).encode()
+        for place in range(0, len(causes), _CAUSES):
+            part = json.dumps(causes[place : place + _CAUSES]).encode()
             self._emit("causes", page, [zlib.compress(part)])
         self._send_notes()
 
@@ -467,7 +430,7 @@ class MessageTable(anywidget.AnyWidget):
                 case _:
                     pass
         except Exception as error:  # noqa: BLE001
-            self.say_problem(panel.sentence(error))
+            self.say_problem(sentence(error))
 
     def _welcome(self, page: str) -> None:
         with self.lock:
@@ -484,35 +447,21 @@ class MessageTable(anywidget.AnyWidget):
                 return  # the page has not yet received other rows, or another selection: that one counts
             flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little", count=len(self.rows))
             self.selection = tuple(np.flatnonzero(flags.astype(bool) & ~self.rows.removed).tolist())
-            self._hidden = int(content["hidden"])
+            self.hidden = int(content["hidden"])
             if len(self._pages) > 1:
                 self._send_selection(but=page)
         self.on_change.tell()
         self._on_selection.tell()
 
     def _answer(self, content: Mapping[str, Any]) -> None:
+        """Answer a question in a thread of its own: a column of values reads all bodies."""
         page, number = str(content["page"]), content["id"]
-        name, asked = str(content["name"]), content["data"]
 
         def work() -> None:
-            found, pieces = answer(self, name, asked)
+            found, pieces = answer(self, str(content["name"]), content["data"])
             self._emit("answer", page, id=number, data=found, buffers=pieces)
 
-        def failed(sentence: str) -> None:
-            self._emit("refusal", page, id=number, text=sentence)
-
-        if name == "body_column":  # it reads all bodies
-            panel.start(work, failed=failed)
-            return
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001
-            failed(panel.sentence(error))
-
-
-def _values_at(table: pa.Table, path: Path) -> list[object]:
-    bodies: Any = table.column("body_text").to_pylist()
-    return [*body_values(bodies, path)]
+        start(work, failed=lambda text: self._emit("refusal", page, id=number, text=text))
 
 
 def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
@@ -520,26 +469,59 @@ def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
 
 
 def answer(table: MessageTable, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
+    """Answer a question of the browser with values, and with bytes."""
     rows = table.rows
-    if name == "note":
-        table.on_note.tell(str(data["fingerprint"]), str(data["text"])[:_MAX_NOTE])
-        return {}, []
-    if name == "act":
-        table.on_act.tell(str(data["action"]))
-        return {}, []
-    if name == "body_column":
-        return {"name": table.add_body_column(parse_path(str(data["path"])[:LONGEST_PATH]))}, []
-    if name == "search":
-        return {}, list(matches(rows.long_texts, [str(word) for word in data["words"]], len(rows)))
-    number = int(data["row"])
-    message, decoded = rows.messages([number])[0], rows.decoded(number)
-    if name == "body":
-        return {}, [body_part(message, int(data["offset"]), as_text=bool(data["as_text"]), decoded=decoded)]
-    return detail_of(message, decoded), []
+    match name:
+        case "note":
+            table.on_note.tell(str(data["fingerprint"]), str(data["text"])[:_MAX_NOTE])
+        case "act":
+            table.on_act.tell(str(data["action"]))
+        case "body_column":
+            return {"name": table.add_body_column(parse_path(str(data["path"])[:LONGEST_PATH]))}, []
+        case "search":
+            return {}, list(matches(rows.long_texts, [str(word) for word in data["words"]], len(rows)))
+        case "body":
+            message, decoded = rows.message(int(data["row"]))
+            return {}, [body_part(message, int(data["offset"]), as_text=bool(data["as_text"]), decoded=decoded)]
+        case _:
+            return detail_of(*rows.message(int(data["row"]))), []
+    return {}, []
 
 
 def _packed_numbers(rows: Sequence[int] | np.ndarray[Any, Any]) -> bytes:
     return np.asarray(rows, dtype="<u4").tobytes()
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MOST_LISTED: Final = 50
+_TOLD: Final = ("count", "reason", "cause", "frame", "first seen", "last seen", "resubmitted", "came back", "note")
+
+
+def causes_block(messages: MessageTable) -> Table | None:
+    with messages.lock:
+        rows, found, notes, resubmits = messages.rows, messages.causes, messages.notes, messages.resubmits.copy()
+        removed = rows.removed.copy()
+    if len(found.fingerprints) != len(rows):
+        return None
+    # Arrow's own groups, scalars and times would import pandas.
+    columns: dict[str, Any] = {"cause": array_of_values(found.fingerprints, pa.string())}
+    columns |= {"time": pc.cast(rows.table["enqueued_time"], pa.int64()), "back": rows.table["resubmit_count"]}
+    kept: Any = pa.table(columns).filter(array_of_flags(~removed))
+    counts = Counter(kept["cause"].to_pylist())
+    lines: list[list[Any]] = []
+    for fingerprint, count in counts.most_common(_MOST_LISTED):
+        cause, only = found.every[fingerprint], array_of_values([fingerprint], pa.string())
+        its = kept.filter(_kernels.is_in(kept["cause"], value_set=only))
+        traits = (cause["reason"] or "(no reason)", cause["cause"] or None, cause["frame"] or None)
+        times = _kernels.min_max(its["time"]).as_py().values()
+        when, often = resubmits.get(fingerprint, (None, 0))
+        sent = f"{often:,}, {cell(when)}" if often else None
+        back = _kernels.sum(_kernels.sign(its["back"])).as_py() or None
+        span = [None if time is None else _EPOCH + timedelta(microseconds=time) for time in times]
+        lines.append([count, *traits, *span, sent, back, notes.get(fingerprint)])
+    if others := counts.total() - sum(line[0] for line in lines):
+        lines.append([others, f"{len(counts) - len(lines):,} more causes", *[None] * (len(_TOLD) - 2)])
+    return Table(*tables.without_empty(_TOLD, lines))
 
 
 _PAGE: Final = 20
@@ -547,7 +529,6 @@ _MOST_COLUMNS: Final = 8
 """More would not fit beside each other."""
 _MAX_CELL: Final = 120
 _MOST_CAUSES: Final = 200
-_CAUSE_PARTS: Final = ("reason", "cause", "frame", "subject")
 _ALL: Final = "all"
 _AS_THEY_CAME: Final = "as they came"
 _LONG_LINE: Final = re.compile(r"[^\n]{500}(?=[^\n])")
@@ -581,15 +562,16 @@ class PlainTable:
             columns = [name for name in table.shown_columns if name != "sequence_number"][:_MOST_COLUMNS]
             order = self._order(columns)
             rows = [self._row(number, columns, is_on=number in selected) for number in page]
-        all_of = partial(self._select_all, found)
+        all_of = partial(self._select, selected.union(found))
+        before, after = (partial(setattr, self, "_first", self._first + rows) for rows in (-_PAGE, _PAGE))
         controls = [
-            Button("Previous", partial(self._turn, -_PAGE), icon="chevron-left", is_enabled=self._first > 0),
-            Button("Next", partial(self._turn, _PAGE), icon="chevron-right", is_enabled=found[-1:] != page[-1:]),
+            Button("Previous", before, icon="chevron-left", is_enabled=self._first > 0),
+            Button("Next", after, icon="chevron-right", is_enabled=found[-1:] != page[-1:]),
             Button("Select all of these", all_of, "Select every message that was found, on all pages"),
-            Button("Clear selection", partial(self._select, ()), "Select no message"),
+            Button("Clear selection", partial(self._select, set()), "Select no message"),
             Text(counts, is_strong=True),
         ]
-        find = Field("Find", self._words, self._search, hint="in all columns, then Enter")
+        find = Field("Find", self._words, partial(self._ask, "_words"), hint="in all columns, then Enter")
         detail = [Button("Close", partial(self._look, None)), Code(self._looked_at)] if self._looked_at else []
         return [*self._causes(), find, order, Row(controls), *rows, *detail]
 
@@ -597,15 +579,20 @@ class PlainTable:
         table = self._table
         if not table.with_causes:
             return []
-        counts = Counter(table.causes.fingerprints)
-        causes = table.causes.every
-        names = {_cause_text(causes[each], counts): each for each, _ in counts.most_common(_MOST_CAUSES)}
+        names: dict[str, str] = {}
+        for fingerprint, count in Counter(table.causes.fingerprints).most_common(_MOST_CAUSES):
+            traits = [table.causes.every[fingerprint][name] for name in _TRAITS[:-1]]
+            told = "; ".join(filter(None, traits)) or "no reason"
+            names[f"{count:,} with {told[:_MAX_CELL]}".replace("\n", " ")] = fingerprint
         chosen = next((name for name, fingerprint in names.items() if fingerprint == self._cause), _ALL)
-
-        def choose(name: str) -> None:
-            self._cause, self._first = names.get(name, ""), 0
-
-        field = Field("Cause", chosen, choose, "choice", [_ALL, *names], size="wide")
+        field = Field(
+            "Cause",
+            chosen,
+            lambda name: self._ask("_cause", names.get(name, "")),
+            "choice",
+            [_ALL, *names],
+            size="wide",
+        )
         if not self._cause:
             return [field]
         note = partial(table.on_note.tell, self._cause)
@@ -614,43 +601,40 @@ class PlainTable:
     def _order(self, columns: Sequence[str]) -> Row:
         names = {title_of(name): name for name in ("sequence_number", *columns)}
         chosen = next((title for title, name in names.items() if name == self._sort), _AS_THEY_CAME)
-
-        def choose(title: str) -> None:
-            self._sort, self._first = names.get(title, ""), 0
-
-        def turn(is_descending: bool) -> None:
-            self._is_descending, self._first = is_descending, 0
-
-        by = Field("Sort by", chosen, choose, "choice", [_AS_THEY_CAME, *names], size="short")
+        turn = partial(self._ask, "_is_descending")
+        by = Field(
+            "Sort by",
+            chosen,
+            lambda title: self._ask("_sort", names.get(title, "")),
+            "choice",
+            [_AS_THEY_CAME, *names],
+            size="short",
+        )
         return Row([by, Field("largest first", self._is_descending, turn, "check")], key="order")
 
     def _find(self) -> list[int]:
         """Return the rows to show, in their order; the same search is done once."""
         table, rows = self._table, self._table.rows
         asked = (self._words, self._cause, self._sort, self._is_descending)
-        is_found = (len(table.causes.fingerprints), rows.changes)
-        known = (table.load, len(rows), table.count, *asked, *is_found)
-        if known != self._found[0]:
-            shown = ~rows.removed
-            if self._words.strip():
-                columns: Any = rows.with_extra().columns
-                readable = [each for each in columns if pa.types.is_string(each.type) or pa.types.is_integer(each.type)]
-                texts = (each.cast(pa.string()) for each in readable)
-                shown &= holding(texts, self._words.strip(), len(rows))
-            if self._cause:
-                causes = np.array(table.causes.fingerprints)
-                shown[: len(causes)] &= causes == self._cause
-            found = np.flatnonzero(shown)
-            self._found = known, self._sorted(found).tolist() if self._sort else found.tolist()
+        known = (table.load, len(rows), table.count, len(table.causes.fingerprints), rows.changes, *asked)
+        if known == self._found[0]:
+            return self._found[1]
+        shown = ~rows.removed
+        if words := self._words.strip():
+            columns: Any = rows.with_extra().columns
+            readable = [each for each in columns if pa.types.is_string(each.type) or pa.types.is_integer(each.type)]
+            shown &= holding((each.cast(pa.string()) for each in readable), words, len(rows))
+        if self._cause:
+            causes = np.array(table.causes.fingerprints)
+            shown[: len(causes)] &= causes == self._cause
+        found = np.flatnonzero(shown)
+        if self._sort:
+            values = rows.with_extra().column(self._sort).take(array_of_numbers(found))
+            order = "descending" if self._is_descending else "ascending"
+            sortable = shown_texts(self._sort, values) if pa.types.is_map(values.type) else values
+            found = found[_kernels.array_sort_indices(sortable, order=order).to_numpy()]
+        self._found = known, found.tolist()
         return self._found[1]
-
-    def _sorted(self, found: Any) -> Any:
-        values = self._table.rows.column(self._sort).take(array_of_numbers(found))
-        if pa.types.is_map(values.type):
-            values = texts_of(values)
-        kernels: Any = pc
-        places = kernels.array_sort_indices(values, order="descending" if self._is_descending else "ascending")
-        return found[places.to_numpy()]
 
     def _row(self, number: int, columns: Sequence[str], *, is_on: bool) -> Block:
         rows = self._table.rows
@@ -673,35 +657,25 @@ class PlainTable:
 
     # ------------------------------------------------------------ clicks
 
-    def _search(self, words: str) -> None:
-        self._words, self._first = words, 0
-
-    def _turn(self, rows: int) -> None:
-        self._first += rows
+    def _ask(self, name: str, value: object) -> None:
+        """Take what the rows are found or sorted by, and show the first of them."""
+        setattr(self, name, value)
+        self._first = 0
 
     def _tick(self, key: MessageKey, is_on: bool) -> None:
         with self._table.lock:
             numbers, selected = set(self._table.rows.present([key])), set(self._table.selection)
         self._select(selected | numbers if is_on else selected - numbers)
 
-    def _select(self, numbers: Sequence[int] | set[int]) -> None:
+    def _select(self, numbers: set[int]) -> None:
         with self._table.lock:
-            hidden = len(set(numbers).difference(self._find()))
+            hidden = len(numbers.difference(self._find()))
         self._table.select_rows(numbers, hidden)
-
-    def _select_all(self, found: Sequence[int]) -> None:
-        self._select({*self._table.selection, *found})
 
     def _look(self, key: MessageKey | None) -> None:
         with self._table.lock:
-            rows = self._table.rows
-            numbers = rows.present([key] if key else [])
-            self._looked_at = _detail_text(rows.messages(numbers)[0], rows.decoded(numbers[0])) if numbers else ""
-
-
-def _cause_text(cause: Mapping[str, str], counts: Mapping[str, int]) -> str:
-    told = "; ".join(filter(None, (cause[name] for name in _CAUSE_PARTS))) or "no reason"
-    return f"{counts[cause['fingerprint']]:,} with {told[:_MAX_CELL]}".replace("\n", " ")
+            numbers = self._table.rows.present([key] if key else [])
+            self._looked_at = _detail_text(*self._table.rows.message(numbers[0])) if numbers else ""
 
 
 def _detail_text(message: ReceivedMessage, decoded: Decoded | None) -> str:

@@ -21,9 +21,9 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -48,17 +48,17 @@ _FIRST: Final = 500
 _AT_ONCE: Final = 10_000
 _SAMPLE: Final = 1_000
 _FEW: Final = 250
-_FAST: Final = 1
 _EXACT: Final = 2**53
-_NULL: Final = "\0"
 _NULL_LONG: Final = -(2**63)
+_arrow: Final[Any] = pa
+_kernels: Final[Any] = pc
 # Arrow makes a scalar of a Python value only after it has imported pandas.
-_NULL_TEXT, _LINE_END, _IS, _COMMA = array_of_values([_NULL, "\n", "=", ", "], pa.string())
+_NULL_TEXT, _LINE_END, _IS, _COMMA = array_of_values(["\0", "\n", "=", ", "], pa.string())
 _NULL_WHOLE, _NULL_FLOAT = (array_of_numbers(np.array([value]))[0] for value in (_NULL_LONG, math.nan))
 _PLAIN_NAME: Final = re.compile(r"[^\W\d][\w-]*+")
 _SPACES: Final = r"[\t\r\n]+"
 _UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
-_IN_COLUMNS: Final = ("DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount")
+IN_COLUMNS: Final = ("DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount")
 """Application properties that are columns of their own."""
 NOT_SHOWN: Final = ("body", "application_property_types", "extras")
 _TITLES: Final = {
@@ -86,14 +86,12 @@ _FIRST_COLUMNS: Final = (
 
 
 def title_of(name: str) -> str:
-    """Return the name that users see of a column, in each table."""
     if name.startswith((f"{BODY}.", f"{BODY}[")):
         return name.removeprefix(BODY).removeprefix(".")
     return _TITLES.get(name, name.replace("_", " "))
 
 
 def path_name(path: Path) -> str:
-    """Return the name of the column for a path."""
     parts = (f".{part}" if _PLAIN_NAME.fullmatch(str(part)) else f"[{json.dumps(part)}]" for part in path)
     return BODY + "".join(parts)
 
@@ -107,12 +105,8 @@ class TableColumn:
     """True for a column that only changed cells have; it goes when they go."""
 
     @property
-    def title(self) -> str:
-        return title_of(self.name) + (" (UTC)" if self.kind == "time" else "")
-
-    @property
-    def message(self) -> dict[str, object]:
-        return {"name": self.name, "title": self.title, "kind": self.kind, "hidden": self.hidden, "late": self.late}
+    def message(self) -> dict[str, Any]:
+        return asdict(self) | {"title": title_of(self.name) + (" (UTC)" if self.kind == "time" else "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +119,16 @@ class Packet:
 
 def table_columns(table: pa.Table, extra: Iterable[str] = (), chosen: Sequence[str] | None = None) -> list[TableColumn]:
     """Return the columns that hold something or are named, with those that are shown at first before the others."""
-    everywhere = {*_telling(table), *extra}
+    everywhere = {*extra, *(name for name in table.column_names if _tells(name, table.column(name)))}
     if chosen is None:
-        entities: Any = pc.count_distinct(table.column("entity"))
-        several = ["entity"] if entities.as_py() > 1 else []
+        several = ["entity"] if _kernels.count_distinct(table.column("entity")).as_py() > 1 else []
         shown = [name for name in (*several, *_FIRST_COLUMNS) if name in everywhere]
         shown += [name for name in extra if name not in shown]
     else:
         shown = [name for name in chosen if name in table.column_names]
     hidden = [name for name in table.column_names if name in everywhere and name not in shown]
-    kinds = dict(zip(table.column_names, table.schema.types, strict=True))
-    return [
-        *(TableColumn(name, _kind(kinds[name])) for name in shown),
-        *(TableColumn(name, _kind(kinds[name]), hidden=True) for name in hidden),
-    ]
+    kinds = dict(zip(table.column_names, map(_kind, table.schema.types), strict=True))
+    return [TableColumn(name, kinds[name], hidden=name not in shown) for name in (*shown, *hidden)]
 
 
 def packets(table: pa.Table, columns: Sequence[TableColumn]) -> Iterator[Packet]:
@@ -151,64 +141,45 @@ def packets(table: pa.Table, columns: Sequence[TableColumn]) -> Iterator[Packet]
 
 def cleaned(texts: Any) -> Any:
     """Cut texts at :data:`CUT` characters, with a dot for unprintable characters and a space for line ends."""
-    cut: Any = pc.utf8_slice_codeunits(texts, 0, CUT)
-    return pc.replace_substring_regex(pc.replace_substring_regex(cut, _SPACES, " "), _UNPRINTABLE, "·")
-
-
-def texts_of(values: Any) -> Any:
-    """Return values of any kind as texts, maps as ``name=value, name=value``."""
-    if pa.types.is_map(values.type):
-        chunks: Any = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-        return pa.chunked_array([_properties(chunk) for chunk in chunks], pa.string())
-    if pa.types.is_string(values.type):
-        return values
-    return array_of_values([None if value is None else str(value) for value in values.to_pylist()], pa.string())
+    in_line = _kernels.replace_substring_regex(_kernels.utf8_slice_codeunits(texts, 0, CUT), _SPACES, " ")
+    return _kernels.replace_substring_regex(in_line, _UNPRINTABLE, "·")
 
 
 def shown_texts(name: str, values: Any) -> Any:
-    """Return the values of a column as texts, and JSON bodies with letters in place of their escapes."""
-    texts = texts_of(values)
-    escaped: Any = pc.match_substring(texts, "\\u") if name == "body_text" else None
-    if escaped is None or not pc.any(escaped).as_py():
-        return texts
-    shown = array_of_values([None if text is None else json_letters(text) for text in texts.to_pylist()], pa.string())
-    return pa.chunked_array([shown]) if isinstance(texts, pa.ChunkedArray) else shown
+    """Return the values of a column as texts: maps as ``name=value, …``, JSON bodies with letters for their escapes."""
+    if pa.types.is_map(values.type):
+        return pa.chunked_array([_properties(chunk) for chunk in values.chunks], pa.string())
+    if not pa.types.is_string(values.type):
+        texts = [None if value is None else str(value) for value in values.to_pylist()]
+    elif name == "body_text" and _kernels.any(_kernels.match_substring(values, "\\u")).as_py():
+        texts = [None if text is None else json_letters(text) for text in values.to_pylist()]
+    else:
+        return values
+    return pa.chunked_array([array_of_values(texts, pa.string())])
 
 
 def array_of_cells(values: Sequence[object]) -> Any:
     """Return values of any kind as an array; as texts where they are of several kinds."""
-    given: Any = values
     try:
-        return pa.array(given)
+        return _arrow.array(values)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
 def changed_cells(name: str, values: Sequence[object], known: TableColumn | None) -> tuple[TableColumn, pa.Table]:
-    """Return changed cells as a table, and their column."""
     cells = array_of_cells(values)
     return known or TableColumn(name, _kind(cells.type), late=True), pa.table({name: cells})
 
 
-def _telling(table: pa.Table) -> Iterator[str]:
-    """Yield the columns with a value that is not null, empty or what nearly every message has."""
-    for name in table.column_names:
-        values: Any = table.column(name)
-        if name in NOT_SHOWN or values.null_count == len(values):
-            continue
-        if name in ("state", "resubmit_count", "delivery_count", "body_type"):
-            says = bool(set(pc.unique(values).to_pylist()) - {"active", 0, "data", None})
-        elif pa.types.is_map(values.type):
-            says = any(_own(chunk.keys).any() for chunk in values.chunks)
-        else:
-            says = not pa.types.is_string(values.type) or _longest(values) > 0
-        if says:
-            yield name
-
-
-def _longest(texts: Any) -> int:
-    longest: Any = pc.max(pc.binary_length(texts))
-    return longest.as_py() or 0
+def _tells(name: str, values: Any) -> bool:
+    """Tell whether a column has a value that is not null, empty or what nearly every message has."""
+    if name in NOT_SHOWN or values.null_count == len(values):
+        return False
+    if name in ("state", "resubmit_count", "delivery_count", "body_type"):
+        return not {"active", 0, "data", None}.issuperset(values.unique().to_pylist())
+    if pa.types.is_map(values.type):
+        return any(_own(chunk.keys).any() for chunk in values.chunks)
+    return not pa.types.is_string(values.type) or _kernels.max(_kernels.binary_length(values)).as_py() > 0
 
 
 def _kind(kind: Any) -> str:
@@ -222,7 +193,7 @@ def _kind(kind: Any) -> str:
 def _packed(table: pa.Table, columns: Sequence[TableColumn], start: int, count: int) -> Iterator[Packet]:
     part = table.slice(start, count)
     pieces = [(column, *_coded(column, part.column(column.name))) for column in columns]
-    data = zlib.compress(b"".join(piece for _, _, piece in pieces), _FAST)
+    data = zlib.compress(b"".join(piece for _, _, piece in pieces), level=1)
     if len(data) > _MAX_PACKET and count > 1:
         half = count // 2
         yield from _packed(table, columns, start, half)
@@ -236,30 +207,22 @@ def _packed(table: pa.Table, columns: Sequence[TableColumn], start: int, count: 
 
 def _coded(column: TableColumn, values: Any) -> tuple[str, bytes]:
     if column.kind == "text":
-        return _coded_texts(_one_array(cleaned(shown_texts(column.name, values))))
-    array = _one_array(values)
+        return _coded_texts(cleaned(shown_texts(column.name, values)).combine_chunks())
+    array = values.combine_chunks()
     if _kind(array.type) == "text":  # in a column of numbers, texts are nulls
         array = pa.nulls(len(array))
     if column.kind == "time":
         array = array.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-    elif pa.types.is_integer(array.type) and _too_large(array):
-        return "long", _in_numpy(pc.fill_null(array.cast(pa.int64()), _NULL_WHOLE)).astype("<i8").tobytes()
-    floats: Any = pc.fill_null(array.cast(pa.float64(), safe=False), _NULL_FLOAT)
-    return "float", _in_numpy(floats).astype("<f8").tobytes()
+    elif pa.types.is_integer(array.type) and any(
+        abs(value or 0) > _EXACT for value in _kernels.min_max(array).as_py().values()
+    ):
+        return "long", _in_numpy(array.cast(pa.int64()).fill_null(_NULL_WHOLE)).astype("<i8").tobytes()
+    return "float", _in_numpy(array.cast(pa.float64(), safe=False).fill_null(_NULL_FLOAT)).astype("<f8").tobytes()
 
 
 def _in_numpy(array: Any) -> np.ndarray[Any, Any]:
     """Return the numbers of an array without nulls; ``to_numpy`` would import pandas."""
     return np.from_dlpack(array)
-
-
-def _one_array(values: Any) -> Any:
-    return pa.concat_arrays(values.chunks) if isinstance(values, pa.ChunkedArray) else values
-
-
-def _too_large(array: Any) -> bool:
-    extremes: Any = pc.min_max(array)
-    return any(abs(value) > _EXACT for value in extremes.as_py().values() if value is not None)
 
 
 def _properties(array: Any) -> Any:
@@ -268,13 +231,13 @@ def _properties(array: Any) -> Any:
     names, values = array.keys[start:end], array.items[start:end]
     own = _own(names)
     before = np.concatenate([[0], np.cumsum(own)]).astype(np.int32)  # how many there are before each place
-    pairs: Any = pc.binary_join_element_wise(names, values, _IS, null_handling="replace").filter(array_of_flags(own))
+    pairs = _kernels.binary_join_element_wise(names, values, _IS, null_handling="replace")
     offsets = array_of_numbers(before[_in_numpy(array.offsets) - start])
-    return pc.binary_join(pa.ListArray.from_arrays(offsets, pairs), _COMMA)
+    return _kernels.binary_join(pa.ListArray.from_arrays(offsets, pairs.filter(array_of_flags(own))), _COMMA)
 
 
 def _own(names: Any) -> np.ndarray[Any, Any]:
-    known: Any = pc.is_in(names, array_of_values(_IN_COLUMNS, pa.string()))
+    known = _kernels.is_in(names, array_of_values(IN_COLUMNS, pa.string()))
     return ~_in_numpy(known.cast(pa.uint8())).astype(bool)
 
 
@@ -289,22 +252,24 @@ def _coded_texts(texts: Any) -> tuple[str, bytes]:
 
 def _lines(texts: Any) -> bytes:
     ends = array_of_numbers(np.array([0, len(texts)], np.int32))
-    lines: Any = pc.binary_join(pa.ListArray.from_arrays(ends, pc.fill_null(texts, _NULL_TEXT)), _LINE_END)
-    return lines[0].as_buffer().to_pybytes()
+    (joined,) = _kernels.binary_join(pa.ListArray.from_arrays(ends, texts.fill_null(_NULL_TEXT)), _LINE_END)
+    return joined.as_buffer().to_pybytes()
 
 
 MessageKey = tuple[str, int]
 """The address of the entity as text, and the sequence number."""
+Decoded = tuple[str | None, str | None]
+"""The text that a decoder made of a body, and why there is none."""
 
-_NOTHING: Final[Mapping[str, Sequence[object]]] = {}
+NOTHING: Final[Mapping[str, Sequence[object]]] = {}
 _MAX_WORDS: Final = 20
 # Numbers stay text: one of a million digits would take hours.
 _DECODER: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 _CONSTANTS: Final = {None: "null", True: "true", False: "false"}
+_KINDS: Final[dict[Any, str]] = {dict: "{…}", list: "[…]"}
 
 
 def keys_of(messages: Messages | Iterable[ReceivedMessage]) -> list[MessageKey]:
-    """Return the keys of messages, in their order."""
     if isinstance(messages, Messages):
         return _keys_of_table(messages.to_arrow())
     return [(str(message.entity), message.sequence_number) for message in messages]
@@ -316,9 +281,13 @@ def keys_of(messages: Messages | Iterable[ReceivedMessage]) -> list[MessageKey]:
 class Rows:
     """Messages in the order in which they came, each with its row number. No number is used twice."""
 
-    def __init__(self, table: pa.Table, extra: Mapping[str, Sequence[object]] = _NOTHING) -> None:
+    def __init__(self, table: Any, extra: Mapping[str, Sequence[object]] = NOTHING) -> None:
         self.table = table
-        self.extra = {name: _checked(name, values, len(table)) for name, values in extra.items()}
+        for name, values in extra.items():
+            if len(values) != len(table):
+                told = f"The column {name!r} has {len(values)} values for {len(table)} messages"
+                raise ValueError(f"{told}: give one for each.")
+        self.extra = {name: list(values) for name, values in extra.items()}
         """The values of further columns, and of message columns with changed cells."""
         self.removed = np.zeros(len(table), dtype=bool)
         self.changes = 0
@@ -339,13 +308,20 @@ class Rows:
 
     def with_extra(self, first: int = 0) -> pa.Table:
         """Return the columns of the rows from a number on, with the further ones."""
-        columns: Any = {name: self.table.column(name).slice(first) for name in self.table.column_names}
+        columns = {name: self.table.column(name).slice(first) for name in self.table.column_names}
         return pa.table(columns | {name: array_of_cells(values[first:]) for name, values in self.extra.items()})
 
     @cached_property
     def long_texts(self) -> dict[str, Any]:
         """Return the columns of which the rows show only a part of some texts."""
-        return long_texts(self.table)
+        long: dict[str, Any] = {}
+        for name in self.table.column_names:
+            column = self.table.column(name)
+            if name not in NOT_SHOWN and (pa.types.is_string(column.type) or pa.types.is_map(column.type)):
+                texts = shown_texts(name, column)
+                if (_kernels.max(_kernels.utf8_length(texts)).as_py() or 0) > CUT:
+                    long[name] = texts
+        return long
 
     def present(self, keys: Iterable[MessageKey]) -> list[int]:
         """Return the row numbers of these keys, without those that are unknown or removed."""
@@ -357,10 +333,9 @@ class Rows:
         known = self.numbers.get
         new = [row for row, key in enumerate(added.keys) if (at := known(key)) is None or self.removed[at]]
         taken = added.table if len(new) == len(added) else _taken(added.table, new)
-        both = Rows(pa.concat_tables([self.table, taken], promote_options="default"))
-        for name in self.extra | added.extra:
-            values = added.values(name)
-            both.extra[name] = [*self.values(name), *(values[row] for row in new)]
+        values = {name: (self.values(name), added.values(name)) for name in self.extra | added.extra}
+        extra = {name: [*ours, *map(theirs.__getitem__, new)] for name, (ours, theirs) in values.items()}
+        both = Rows(pa.concat_tables([self.table, taken], promote_options="default"), extra)
         # Numbers stay, so data by number stays, too.
         keys = [added.keys[row] for row in new]
         both.keys = [*self.keys, *keys]
@@ -384,22 +359,17 @@ class Rows:
     def values(self, name: str) -> list[object]:
         if name in self.extra:
             return self.extra[name]
-        table: Any = self.table
-        return table.column(name).to_pylist() if name in table.column_names else [None] * len(self)
-
-    def column(self, name: str) -> Any:
-        return array_of_cells(self.extra[name]) if name in self.extra else self.table.column(name)
+        return self.table.column(name).to_pylist() if name in self.table.column_names else [None] * len(self)
 
     def cell(self, row: int, name: str) -> Any:
         value: Any = self.extra[name][row] if name in self.extra else self.table.column(name)[row].as_py()
         return json_letters(value) if name == "body_text" and value else value
 
-    def decoded(self, row: int) -> tuple[str | None, str | None] | None:
-        """Return the text that a decoder made of a body, and why there is none; None where no decoder was used."""
-        if DECODE_ERROR not in self.table.column_names:
-            return None
-        text, error = (self.table.column(name)[row].as_py() for name in ("body_text", DECODE_ERROR))
-        return text, error
+    def message(self, row: int) -> tuple[ReceivedMessage, Decoded | None]:
+        """Return a message, and what a decoder made of its body; None where no decoder was used."""
+        is_decoded = DECODE_ERROR in self.table.column_names
+        made = [self.table.column(name)[row].as_py() for name in ("body_text", DECODE_ERROR) if is_decoded]
+        return self.messages([row])[0], (made[0], made[1]) if made else None
 
     def messages(self, rows: Sequence[int] | None = None) -> Messages:
         """Return the messages at these row numbers; by default all that were not removed."""
@@ -408,36 +378,15 @@ class Rows:
         return Messages(_taken(self.table, rows))
 
 
-def _keys_of_table(table: pa.Table) -> list[MessageKey]:
-    entities: Any = table.column("entity").to_pylist()
-    numbers: Any = table.column("sequence_number").to_pylist()
-    return list(zip(entities, numbers, strict=True))
+def _keys_of_table(table: Any) -> list[MessageKey]:
+    return list(zip(*(table.column(name).to_pylist() for name in ("entity", "sequence_number")), strict=True))
 
 
 def _taken(values: Any, rows: Sequence[int]) -> Any:
     return values.take(array_of_numbers(np.asarray(rows, np.int64)))
 
 
-def _checked(name: str, values: Sequence[object], count: int) -> list[object]:
-    if len(values) != count:
-        raise ValueError(f"The column {name!r} has {len(values)} values for {count} messages: give one for each.")
-    return list(values)
-
-
-# ------------------------------------------------------------ words in texts that are too long for a row
-
-
-def long_texts(table: pa.Table) -> dict[str, Any]:
-    """Return the columns of which the rows show only a part of some texts."""
-    long: dict[str, Any] = {}
-    for name in table.column_names:
-        column: Any = table.column(name)
-        if name not in NOT_SHOWN and (pa.types.is_string(column.type) or pa.types.is_map(column.type)):
-            texts = shown_texts(name, column)
-            longest: Any = pc.max(pc.utf8_length(texts))
-            if (longest.as_py() or 0) > CUT:
-                long[name] = texts
-    return long
+# ------------------------------------------------------------ words in texts
 
 
 def matches(texts: Mapping[str, Any], words: Sequence[str], count: int) -> Iterable[bytes]:
@@ -450,17 +399,16 @@ def holding(texts: Iterable[Any], words: str, count: int) -> np.ndarray[Any, Any
     """Return for each row whether one of its texts contains these words."""
     found = np.zeros(count, dtype=bool)
     for column in texts:
-        hits: Any = pc.match_substring(column, words, ignore_case=True)
-        found |= hits.fill_null(fill_value=False).to_numpy()
+        found |= _kernels.match_substring(column, words, ignore_case=True).fill_null(fill_value=False).to_numpy()
     return found
 
 
 # ------------------------------------------------------------ values in JSON bodies, which are hostile input
 
 
-def body_values(texts: Iterable[str | None], path: Path) -> list[str | None]:
+def body_values(table: Any, path: Path) -> list[object]:
     """Return the value at a path in each body as text, None where there is none; of objects and lists their kind."""
-    return [_value_at(text, path) for text in texts]
+    return [_value_at(text, path) for text in table.column("body_text").to_pylist()]
 
 
 def _value_at(text: str | None, path: Path) -> str | None:
@@ -468,24 +416,10 @@ def _value_at(text: str | None, path: Path) -> str | None:
         return None
     try:
         value: Any = _DECODER.decode(text.lstrip("\ufeff"))
-    except (ValueError, RecursionError):
-        return None
-    for part in path:
-        if isinstance(part, int):
-            items: Sequence[Any] = cast("list[Any]", value) if isinstance(value, list) else ()
-            if part >= len(items):
+        for part in path:
+            if isinstance(value, str):
                 return None
-            value = items[part]
-        elif isinstance(value, dict) and part in value:
-            value = cast("dict[str, Any]", value)[part]
-        else:
-            return None
-    return _text_of(value)
-
-
-def _text_of(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{…}"
-    if isinstance(value, list):
-        return "[…]"
-    return value if isinstance(value, str) else _CONSTANTS[value]
+            value = value[part]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return None
+    return value if isinstance(value, str) else _KINDS.get(type(value)) or _CONSTANTS[value]

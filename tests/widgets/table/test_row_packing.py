@@ -14,10 +14,10 @@ from sbnotebook.model import EntityAddress, MessageState, PeekedMessage
 from sbnotebook.widgets.table import row_packing as packing
 from sbnotebook.widgets.table.row_packing import (
     Packet,
+    Rows,
     TableColumn,
     changed_cells,
     cleaned,
-    long_texts,
     matches,
     packets,
     table_columns,
@@ -170,5 +170,5 @@ def test_escaped_letters_in_json_bodies_are_readable() -> None:
     shown = unpacked(packet)
     assert shown["subject"][0] == name
     assert shown["body_text"][:2] == ['{"name": "Müller"}', name]
-    (bits,) = matches(long_texts(table), ["müller"], len(table))
+    (bits,) = matches(Rows(table).long_texts, ["müller"], len(table))
     assert bits == b"\x05"

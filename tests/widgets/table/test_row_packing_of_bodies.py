@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,10 @@ def shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def values_in(bodies: list[Any], path: Path) -> list[object]:
+    return body_values(pa.table({"body_text": pa.array(bodies, pa.string())}), path)
+
+
 @given(DOCUMENTS)
 def test_each_value_of_a_document_has_its_line_and_its_path(document: Any) -> None:
     text = json.dumps(document)
@@ -40,7 +45,7 @@ def test_each_value_of_a_document_has_its_line_and_its_path(document: Any) -> No
     assert [path for _, path in found] == list(expected)
     for line, path in found:
         assert parse_path(path_name(path).removeprefix(BODY)) == path, "the browser tells it so"
-        (value,) = body_values([text], path)
+        (value,) = values_in([text], path)
         assert value == shown(expected[path])
         if not isinstance(expected[path], str):
             assert lines[line].rstrip(",").endswith(shown(expected[path]))
@@ -49,9 +54,9 @@ def test_each_value_of_a_document_has_its_line_and_its_path(document: Any) -> No
 
 def test_bodies_without_the_value_have_none() -> None:
     bodies = ['{"to": ["a", {"n": 1.50}]}', '{"to": "text"}', "[1]", "no JSON", "", DEEP, None, "null"]
-    assert body_values(bodies, ("to", 1, "n")) == ["1.50", *[None] * 7]
-    assert body_values(bodies, ("to",)) == ["[…]", "text", *[None] * 6]
-    assert body_values(['{"n": ' + "9" * 100_000 + "}"], ("n",)) == ["9" * 100_000]
+    assert values_in(bodies, ("to", 1, "n")) == ["1.50", *[None] * 7]
+    assert values_in(bodies, ("to",)) == ["[…]", "text", *[None] * 6]
+    assert values_in(['{"n": ' + "9" * 100_000 + "}"], ("n",)) == ["9" * 100_000]
 
 
 def peeked(number: int, code: str) -> PeekedMessage:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sbnotebook.widgets import front_end
+from sbnotebook import widgets
 
-FOLDER = Path(front_end.__file__).with_name("static")
+FOLDER = Path(widgets.__file__).with_name("static")
 REACHES_OUT = re.compile(r"https?://(?!www\.w3\.org/)|\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|@import|url\(")
 EVALUATES = re.compile(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function\(|srcdoc")
 # Users who prefer reduced motion see the same panels as all others.

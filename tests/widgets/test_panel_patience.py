@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from sbnotebook.widgets.front_end import call_unless
+from sbnotebook.widgets.panel import call_unless
 
 
 async def until(over: Sequence[object]) -> None:
