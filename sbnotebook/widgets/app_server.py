@@ -85,10 +85,6 @@ def _leave(panel: Triage, namespace: Namespace) -> None:
 
 _HOST: Final = "127.0.0.1"
 _HAS_SOCKET_FILES: Final = sys.platform != "win32"
-_MAX_SOCKET_NAME: Final = 103
-"""Bytes of the name of a socket file, at most: macOS has the lowest limit (``sun_path`` in its ``sys/un.h``)."""
-_BELOW_HOME: Final = len("/voila_xxxxxxxx/kernel-00000000-0000-0000-0000-000000000000-ipc-5")
-_PREFIX: Final = "sbnotebook-triage-"
 _PROTOCOL: Final = "v1.kernel.websocket.jupyter.org"
 _TEMPLATE: Final = """\
 {% extends "voila/templates/lab/index.html.j2" %}
@@ -170,7 +166,6 @@ class _Channels(VoilaKernelWebsocketHandler):
 
 class _App(Voila):
     is_opened: bool = True
-    """Whether a browser is opened."""
     home: Path
 
     def setup_template_dirs(self) -> None:
@@ -211,7 +206,10 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
         namespace.entity(wanted.entity).peek(1, show_progress=False)
     wanted.keep()
     logging.getLogger("tornado").setLevel(logging.ERROR)
-    with _home() as home:
+    # Of the name of a socket file, macOS takes 103 bytes at most (``sun_path`` in its ``sys/un.h``): other folders for
+    # temporary files have longer names. Only its owner can open the new folder.
+    folder = "/tmp" if _HAS_SOCKET_FILES else None  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="sbnotebook-triage-", dir=folder) as home:
         notebook = Path(home, "pages", "triage.ipynb")
         notebook.parent.mkdir()
         kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -237,15 +235,6 @@ def serve(wanted: TriageRequest, *, port: int = 0, is_opened: bool = True) -> No
         if hasattr(signal, "SIGHUP"):  # the terminal was closed
             signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
         app.start()
-
-
-def _home() -> tempfile.TemporaryDirectory[str]:
-    """Return a new folder that only its owner can open, with a name that is short enough for sockets."""
-    made = tempfile.TemporaryDirectory(prefix=_PREFIX)
-    if _HAS_SOCKET_FILES and len(os.fsencode(made.name)) + _BELOW_HOME > _MAX_SOCKET_NAME:
-        made.cleanup()
-        made = tempfile.TemporaryDirectory(prefix=_PREFIX, dir="/tmp")
-    return made
 
 
 def _free_port() -> int:

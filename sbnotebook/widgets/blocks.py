@@ -38,8 +38,6 @@ CHOICES: Final = ("choice", "list", "toggles")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A part of a panel."""
-
     key: str = ""
 
 
@@ -264,10 +262,12 @@ def _shown(value: object) -> object:
 
 def answer(block: Block, value: Any) -> None:
     """Do what a click on a button means, or tell a field the value that a renderer gives."""
-    if isinstance(block, Button):
-        if block.is_enabled:
+    match block:
+        case Button(is_enabled=True):
             block.click()
-    elif isinstance(block, Tree):
-        block.change(value["chosen"], value["expanded"])
-    elif isinstance(block, Field) and block.is_enabled:
-        block.change(block.options[value] if block.type in CHOICES else value)
+        case Tree():
+            block.change(value["chosen"], value["expanded"])
+        case Field(is_enabled=True):
+            block.change(block.options[value] if block.type in CHOICES else value)
+        case _:
+            pass

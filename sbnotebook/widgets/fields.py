@@ -4,25 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
-from sbnotebook.widgets.blocks import Block, Field, Value
+from sbnotebook.widgets.blocks import Field, Value
+from sbnotebook.widgets.panel import Panel
 
 T = TypeVar("T")
 
 FORM_CHANGED: Final = "The form was changed after this plan was asked for, so it was put away: show the plan again."
 _MOST_DIGITS: Final = 9
-
-
-class FormPart(Protocol):
-    """A part of a form: an entry, or a panel with several."""
-
-    on_change: Callable[[], object]
-    """Called when the user has written something."""
-
-    def blocks(self) -> Sequence[Block]: ...
 
 
 class Entry(Generic[T]):
@@ -63,6 +55,9 @@ class Entry(Generic[T]):
     def block(self, **options: Any) -> Field:
         write = partial(setattr, self, "value")
         return Field(self._name, self._value, write, problem=self.problem, **self._options | options)
+
+
+FormPart = Entry[Any] | Panel
 
 
 def number_entry(name: str, value: int, most: int, **options: Any) -> Entry[int]:

@@ -161,6 +161,8 @@ class Panel:
 
     def __init__(self, *parts: Panel) -> None:
         self.outer: Panel | None = None
+        self.on_change: Callable[[], object] = lambda: None
+        """Called when the user has written something into a panel that is a part of a form."""
         self._parts = parts
         for part in parts:
             part.outer = self
@@ -213,9 +215,8 @@ class Panel:
                     self.ended(problem)
 
         with self.lock:
-            self.halt()
-            stop = self._stop = Event()
-            self.is_looking = True
+            self.abandon()
+            stop, self.is_looking = self._stop, True
             self.in_background(run, end)
 
     def ended(self, problem: str) -> None:
@@ -328,9 +329,8 @@ class PanelWidget(widgets.VBox):
         self._switching = threading.RLock()
         self._is_due = False
         self.plain: PlainView | None = None
-        self.view = BrowserView(panel.shown_blocks, panel.act, panel.seen)
-        self.view.on_msg(self._heard)
         self._is_always_plain = os.environ.get("SBNOTEBOOK_WIDGETS") == "plain"
+        self.view = BrowserView(panel.shown_blocks, panel.act, panel.seen, self._loaded)
 
     def begin(self) -> None:
         self.panel.use_plain(self._is_always_plain)
@@ -344,7 +344,7 @@ class PanelWidget(widgets.VBox):
             before, self.plain = self.plain, (self.plain or PlainView(self.panel.act)) if plain else None
             self.draw()
             self.children = [self.plain or self.view]
-            if before is not None and before is not self.plain:
+            if before not in (None, self.plain):
                 close_all(before)
 
     def draw(self) -> None:
@@ -355,16 +355,14 @@ class PanelWidget(widgets.VBox):
                 self._is_due = False
                 blocks = self.panel.shown_blocks
                 self.view.draw(blocks)
-                if self.plain is not None:
-                    self.plain.draw([_PLAIN, *blocks])
-                    for part in self.plain.parts.values():
+                if plain := self.plain:
+                    plain.draw([_PLAIN, *blocks])
+                    for part in plain.parts.values():
                         answer_at_once(part)
             finally:
                 self._drawing.release()
 
-    def _heard(self, _widget: object, content: Any, _buffers: object) -> None:
-        if content.get("kind") != "ready":
-            return
+    def _loaded(self) -> None:
         if self.plain is None:
             self.send_state("children")  # a page that was being loaded may have missed the change
         elif not self._is_always_plain:
@@ -379,19 +377,17 @@ class PanelWidget(widgets.VBox):
 
 def call_unless(answered: threading.Event, seconds: float, over: Callable[[], object]) -> None:
     """Call a function after a time in which an answer could have been taken; without a loop, never."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        return
 
     def tick(left: int, due: float) -> None:
+        loop = asyncio.get_running_loop()
         left -= loop.time() < due  # else the loop was busy
         if not answered.is_set() and left > 0:
             loop.call_later(_TICK, tick, left, loop.time() + 2 * _TICK)
         elif not answered.is_set():
             over()
 
-    tick(round(seconds / _TICK), 0.0)
+    with suppress(RuntimeError):
+        tick(round(seconds / _TICK), 0.0)
 
 
 _MAX_CHARACTERS: Final = 300_000
@@ -438,7 +434,9 @@ class Record:
         self._panel = panel
 
     def show(self, blocks: Sequence[Block]) -> None:
-        shown = _html(blocks)
+        parts = [html_of([block]) for block in blocks]
+        fitting = sum(size <= _MAX_CHARACTERS for size in accumulate(map(len, parts)))
+        shown = "".join(parts[:fitting]) + (html_of([Text(_CUT)]) if fitting < len(parts) else "")
         with self._lock:
             if shown == self._html:
                 return
@@ -450,10 +448,3 @@ class Record:
 
     def _bundle(self) -> dict[str, str]:
         return {"text/html": self.as_html(), "text/plain": "The record of the panel, as HTML"}
-
-
-def _html(blocks: Sequence[Block]) -> str:
-    parts = [html_of([block]) for block in blocks]
-    sizes = accumulate(map(len, parts))
-    fitting = sum(size <= _MAX_CHARACTERS for size in sizes)
-    return "".join([*parts[:fitting], *([html_of([Text(_CUT)])] if fitting < len(parts) else [])])

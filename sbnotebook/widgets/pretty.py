@@ -24,11 +24,10 @@ _DEEPEST: Final = 40
 """Levels that are indented; deeper ones have the same indentation."""
 _MAX_LINES: Final = 20_000
 _HEX_ROW: Final = 16
-_CONTROLS: Final = (
+_CONTROLS: Final = {0x7F: "DEL"} | dict(enumerate((
     "NUL", "SOH", "STX", "ETX", "EOT", "ENQ", "ACK", "BEL", "BS", "HT", "LF", "VT", "FF", "CR", "SO", "SI",
     "DLE", "DC1", "DC2", "DC3", "DC4", "NAK", "SYN", "ETB", "CAN", "EM", "SUB", "ESC", "FS", "GS", "RS", "US",
-)  # fmt: skip
-_DELETE: Final = 0x7F
+)))  # fmt: skip
 _MAX_CELL: Final = 400
 """Characters."""
 
@@ -53,7 +52,11 @@ def visible(text: str) -> str:
     text = text.replace("\r\n", "\n")
     if text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(one if one.isprintable() or one in "\n\t" else _named(one) for one in text)
+    return "".join(one if one.isprintable() or one in "\n\t" else _named(ord(one)) for one in text)
+
+
+def _named(number: int) -> str:
+    return f"⟨{_CONTROLS.get(number, f'U+{number:04X}')}⟩"
 
 
 def cell(value: object, most: int = _MAX_CELL) -> str:
@@ -83,7 +86,7 @@ def hex_lines(data: bytes) -> str:
     lines: list[str] = []
     for start in range(0, len(data), _HEX_ROW):
         row = data[start : start + _HEX_ROW]
-        characters = "".join(chr(byte) if len(_CONTROLS) <= byte < _DELETE else "." for byte in row)
+        characters = "".join(one if one.isascii() and one.isprintable() else "." for one in row.decode("latin-1"))
         lines.append(f"{start:08x}  {row[:8].hex(' '):<23}  {row[8:].hex(' '):<23}  |{characters}|")
     return "\n".join(lines)
 
@@ -198,10 +201,3 @@ def _laid_out(pieces_of: Callable[[str], Iterable[str]], text: str, most: int) -
         lines += piece.count("\n")
     shown, is_cut = cut(visible("".join(taken)), most)
     return Layout(shown, is_cut or not is_whole)
-
-
-def _named(character: str) -> str:
-    number = ord(character)
-    if number < len(_CONTROLS):
-        return f"⟨{_CONTROLS[number]}⟩"
-    return "⟨DEL⟩" if number == _DELETE else f"⟨U+{number:04X}⟩"

@@ -37,7 +37,7 @@ def module(name: str) -> str:
     parts: dict[str, str] = {}
 
     def take(name: str) -> None:
-        script = _read(name)
+        script = (_FOLDER / name).read_text(encoding="utf-8")
         for imported in _IMPORT.findall(script):
             if imported not in parts:
                 take(imported)
@@ -53,11 +53,7 @@ def module(name: str) -> str:
 
 @cache
 def style(*names: str) -> str:
-    return "\n".join(map(_read, names))
-
-
-def _read(name: str) -> str:
-    return (_FOLDER / name).read_text(encoding="utf-8")
+    return "\n".join((_FOLDER / name).read_text(encoding="utf-8") for name in names)
 
 
 def marimo() -> Any:
@@ -83,8 +79,9 @@ class BrowserView(anywidget.AnyWidget):
         blocks: Sequence[Block],
         act: Callable[[Block, object], object],
         seen: Callable[[str, str], object] = lambda *_: None,
+        loaded: Callable[[], object] = lambda: None,
     ) -> None:
-        self._act, self._seen = act, seen
+        self._act, self._seen, self._loaded = act, seen, loaded
         self.is_ready = threading.Event()
         """Set once a browser has loaded it."""
         self._sending = threading.Lock()
@@ -116,6 +113,7 @@ class BrowserView(anywidget.AnyWidget):
                 with self._sending:
                     if content.get("turn") != self._turn:
                         self.send({"kind": "whole", **self.whole()})
+                self._loaded()
             case "act":
                 if block := self._blocks.get(str(content["place"])):  # else it went while the user clicked
                     self._act(block, content.get("value"))

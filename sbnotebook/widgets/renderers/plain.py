@@ -67,7 +67,10 @@ class PlainView(widgets.VBox):
                 made.on_click(lambda _: self._tell(place, None))
                 return made
             case "field":
-                made = _field(node)
+                is_whole = node["type"] == "number" and node["is_whole"]
+                make, options = (widgets.BoundedIntText, _NAMED) if is_whole else _FIELDS[node["type"]]
+                width = "auto" if node["type"] in ("check", "toggles") else _WIDTHS[node["size"]]
+                made = make(layout={"width": width}, **options)
                 trait = "index" if node["type"] in CHOICES else "value"
                 made.observe(lambda change: self._tell(place, change["new"]), trait)
                 return made
@@ -82,13 +85,6 @@ class PlainView(widgets.VBox):
     def _tell(self, place: str, value: object) -> None:
         if not self._is_drawing and place in self._found:
             self._act(self._found[place][0], value)
-
-
-def _field(node: Node) -> Any:
-    is_whole = node["type"] == "number" and node["is_whole"]
-    kind, options = (widgets.BoundedIntText, _NAMED) if is_whole else _FIELDS[node["type"]]
-    width = "auto" if node["type"] in ("check", "toggles") else _WIDTHS[node["size"]]
-    return kind(layout={"width": width}, **options)
 
 
 def _update(part: Any, node: Node) -> None:
@@ -109,7 +105,8 @@ def _update(part: Any, node: Node) -> None:
 
 def _update_field(part: Any, node: Node) -> None:
     fault = f" — {node['problem']}" if node["problem"] else ""
-    part.description, part.tooltip, part.disabled = f"{node['name']}{fault}", node["tooltip"], not node["is_enabled"]
+    part.description, part.tooltip = f"{node['name']}{fault}", node["tooltip"]
+    part.disabled = not node["is_enabled"]
     if hasattr(part, "placeholder"):
         part.placeholder = node["hint"]
     if node["limits"]:

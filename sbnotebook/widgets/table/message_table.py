@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -148,9 +148,17 @@ class MessageTable(anywidget.AnyWidget):
         self._columns: list[TableColumn] = []
         self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
-        options = {"label": label, "facets": facets if facets is None else [*facets], "timeline": timeline}
         self.on_msg(self._receive)  # the page may answer on another thread before the constructor ends
-        super().__init__(options=options | {"causes": causes, "countdown": countdown, "cause_action": cause_action})
+        super().__init__(
+            options={
+                "label": label,
+                "facets": facets if facets is None else [*facets],
+                "timeline": timeline,
+                "causes": causes,
+                "countdown": countdown,
+                "cause_action": cause_action,
+            }
+        )
         answer_at_once(self)
         self.show(messages)
 
@@ -185,8 +193,17 @@ class MessageTable(anywidget.AnyWidget):
     def patch(self, values: Mapping[MessageKey, Mapping[str, object]]) -> None:
         """Change cells. A column with a new name is added."""
         with self.lock:
-            if changes := self.rows.patch(values):
-                self._send_cells(changes)
+            changes = self.rows.patch(values)
+            kinds = {column.name: column for column in self._columns}
+            for name, cells in changes.items():
+                column, table = changed_cells(name, list(cells.values()), kinds.get(name))
+                if name not in kinds:
+                    self._columns.insert(1, column)  # near the front, to be seen without scrolling
+                rows = list(cells)
+                for packet in packets(table, [column]) if self._pages else ():
+                    numbers = _packed_numbers(rows[packet.first : packet.first + packet.count])
+                    self._emit("patch", buffers=[packet.data, numbers], column=column.message, parts=packet.parts)
+            if changes:
                 self.on_change.tell()
 
     def remove(self, keys: Iterable[MessageKey]) -> None:
@@ -345,17 +362,6 @@ class MessageTable(anywidget.AnyWidget):
             self._emit("end", has_long=bool(Rows(rows.table.slice(first)).long_texts))
         self.on_change.tell()
 
-    def _send_cells(self, changes: Mapping[str, Mapping[int, object]]) -> None:
-        kinds = {column.name: column for column in self._columns}
-        for name, cells in changes.items():
-            column, table = changed_cells(name, list(cells.values()), kinds.get(name))
-            if name not in kinds:
-                self._columns.insert(1, column)  # near the front, to be seen without scrolling
-            rows = list(cells)
-            for packet in packets(table, [column]) if self._pages else ():
-                numbers = _packed_numbers(rows[packet.first : packet.first + packet.count])
-                self._emit("patch", buffers=[packet.data, numbers], column=column.message, parts=packet.parts)
-
     def _send_selection(self, page: str | None = None, but: str | None = None) -> None:
         """Send the selection to one page, or to all but one."""
         for each in self._pages:
@@ -366,8 +372,7 @@ class MessageTable(anywidget.AnyWidget):
 
     def _send_notes(self) -> None:
         notes = {fingerprint: text[:_MAX_NOTE] for fingerprint, text in self.notes.items()}
-        resubmits = self.resubmits.items()
-        sent = {cause: [round(when.timestamp() * 1_000), count] for cause, (when, count) in resubmits}
+        sent = {cause: [round(each.time.timestamp() * 1_000), each.messages] for cause, each in self.resubmits.items()}
         self._emit("notes", notes=notes, resubmits=sent)
 
     def say_problem(self, sentence: str) -> None:
@@ -396,8 +401,8 @@ class MessageTable(anywidget.AnyWidget):
             later = [""] * (len(table) - len(causes))  # rows that came meanwhile
             table = table.append_column(_CAUSE.name, array_of_values([*causes, *later], pa.string()))
         for packet in packets(table, columns):
-            start, count = first + packet.first, packet.count
-            self._emit("rows", page, first=start, count=count, parts=packet.parts, buffers=[packet.data])
+            place = {"first": first + packet.first, "count": packet.count}
+            self._emit("rows", page, [packet.data], parts=packet.parts, **place)
 
     def _send_causes(self, first: int, page: str | None = None) -> None:
         causes = [*self.causes.every.values()][first:] if self._pages else []
@@ -409,8 +414,8 @@ class MessageTable(anywidget.AnyWidget):
     def _emit(self, kind: str, page: str | None = None, buffers: Sequence[bytes] = (), **content: object) -> None:
         """Send a message if a browser shows the table. A page that comes later is sent everything."""
         if self._pages:
-            now = datetime.now(UTC).timestamp() * 1000
-            self.send({**content, "kind": kind, "page": page, "load": self.load, "now": now}, list(buffers))
+            content |= {"kind": kind, "page": page, "load": self.load, "now": datetime.now(UTC).timestamp() * 1000}
+            self.send(content, list(buffers))
 
     # ------------------------------------------------------------ from the browser
 
@@ -419,11 +424,18 @@ class MessageTable(anywidget.AnyWidget):
         try:
             match content.get("kind"):
                 case "ready":
-                    self._welcome(str(content["page"]))
+                    page = str(content["page"])
+                    with self.lock:
+                        self._pages[page] = 0
+                        self._send_rows(page)
+                        if self._filters:
+                            self._emit("filters", page, filters=self._filters)
+                    self.find_causes()
                 case "selection":
                     self._take_selection(content, buffers[0])
-                case "request":
-                    self._answer(content)
+                case "request":  # in a thread of its own: a column of values reads all bodies
+                    refuse = partial(self._emit, "refusal", str(content["page"]), id=content["id"])
+                    start(partial(self._answer, content), failed=lambda text: refuse(text=text))
                 case "filters":
                     # Those of the last page that changed one.
                     self._filters = content["filters"] if len(str(content["filters"])) <= _MAX_FILTERS else []
@@ -431,14 +443,6 @@ class MessageTable(anywidget.AnyWidget):
                     pass
         except Exception as error:  # noqa: BLE001
             self.say_problem(sentence(error))
-
-    def _welcome(self, page: str) -> None:
-        with self.lock:
-            self._pages[page] = 0
-            self._send_rows(page)
-            if self._filters:
-                self._emit("filters", page, filters=self._filters)
-        self.find_causes()
 
     def _take_selection(self, content: Mapping[str, Any], bits: memoryview) -> None:
         with self.lock:
@@ -454,14 +458,8 @@ class MessageTable(anywidget.AnyWidget):
         self._on_selection.tell()
 
     def _answer(self, content: Mapping[str, Any]) -> None:
-        """Answer a question in a thread of its own: a column of values reads all bodies."""
-        page, number = str(content["page"]), content["id"]
-
-        def work() -> None:
-            found, pieces = answer(self, str(content["name"]), content["data"])
-            self._emit("answer", page, id=number, data=found, buffers=pieces)
-
-        start(work, failed=lambda text: self._emit("refusal", page, id=number, text=text))
+        found, pieces = answer(self, str(content["name"]), content["data"])
+        self._emit("answer", str(content["page"]), pieces, id=content["id"], data=found)
 
 
 def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
@@ -469,7 +467,6 @@ def _table_of(messages: Messages | Sequence[ReceivedMessage]) -> pa.Table:
 
 
 def answer(table: MessageTable, name: str, data: Mapping[str, Any]) -> tuple[dict[str, object], list[bytes]]:
-    """Answer a question of the browser with values, and with bytes."""
     rows = table.rows
     match name:
         case "note":
@@ -492,7 +489,6 @@ def _packed_numbers(rows: Sequence[int] | np.ndarray[Any, Any]) -> bytes:
     return np.asarray(rows, dtype="<u4").tobytes()
 
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_LISTED: Final = 50
 _TOLD: Final = ("count", "reason", "cause", "frame", "first seen", "last seen", "resubmitted", "came back", "note")
 
@@ -517,7 +513,7 @@ def causes_block(messages: MessageTable) -> Table | None:
         when, often = resubmits.get(fingerprint, (None, 0))
         sent = f"{often:,}, {cell(when)}" if often else None
         back = _kernels.sum(_kernels.sign(its["back"])).as_py() or None
-        span = [None if time is None else _EPOCH + timedelta(microseconds=time) for time in times]
+        span = [None if time is None else datetime.fromtimestamp(time / 1_000_000, UTC) for time in times]
         lines.append([count, *traits, *span, sent, back, notes.get(fingerprint)])
     if others := counts.total() - sum(line[0] for line in lines):
         lines.append([others, f"{len(counts) - len(lines):,} more causes", *[None] * (len(_TOLD) - 2)])
@@ -535,12 +531,11 @@ _LONG_LINE: Final = re.compile(r"[^\n]{500}(?=[^\n])")
 
 
 class PlainTable:
-    """The rows of a table as blocks. It looks at them from the first time that its blocks are wanted."""
+    """The rows of a table as blocks."""
 
     def __init__(self, table: MessageTable, redraw: Callable[[], object]) -> None:
         self._table = table
-        self._redraw = redraw
-        self._is_used = False
+        table.on_change(redraw)
         self._words = self._cause = self._sort = ""
         self._is_descending = False
         self._first = 0
@@ -550,24 +545,23 @@ class PlainTable:
     def blocks(self) -> list[Block]:
         table = self._table
         with table.lock:
-            if not self._is_used:
-                self._is_used = True
-                table.on_change(self._redraw)
-                table.find_causes()
+            table.find_causes()
             found = self._find()
             self._first = max(0, min(self._first, (len(found) - 1) // _PAGE * _PAGE))
             page, selected = found[self._first : self._first + _PAGE], set(table.selection)
-            hidden = len(selected.difference(found))
-            counts = self._counts(found, page, len(selected), hidden)
+            counts = self._counts(found, page, selected)
             columns = [name for name in table.shown_columns if name != "sequence_number"][:_MOST_COLUMNS]
             order = self._order(columns)
             rows = [self._row(number, columns, is_on=number in selected) for number in page]
-        all_of = partial(self._select, selected.union(found))
         before, after = (partial(setattr, self, "_first", self._first + rows) for rows in (-_PAGE, _PAGE))
         controls = [
             Button("Previous", before, icon="chevron-left", is_enabled=self._first > 0),
             Button("Next", after, icon="chevron-right", is_enabled=found[-1:] != page[-1:]),
-            Button("Select all of these", all_of, "Select every message that was found, on all pages"),
+            Button(
+                "Select all of these",
+                lambda: self._select({*table.selection, *found}),
+                "Select every message that was found, on all pages",
+            ),
             Button("Clear selection", partial(self._select, set()), "Select no message"),
             Text(counts, is_strong=True),
         ]
@@ -639,21 +633,17 @@ class PlainTable:
     def _row(self, number: int, columns: Sequence[str], *, is_on: bool) -> Block:
         rows = self._table.rows
         key = rows.keys[number]
-        name = f"{key[0]} {key[1]}"
         said = " · ".join(filter(None, (cell(rows.cell(number, column), _MAX_CELL) for column in columns)))
-        parts = (
-            Field(f"#{key[1]}", is_on, partial(self._tick, key), "check"),
-            Button("Look", partial(self._look, key), f"Show message #{key[1]}"),
-            Text(said),
-        )
-        return Row(parts, key=name)
+        tick = Field(f"#{key[1]}", is_on, partial(self._tick, key), "check")
+        look = Button("Look", partial(self._look, key), f"Show message #{key[1]}")
+        return Row([tick, look, Text(said)], key=f"{key[0]} {key[1]}")
 
-    def _counts(self, found: Sequence[int], page: Sequence[int], selected: int, hidden: int) -> str:
-        total = self._table.count
+    def _counts(self, found: Sequence[int], page: Sequence[int], selected: set[int]) -> str:
+        total, hidden = self._table.count, len(selected.difference(found))
         place = f"{self._first + 1:,} to {self._first + len(page):,} of {len(found):,}" if page else "No message"
         of = "" if len(found) == total else f" found ({total:,} in all)"
         not_found = f" ({hidden:,} not among those found)" if hidden else ""
-        return f"{place}{of}, {selected:,} selected{not_found}"
+        return f"{place}{of}, {len(selected):,} selected{not_found}"
 
     # ------------------------------------------------------------ clicks
 

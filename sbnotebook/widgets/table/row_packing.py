@@ -46,15 +46,12 @@ _MAX_PACKET: Final = 1_000_000
 """Bytes: Databricks takes no message of more than 5 MB, and large ones delay those behind them."""
 _FIRST: Final = 500
 _AT_ONCE: Final = 10_000
-_SAMPLE: Final = 1_000
-_FEW: Final = 250
 _EXACT: Final = 2**53
-_NULL_LONG: Final = -(2**63)
 _arrow: Final[Any] = pa
 _kernels: Final[Any] = pc
 # Arrow makes a scalar of a Python value only after it has imported pandas.
 _NULL_TEXT, _LINE_END, _IS, _COMMA = array_of_values(["\0", "\n", "=", ", "], pa.string())
-_NULL_WHOLE, _NULL_FLOAT = (array_of_numbers(np.array([value]))[0] for value in (_NULL_LONG, math.nan))
+_NULL_WHOLE, _NULL_FLOAT = (array_of_numbers(np.array([value]))[0] for value in (-(2**63), math.nan))
 _PLAIN_NAME: Final = re.compile(r"[^\W\d][\w-]*+")
 _SPACES: Final = r"[\t\r\n]+"
 _UNPRINTABLE: Final = r"[\p{C}\p{Zl}\p{Zp}]"
@@ -113,7 +110,7 @@ class TableColumn:
 class Packet:
     first: int
     count: int
-    parts: list[dict[str, object]]
+    parts: list[dict[str, Any]]
     data: bytes
 
 
@@ -199,9 +196,7 @@ def _packed(table: pa.Table, columns: Sequence[TableColumn], start: int, count: 
         yield from _packed(table, columns, start, half)
         yield from _packed(table, columns, start + half, count - half)
         return
-    parts: list[dict[str, object]] = [
-        {"name": column.name, "coding": coding, "bytes": len(piece)} for column, coding, piece in pieces
-    ]
+    parts = [{"name": column.name, "coding": coding, "bytes": len(piece)} for column, coding, piece in pieces]
     yield Packet(start, count, parts, data)
 
 
@@ -242,12 +237,11 @@ def _own(names: Any) -> np.ndarray[Any, Any]:
 
 
 def _coded_texts(texts: Any) -> tuple[str, bytes]:
-    if len(texts[:_SAMPLE].unique()) <= _FEW:
-        coded = texts.dictionary_encode(null_encoding="encode")
-        if len(coded.dictionary) <= max(1, len(texts) // 4):
-            codes = _in_numpy(coded.indices.cast(pa.uint32())).astype("<u4").tobytes()
-            return "codes", codes + _lines(coded.dictionary)
-    return "text", _lines(texts)
+    coded = texts.dictionary_encode(null_encoding="encode")
+    if len(coded.dictionary) > max(1, len(texts) // 4):
+        return "text", _lines(texts)
+    codes = _in_numpy(coded.indices.cast(pa.uint32())).astype("<u4").tobytes()
+    return "codes", codes + _lines(coded.dictionary)
 
 
 def _lines(texts: Any) -> bytes:
@@ -271,7 +265,8 @@ _KINDS: Final[dict[Any, str]] = {dict: "{…}", list: "[…]"}
 
 def keys_of(messages: Messages | Iterable[ReceivedMessage]) -> list[MessageKey]:
     if isinstance(messages, Messages):
-        return _keys_of_table(messages.to_arrow())
+        table: Any = messages.to_arrow()
+        return list(zip(*(table.column(name).to_pylist() for name in ("entity", "sequence_number")), strict=True))
     return [(str(message.entity), message.sequence_number) for message in messages]
 
 
@@ -285,8 +280,9 @@ class Rows:
         self.table = table
         for name, values in extra.items():
             if len(values) != len(table):
-                told = f"The column {name!r} has {len(values)} values for {len(table)} messages"
-                raise ValueError(f"{told}: give one for each.")
+                raise ValueError(
+                    f"The column {name!r} has {len(values)} values for {len(table)} messages: give one for each."
+                )
         self.extra = {name: list(values) for name, values in extra.items()}
         """The values of further columns, and of message columns with changed cells."""
         self.removed = np.zeros(len(table), dtype=bool)
@@ -299,7 +295,7 @@ class Rows:
 
     @cached_property
     def keys(self) -> list[MessageKey]:
-        return _keys_of_table(self.table)
+        return keys_of(Messages(self.table))
 
     @cached_property
     def numbers(self) -> dict[MessageKey, int]:
@@ -376,10 +372,6 @@ class Rows:
         if rows is None:
             return Messages(self.table.filter(array_of_flags(~self.removed)) if self.removed.any() else self.table)
         return Messages(_taken(self.table, rows))
-
-
-def _keys_of_table(table: Any) -> list[MessageKey]:
-    return list(zip(*(table.column(name).to_pylist() for name in ("entity", "sequence_number")), strict=True))
 
 
 def _taken(values: Any, rows: Sequence[int]) -> Any:
