@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import Enum, auto
-from functools import lru_cache, partial
+from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from sbnotebook.analysis.descriptions import masked
 from sbnotebook.client import Namespace
@@ -21,7 +20,8 @@ from sbnotebook.client.targets import duration, notebook_variable, ramp_of
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress, FateStatus, Outcome, OutcomeStatus, Report, Resubmit
 from sbnotebook.model.durations import duration_text
-from sbnotebook.settlement import Limits, Ramp, RunReport
+from sbnotebook.model.report import counted
+from sbnotebook.settlement import Limits, Ramp, RunReport, number_list
 from sbnotebook.widgets import panel
 from sbnotebook.widgets.blocks import Block, Button, Code, Column, Menu, Progress, Row, Table, Text, Title
 from sbnotebook.widgets.fields import Entry, check_entry, number, watch
@@ -30,7 +30,6 @@ from sbnotebook.widgets.plan_text import (
     REMOVING,
     can_resume,
     can_undo,
-    code_of,
     failure_groups,
     plan_blocks,
     report_blocks,
@@ -40,63 +39,39 @@ from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.row_packing import MessageKey
 
 if TYPE_CHECKING:
-    from sbnotebook.client.rehearsal import Consumer, Rehearsal, Rehearsed
+    from sbnotebook.client.rehearsal import Consumer, Rehearsal
 
 _DEFAULT: Final = Ramp()
 _RAMP: Final = "Send the first messages, and the others only if the consumer completes these"
 _REHEARSE: Final = "Carry it out on copies, in an emulator of this kernel; the namespace stays as it is"
 _SHOWN: Final = 200
 """Messages of a rehearsal in its table."""
-_NAMED: Final = 5
 _MOST_NAME: Final = 60
 
 
-class PlanTrial:
-    """Asks whether growing batches go first, and offers to rehearse."""
+class RampForm:
+    """Asks whether growing batches go first."""
 
-    def __init__(
-        self, rehearse: Callable[[], object], changed: Callable[[], object], *, is_naming: bool = True
-    ) -> None:
-        self._rehearse = rehearse
-        self.is_naming = is_naming
-        self._total = 0
-        self.wants_ramp = check_entry("Send a few first", tooltip=_RAMP)
-        self.batches = Entry("First", _sizes, str(_DEFAULT.batches[0]), hint="such as 10, or 1,5,20,100", size="short")
-        self.watch = Entry(
+    def __init__(self, changed: Callable[[], object]) -> None:
+        self.is_wanted = check_entry("Send a few first", tooltip=_RAMP)
+        self._batches = Entry("First", _sizes, str(_DEFAULT.batches[0]), hint="such as 10, or 1,5,20,100", size="short")
+        self._watch = Entry(
             "then watch them for", duration, duration_text(_DEFAULT.watch), hint="such as 10m", size="short"
         )
-        self.stop_at = Entry(
+        self._stop_at = Entry(
             "Stop at", _share, hint="the share that came back, such as 0.02; empty for any", size="short"
         )
-        self.consumer = Entry("Consumer", _consumer, hint="a function of this notebook; empty for none")
-        self._fields = self.batches, self.watch, self.stop_at
-        watch([self.wants_ramp, *self._fields], changed)
+        self._fields = self._batches, self._watch, self._stop_at
+        watch([self.is_wanted, *self._fields], changed)
 
     def blocks(self) -> list[Block]:
-        """Return the offers; nothing for a plan that sends no clones."""
-        if not self._total:
-            return []
-        consumer = self.consumer.blocks() if self.is_naming else []
-        found: list[Block] = [
-            Row([Button("Rehearse", self._rehearse, _REHEARSE, icon="copy"), *consumer], key="rehearse"),
-            self.wants_ramp.block(),
-        ]
-        if self.wants_ramp.value:
-            found.append(Row([each.block() for each in self._fields], key="ramp"))
-            with suppress(SbNotebookError):  # the fields show it
-                found.append(Text(str(self.ramp and self.ramp.sentence(self._total)), "quiet", key="sentence"))
-        return found
+        fields = [Row([each.block() for each in self._fields], key="ramp")] if self.is_wanted.value else []
+        return [self.is_wanted.block(), *fields]
 
-    def offer(self, plan: Plan) -> None:
-        """Offer to try a plan, with no ramp at first."""
-        self.wants_ramp.value = False
-        self._total = len(plan) if plan.inner.sends_clones else 0
-
-    @property
-    def ramp(self) -> Ramp | None:
-        if not self.wants_ramp.value:
+    def read(self) -> Ramp | None:
+        if not self.is_wanted.value:
             return None
-        return ramp_of(self.batches.read(), self.watch.read(), self.stop_at.read())
+        return ramp_of(self._batches.read(), self._watch.read(), self._stop_at.read())
 
 
 def _consumer(name: str) -> Consumer | None:
@@ -123,33 +98,25 @@ def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
 
     counts = ", ".join(f"{count:,} {result}" for result, count in rehearsal.counts.items())
     is_good = not rehearsal.counts.keys() - {RehearsalResult.CONSUMED, RehearsalResult.ARRIVED}
-    groups: defaultdict[tuple[str, str, str], list[Rehearsed]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for each in rehearsal:
-        groups[str(each.result), each.reason or "", masked(each.description or "")].append(each)
+        groups[each.result, each.reason or "", masked(each.description or "")].append(each.sequence_number)
     ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
-    shown = f", the first {_SHOWN} shown" if len(rehearsal) > _SHOWN else ""
+    names = ["sequence_number", "message_id", "result", "reason", "description"]
     return [
         Title("Rehearsed on copies", is_small=True),
         Text(f"{counts}. The namespace is as it was.", "good" if is_good else "warning"),
         Table(
             ["messages", "result", "reason", "description", "numbers"],
-            [[len(found), *key, _numbers(found)] for key, found in ordered],
+            [[len(found), *key, number_list(found)] for key, found in ordered],
         ),
         Table(
-            ["number", "message id", "result", "reason", "description"],
-            [
-                [each.sequence_number, each.message_id, str(each.result), each.reason, each.description]
-                for each in rehearsal[:_SHOWN]
-            ],
-            f"Each message{shown}",
+            ["number", "message id", *names[2:]],
+            [[getattr(each, name) for name in names] for each in rehearsal[:_SHOWN]],
+            "Each message" if len(rehearsal) <= _SHOWN else f"Each message, the first {_SHOWN} shown",
             is_open=False,
         ),
     ]
-
-
-def _numbers(found: list[Rehearsed]) -> str:
-    more = ", …" if len(found) > _NAMED else ""
-    return ", ".join(str(each.sequence_number) for each in found[:_NAMED]) + more
 
 
 def ramp_blocks(report: Report) -> list[Block]:
@@ -189,13 +156,7 @@ _OUTCOME: Final = "outcome"
 """The table's column."""
 
 
-class _Stage(Enum):
-    IDLE = auto()
-    MAKING = auto()
-    PROPOSED = auto()
-    REHEARSING = auto()
-    RUNNING = auto()
-    ENDED = auto()
+_Stage = Literal["idle", "making", "proposed", "rehearsing", "running", "ended"]
 
 
 class ActionPanel(Panel):
@@ -205,23 +166,28 @@ class ActionPanel(Panel):
         super().__init__()
         self._namespace = namespace
         self._table = table
-        self._turn = self._forward = 0
+        self._stage: _Stage
+        self._turn = self._forward = self._copies = 0
         self._plan: Plan | None = None
+        self._chosen: Plan | None = None
+        """The plan with the ramp of the form; None while a field of it is at fault."""
         self._limits = _NO_LIMITS
+        self._carried_out: Callable[[], object] = lambda: None
         self._work: PlanRun | None = None
-        self._rehearsal: Work[Rehearsal] | None = None
         self.report: Report | None = None
         """Of the last plan that was carried out; None when it was put away."""
-        self._proposed: tuple[Block, ...] = ()
-        self._reported: tuple[Block, ...] = ()
+        self._proposed: list[Block] = []
+        self._reported: list[Block] = []
         self.record: list[Block] = []
         """All plans that were carried out, and their reports, in words; without the rows of messages."""
-        self.on_report = Callbacks(lambda why: self._add(Text(why, "error")))
-        self._trial = PlanTrial(self._rehearse, self._offer_code, is_naming=is_editing)
-        self._code: dict[str, str] = {}
-        self._shown_code, self._copies = "", 0
+        self.on_report = Callbacks(self.fail)
+        self._ramp = RampForm(self._choose)
+        self._consumer = Entry("Consumer", _consumer, hint="a function of this notebook; empty for none")
+        self._asks_consumer = is_editing
+        self._codes: dict[str, str] = {}
+        self._shown_code = ""
         self._to = Entry("Send back to", str, hint="a queue or topic")
-        self._enter(_Stage.IDLE, _IDLE)
+        self._enter("idle", _IDLE)
 
     def blocks(self) -> list[Block]:
         words = Column(self._words, look="words", forward=self._forward, key="words")
@@ -230,16 +196,28 @@ class ActionPanel(Panel):
     # ------------------------------------------------------------ what others use
 
     def propose(
-        self, make: Callable[[], Plan], *, hidden: int = 0, title: str = "", limits: Limits = _NO_LIMITS
+        self,
+        make: Callable[[], Plan],
+        *,
+        hidden: int = 0,
+        title: str = "",
+        limits: Limits = _NO_LIMITS,
+        carried_out: Callable[[], object] = lambda: None,
     ) -> Callable[[str], None]:
-        """Show a plan, to be confirmed. While another is being carried out it is refused, with a word."""
+        """Show a plan, to be confirmed, and return what takes it back until then, with a word why.
+
+        ``carried_out`` is called when it has been, before the report is shown.
+
+        Raises:
+            DecisionError: another plan is being carried out.
+        """
         with self.lock:
-            if self._stage is _Stage.RUNNING:
-                self._add(Text("Another plan is being carried out: wait for its end, or cancel it.", "warning"))
-                return lambda _: None
+            if self._stage == "running":
+                raise DecisionError("Another plan is being carried out: wait for its end, or cancel it.")
             self._turn += 1
+            self._carried_out = carried_out
             heading = [Title(title, is_small=True)] if title else []
-            self._enter(_Stage.MAKING, *heading, Text("Looking which messages it is for …", "quiet"))
+            self._enter("making", *heading, Text("Looking which messages it is for …", "quiet"))
             self.look(partial(self._make, make, limits, hidden=hidden, title=title))
             return partial(self._take_back, self._turn)
 
@@ -256,35 +234,22 @@ class ActionPanel(Panel):
 
     @property
     def is_open(self) -> bool:
-        return self._stage is not _Stage.IDLE
-
-    @property
-    def busy(self) -> bool:
-        return self._stage in (_Stage.MAKING, _Stage.REHEARSING, _Stage.RUNNING)
-
-    def halt(self) -> None:
-        super().halt()
-        rehearsal, self._rehearsal = self._rehearsal, None
-        if rehearsal is not None:
-            rehearsal.cancel()
+        return self._stage != "idle"
 
     def cancel(self) -> None:
         """Stop the plan or the rehearsal in progress; :meth:`wait` until a plan has released its messages."""
         with self.lock:
-            if self._stage is _Stage.REHEARSING:
+            if self._stage == "rehearsing":
                 self.abandon()
-                self._enter(_Stage.PROPOSED, *self._proposed, Text("The rehearsal was cancelled.", "quiet"))
-                return
-        work = self._work
-        if work is not None:
-            work.cancel()
-            self.redraw()
+                self._enter("proposed", *self._proposed, Text("The rehearsal was cancelled.", "quiet"))
+            elif self._work is not None:
+                self._work.cancel()
+                self.redraw()
 
     def close(self) -> None:
         with self.lock:
-            self._turn += 1
-            work, self._work = self._work, None
-            self._stage = _Stage.IDLE
+            work = self._work
+            self._go_back()
         if work is not None:
             work.cancel()
         super().close()
@@ -295,120 +260,97 @@ class ActionPanel(Panel):
         plan = make()
         blocks = plan_blocks(plan, plan.preview(_ROWS), self._namespace, hidden=hidden, title=title, rate=limits.rate)
         with self.showing(stop):
-            self._plan, self._limits = plan, limits
-            self._trial.offer(plan)
-            self._offer_code()
-            self._proposed = tuple(blocks)
+            self._plan, self._limits, self._proposed = plan, limits, blocks
+            self._ramp.is_wanted.value = False  # which chooses the plan
             self._forward += 1
-            self._enter(_Stage.PROPOSED, *blocks)
+            self._enter("proposed", *blocks)
 
     def ended(self, problem: str) -> None:
         if problem:
             self._forward += 1
             self._go_back(*(block for block in self._words if isinstance(block, Title)), Text(problem, "error"))
 
-    def _offer_code(self) -> None:
-        with self.lock, suppress(SbNotebookError):
-            if self._plan is not None:
+    def _choose(self) -> None:
+        """Make the plan with the ramp that the form asks for, and its code; none where no code says the same."""
+        self._chosen, self._codes, self._shown_code = None, {}, ""
+        plan, rate = self._plan, self._limits.rate
+        with suppress(SbNotebookError):
+            ramp = self._ramp.read()
+            if plan is not None and ramp is not None:
+                plan = plan.with_ramp(**asdict(ramp))
+            self._chosen = plan
+            if plan is not None:
                 target = "emulator" if self._namespace.is_emulator else self._namespace.host
-                self._code = code_of(self._chosen(self._plan), target=target, rate=self._limits.rate)
-                self._shown_code = ""
+                self._codes = {"cell": plan.as_cell(rate=rate), "Python": plan.as_python(target=target, rate=rate)}
 
-    def _code_blocks(self) -> list[Block]:
-        if not self._code:
-            return []
-        names = {kind: f"Copy the plan as {'a cell' if kind == 'cell' else kind}, and show it" for kind in self._code}
-        buttons = [Button(f"Copy as {kind}", partial(self._show_code, kind), tip) for kind, tip in names.items()]
-        return [Row(buttons, key="copy"), *([Code(self._shown_code, self._copies)] if self._shown_code else [])]
-
-    def _show_code(self, kind: str) -> None:
-        self._shown_code = self._code[kind]
+    def _show_code(self, code: str) -> None:
+        self._shown_code = code
         self._copies += 1
-
-    def _chosen(self, plan: Plan) -> Plan:
-        ramp = self._trial.ramp
-        return plan if ramp is None else plan.with_ramp(**asdict(ramp))
 
     def _take_back(self, turn: int, why: str) -> None:
         with self.lock:
-            if turn == self._turn and self._stage in (_Stage.MAKING, _Stage.PROPOSED, _Stage.REHEARSING):
+            if turn == self._turn and self._stage in ("making", "proposed", "rehearsing"):
                 self._go_back(Text(why, "warning"))
 
     def _put_away(self) -> None:
         """Forget the plan or the report that is shown."""
         with self.lock:
-            if self._stage is _Stage.ENDED:
+            if self._stage == "ended":
                 self.report = None
-            if self._stage in (_Stage.MAKING, _Stage.PROPOSED, _Stage.ENDED):
+            if self._stage != "running":
                 self._go_back()
 
     def _go_back(self, *words: Block) -> None:
         """Forget the plan, and go back to the report before it, which can still be undone."""
         self.abandon()
         self._turn += 1
-        self._plan = self._work = None
+        self._plan = self._chosen = self._work = None
         if self.report:
-            self._enter(_Stage.ENDED, *(words or self._reported))
+            self._enter("ended", *(words or self._reported))
         else:
-            self._enter(_Stage.IDLE, *(words or [_IDLE]))
+            self._enter("idle", *(words or [_IDLE]))
 
     # ------------------------------------------------------------ on copies
 
     def _rehearse(self) -> None:
         with self.lock:
             plan = self._plan
-            if self._stage is not _Stage.PROPOSED or plan is None:
+            if self._stage != "proposed" or plan is None or self._consumer.problem:
                 return
-            try:
-                consumer = self._trial.consumer.read() if self._trial.is_naming else None
-            except SbNotebookError:  # the form shows its fault
-                return
-            rehearsal = Work(self._namespace.asynchronous.rehearse, plan.asynchronous, consumer)
-            words = f"Rehearsing {len(plan):,} message{'s' if len(plan) != 1 else ''} on copies …"
-            self._enter(_Stage.REHEARSING, *self._proposed, Text(words, "quiet"))
+            rehearsal = Work(self._namespace.asynchronous.rehearse, plan.asynchronous, self._consumer.read())
+            self._enter("rehearsing", *self._proposed, Text(f"Rehearsing {counted(len(plan))} on copies …", "quiet"))
             self.look(partial(self._await, rehearsal))
-            self._rehearsal = rehearsal
 
     def _await(self, rehearsal: Work[Rehearsal], stop: Event) -> None:
+        running = rehearsal.start()
+        while not rehearsal.wait(_TICK):
+            if stop.is_set():
+                rehearsal.cancel()
         try:
-            blocks = rehearsal_blocks(rehearsal.start().result())
+            blocks = rehearsal_blocks(running.result())
         except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
             blocks = [Text(f"The rehearsal failed: {panel.sentence(error)}", "error")]
         with self.showing(stop):
-            self._rehearsal = None
             self._forward += 1
-            self._enter(_Stage.PROPOSED, *self._proposed, *blocks)
+            self._enter("proposed", *self._proposed, *blocks)
 
     # ------------------------------------------------------------ while it is carried out
 
     def _confirmed(self, turn: int) -> None:
         with self.lock:
-            plan = self._plan
+            plan = self._chosen
             # A second click of a double click comes here, too.
-            if turn != self._turn or self._stage is not _Stage.PROPOSED or plan is None or not self._can_confirm:
-                return
-            try:
-                plan = self._chosen(plan)
-            except SbNotebookError:  # the form shows its fault
+            if turn != self._turn or self._stage != "proposed" or plan is None or not self._can_confirm:
                 return
             # What it does has been looked at; from now on the rows of the table say more.
             said = [block for block in self._words if not isinstance(block, Table)]
             if plan.ramp is not None:
                 said.append(Text(plan.ramp.sentence(len(plan))))
-            try:
-                work = PlanRun(plan, self._table, self._limits)
-            except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-                self.ended(panel.sentence(error))
-                return
-            self._plan, self._work = None, work
+            work = PlanRun(plan, self._table, self._limits)
+            self._plan, self._chosen, self._work = None, None, work
             title = Title(f"Carried out at {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", is_small=True)
-            self._enter(_Stage.RUNNING, *said, *([_WAITING] if must_wait() else []))
+            self._enter("running", *said, *([_WAITING] if must_wait() else []))
             self.look(partial(self._carry_out, work, [title, *said]))
-
-    def _paused(self) -> None:
-        if self._work is not None:
-            running = self._work.running
-            (running.resume if running.is_paused else running.pause)()
 
     # ------------------------------------------------------------ afterwards
 
@@ -421,10 +363,11 @@ class ActionPanel(Panel):
             blocks: list[Block] = []
             if report or not work.problem:
                 blocks = [*report_blocks(report, work.plan, cancelled=work.is_cancelled), *ramp_blocks(report)]
-            self._reported = (*blocks, *problems)
+            self._reported = [*blocks, *problems]
             self.record += [*said, *self._reported]
             self._forward += 1
-            self._enter(_Stage.ENDED, *self._reported)
+            self._carried_out()
+            self._enter("ended", *self._reported)
         self.on_report.tell(report)
         self.redraw()
 
@@ -440,15 +383,9 @@ class ActionPanel(Panel):
             if keys:
                 yield Button(name, partial(table.select, keys), f"Select the messages that ended as {group.status}")
 
-    def _undone(self) -> None:
-        report, to = self.report, self._to.read() or None
-        if report is not None:
-            # The button of a report with a resubmit says that it doubles the messages.
-            is_twice = _is_resubmit(report)
-            self.propose(
-                lambda: self._namespace.undo(report, to=to, include_resubmitted=is_twice),
-                title=_TWICE if is_twice else _UNDO,
-            )
+    def _undo(self, report: Report, title: str) -> None:
+        to, is_twice = self._to.read() or None, title == _TWICE
+        self.propose(lambda: self._namespace.undo(report, to=to, include_resubmitted=is_twice), title=title)
 
     # ------------------------------------------------------------ display
 
@@ -463,17 +400,17 @@ class ActionPanel(Panel):
     def _controls(self) -> list[Block]:
         not_now = Button("Not now", self._put_away, "Forget the plan: nothing is done")
         match self._stage:
-            case _Stage.MAKING:
+            case "making":
                 return [Row([not_now])]
-            case _Stage.PROPOSED:
-                return [Row([self._confirmation(), not_now]), *self._trial.blocks(), *self._code_blocks()]
-            case _Stage.REHEARSING:
+            case "proposed":
+                return [Row([self._confirmation(), not_now]), *self._trial_blocks(), *self._code_blocks()]
+            case "rehearsing":
                 return [Row([Button("Cancel", self.cancel, "End the rehearsal", icon="stop")])]
-            case _Stage.RUNNING:
+            case "running":
                 return self._progress()
-            case _Stage.ENDED:
+            case "ended":
                 return [Row(self._afterwards(self.report or Report()))]
-            case _Stage.IDLE:
+            case "idle":
                 return []
 
     def _confirmation(self) -> Button:
@@ -483,6 +420,25 @@ class ActionPanel(Panel):
         confirm = partial(self._confirmed, turn)
         key = f"carry-out-{turn}"
         return Button("Carry out", confirm, "Do what the plan says", tone, is_enabled=self._can_confirm, key=key)
+
+    def _trial_blocks(self) -> list[Block]:
+        """Return the offers to try the plan; nothing for one that sends no clones."""
+        plan, chosen = self._plan, self._chosen
+        if plan is None or not len(plan) or not plan.inner.sends_clones:
+            return []
+        consumer = self._consumer.blocks() if self._asks_consumer else []
+        sentence = chosen.ramp.sentence(len(plan)) if chosen is not None and chosen.ramp is not None else ""
+        return [
+            Row([Button("Rehearse", self._rehearse, _REHEARSE, icon="copy"), *consumer], key="rehearse"),
+            *self._ramp.blocks(),
+            Text(sentence, "quiet", key="sentence"),
+        ]
+
+    def _code_blocks(self) -> list[Block]:
+        tip = "Copy the code of the plan, and show it"
+        buttons = [Button(f"Copy as {kind}", partial(self._show_code, code), tip) for kind, code in self._codes.items()]
+        shown = [Code(self._shown_code, self._copies)] if self._shown_code else []
+        return [Row(buttons, key="copy"), *shown] if buttons else []
 
     def _progress(self) -> list[Block]:
         work = self._work
@@ -495,36 +451,28 @@ class ActionPanel(Panel):
         return [
             Row([Progress(work.done), Text(work.status, key="status")]),
             Row([
-                Button(name, self._paused, hint, icon=icon, is_enabled=is_free, key="pause"),
+                Button(name, work.pause, hint, icon=icon, is_enabled=is_free, key="pause"),
                 Button(cancel, self.cancel, _CANCEL, icon="stop", is_enabled=is_free, key="cancel"),
             ]),
         ]  # fmt: skip
 
     def _afterwards(self, report: Report) -> list[Block]:
-        can_be_undone, is_twice = can_undo(report, self._namespace), _is_resubmit(report)
         found: list[Block] = []
+        more: list[Block] = []
         if can_resume(report):
             resume = partial(self.resume, report[0].entity, "Resume")
             found.append(Button("Resume", resume, "Plan to finish interrupted resubmits", "primary", "forward"))
-        if can_be_undone and not is_twice:
-            found.append(Button(_UNDO, self._undone, "Plan to send removed messages back", icon="undo"))
-        # Sent to the topic, all subscriptions would get them.
-        if can_be_undone and any(each.entity.subscription for each in report[:1]):
-            found.append(self._to.block())
-        found += [*self._selecting(report), Button("Done", self._put_away, "Put the report away")]
-        if can_be_undone and is_twice:
-            found.append(Menu("More", [Button(_TWICE, self._undone, "Plan to send the originals once more")]))
-        return found
-
-    def _add(self, block: Block) -> None:
-        with self.lock:
-            if block not in self._words:
-                self._enter(self._stage, *self._words, block)
-
-
-def _is_resubmit(report: Report) -> bool:
-    """Return whether an undo of a report sends originals back whose clones exist."""
-    return any(each.verb == Resubmit.verb for each in report)
+        if can_undo(report, self._namespace):
+            if any(each.verb == Resubmit.verb for each in report):
+                again = Button(_TWICE, partial(self._undo, report, _TWICE), "Plan to send the originals once more")
+                more.append(Menu("More", [again]))
+            else:
+                undo = partial(self._undo, report, _UNDO)
+                found.append(Button(_UNDO, undo, "Plan to send removed messages back", icon="undo"))
+            # Sent to the topic, all subscriptions would get them.
+            if report[0].entity.subscription:
+                found.append(self._to.block())
+        return [*found, *self._selecting(report), Button("Done", self._put_away, "Put the report away"), *more]
 
 
 class PlanRun:
@@ -559,6 +507,10 @@ class PlanRun:
         except Exception as error:  # noqa: BLE001 (the panel shows the error)
             self.problem, self.report = panel.sentence(error), self.running.report
         self._show(self.report, removed_by(self.report))
+
+    def pause(self) -> None:
+        """Pause it, or continue."""
+        (self.running.resume if self.running.is_paused else self.running.pause)()
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -634,9 +586,5 @@ def key_of(outcome: Outcome) -> MessageKey:
 
 
 def _text_of(outcome: Outcome) -> str:
-    return _words(outcome.status, "" if outcome.ok else outcome.description or outcome.condition or "")
-
-
-@lru_cache  # thousands of messages are skipped for one reason
-def _words(status: OutcomeStatus, why: str) -> str:
-    return f"{status}: {cell(why, _MAX_WHY)}" if why else str(status)
+    why = "" if outcome.ok else outcome.description or outcome.condition or ""
+    return f"{outcome.status}: {cell(why, _MAX_WHY)}" if why else str(outcome.status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,8 +14,6 @@ from time import monotonic
 from typing import Any, Final
 
 from sbnotebook.client import Entity, Namespace
-from sbnotebook.client.batch import DeferredMessages
-from sbnotebook.client.dead_letters import DeadLetters
 from sbnotebook.client.messages import Messages
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress
@@ -58,9 +56,7 @@ class View(StrEnum):
 
 
 _STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
-
-
-_ORPHANS: Final = "(not in this journal: deferred by another program, or before the journal was lost)"
+_ORPHANS: Final = " Orphans are not in this journal: another program deferred them, or the journal was lost."
 
 
 class EntityMessages(Panel):
@@ -71,15 +67,14 @@ class EntityMessages(Panel):
         """The actions on selected messages, where there are any."""
         super().__init__(self.selection)
         self._go = go
-        self._entity: Entity | None = None
-        self._asked: tuple[View, PeekRequest] | None = None
+        self._entity: Entity
+        self._asked = View.ALL, PeekRequest()
         """What the last look was for."""
-        self.looked = PeekProgress()
+        self.looked = PeekProgress(is_end=True)
         """The progress of the last look."""
         self.table = table
-        self._ids: list[str] = []
-        self._counts: Mapping[str, int] = {}
-        self._counted_all = self._follows = False
+        self._sessions: dict[str, str] = {}
+        """The sessions by their names in the list."""
         self._said = self.problem = self._hint = ""
         self._doing = _LOOKING
         self.session: str | None = None
@@ -92,14 +87,15 @@ class EntityMessages(Panel):
         watch([self.where], self.peek)
 
     def blocks(self) -> list[Block]:
+        can_follow = not self.is_looking and not self.looked.is_end
         buttons = [
             Button("Peek", self.peek, "Look at messages; none is locked or changed", "primary"),
-            Button("Load more", self.peek_onward, _ONWARD, is_enabled=not self.is_looking and self._follows),
+            Button("Load more", self.peek_onward, _ONWARD, is_enabled=can_follow),
             *([Button("Stop", self.halt, "Look no further")] if self.is_looking else []),
         ]
         return [
             Field("Which messages are shown", self._view, self._switch, "toggles", self._views),
-            *self._session_fields(),
+            *(self._session_fields() if self._view is View.SESSIONS and self._sessions else []),
             self.where.block(),
             Text(self.problem, "error"),
             Row([self.first.block(), self.count.block(), *buttons], key="peek"),
@@ -112,21 +108,21 @@ class EntityMessages(Panel):
     def look_into(self, entity: Entity) -> None:
         with self.lock:
             self.halt()
-            self._entity = entity
-            triage = f'Triage(namespace, "{entity.address}")' if is_in_marimo() else f"%sb_triage {entity.address}"
+            self._entity, address = entity, entity.address
+            triage = f'Triage(namespace, "{address}")' if is_in_marimo() else f"%sb_triage {address}"
             self._hint = f"Looking changes nothing. To repair, move or remove messages: {triage}"
+            self._views = [
+                each for each in View if not (each is View.SCHEDULED and address.subscription)
+            ]  # in the topic
+            if address.sub_queue is not None:
+                self._views = [View.ALL, View.ACTIVE, View.DEFERRED]
+            self._view, self.session, self.first.value, self._sessions = View.ALL, None, "1", {}
             self.table.show(Messages())
-            self._show_views(entity.address)
             self._begin(self._read())
 
     def peek(self) -> None:
         """Look at the messages that are asked for, in the background, in place of those that are shown."""
         with self.lock:
-            if self._entity is None:
-                return
-            if self._view is View.DEAD_LETTERS:
-                self._go(self._entity.address.dead_letter)
-                return
             try:
                 ask = self._read()
             except SbNotebookError as error:
@@ -138,9 +134,8 @@ class EntityMessages(Panel):
 
     def peek_onward(self) -> None:
         with self.lock:
-            if self._asked is not None and not self.is_looking:
-                _, ask = self._asked
-                self._begin(replace(ask, from_sequence_number=self.looked.next_number), is_onward=True)
+            if not self.is_looking:
+                self._begin(replace(self._asked[1], from_sequence_number=self.looked.next_number), is_onward=True)
 
     @property
     def status(self) -> str:
@@ -151,29 +146,17 @@ class EntityMessages(Panel):
 
     # ------------------------------------------------------------ which messages
 
-    def _session_fields(self) -> list[Block]:
-        if self._view is not View.SESSIONS or not self._ids:
-            return []
-        names = self.sessions
-        chosen = next((name for name, session in names.items() if session == self.session), "")
+    def _session_fields(self) -> list[Field]:
+        sessions, words = self._sessions, self.find.value.lower()
+        found = [name for name, each in sessions.items() if words in each.lower() or each == self.session]
+        chosen = next((name for name in found if sessions[name] == self.session), "")
 
         def choose(name: str) -> None:
-            self.session = names[name]
+            self.session = sessions[name]
             self.peek()
 
-        listed = Field("Session", chosen, choose, "list", list(names), size="wide")
-        return [*(self.find.blocks() if len(self._ids) > _FEW_SESSIONS else []), listed]
-
-    @property
-    def sessions(self) -> dict[str, str]:
-        """Return the sessions that the search finds, by their names in the list; the chosen one stays."""
-        words = self.find.value.lower()
-        found = [each for each in self._ids if words in each.lower() or each == self.session][:_LISTED_SESSIONS]
-        named: dict[str, str] = {}
-        for each in found:
-            name = self._name_of(each)
-            named[name if name not in named else f"{name} ({len(named) + 1:,})"] = each
-        return named
+        listed = Field("Session", chosen, choose, "list", found[:_LISTED_SESSIONS], size="wide")
+        return [*(self.find.blocks() if len(sessions) > _FEW_SESSIONS else []), listed]
 
     def _read(self) -> PeekRequest:
         first = self.first.value.strip() or "1"
@@ -182,45 +165,19 @@ class EntityMessages(Panel):
         session = self.session if self._view is View.SESSIONS else None
         return PeekRequest(self.count.read(), int(first), _STATES.get(self._view), self.where.read() or None, session)
 
-    def _show_views(self, address: EntityAddress) -> None:
-        self._views = list(View)
-        if address.subscription is not None:
-            self._views.remove(View.SCHEDULED)  # which are in the topic
-        if address.sub_queue is not None:
-            self._views = [View.ALL, View.ACTIVE, View.DEFERRED]
-        self._view, self.first.value = View.ALL, "1"
-        self._show_sessions([])
-
-    def _show_sessions(self, ids: Sequence[str]) -> None:
-        self._ids = sorted(ids, key=_by_number)
-        self._counts, self._counted_all, self.session = {}, False, None
-        self.find.value = ""
-        if self._view is View.SESSIONS:
-            self._say(_NO_SESSION if ids else "No session has active messages or a state.")
-
-    def _name_of(self, session: str) -> str:
-        name = visible(session) or "(empty)"
-        count = self._counts.get(session, 0)
-        if not count and not self._counted_all:
-            return name
-        least = "" if self._counted_all else "at least "
-        return f"{name} · {least}{counted(count)}"
-
-    def _say(self, words: str, *, follows: bool = False) -> None:
-        self._said, self._follows = words, follows
-
     def _switch(self, name: str) -> None:
-        self._view, self.session = View(name), None
-        self.peek()
+        if name == View.DEAD_LETTERS:
+            self._go(self._entity.address.dead_letter)
+        else:
+            self._view, self.session = View(name), None
+            self.peek()
 
     # ------------------------------------------------------------ questions and answers
 
     def _begin(self, ask: PeekRequest, *, is_onward: bool = False) -> None:
         entity, view = self._entity, self._view
-        if entity is None:
-            return
         self._asked, self._doing, self.problem = (view, ask), _LOOKING, ""
-        self.looked = PeekProgress(next_number=ask.from_sequence_number)
+        self.looked = PeekProgress(next_number=ask.from_sequence_number, is_end=True)
         if not is_onward:
             self.selection.offer({})
         if view is View.DEFERRED:
@@ -233,7 +190,7 @@ class EntityMessages(Panel):
     def ended(self, problem: str) -> None:
         self.problem = problem
         if problem:
-            self._say("")
+            self._said = ""
 
     def _see_page(self, entity: Entity, view: View, ask: PeekRequest, is_onward: bool, stop: Event) -> None:
         show = self.table.append if is_onward else self.table.show
@@ -246,7 +203,7 @@ class EntityMessages(Panel):
         with self.showing(stop):
             if not self.looked.found and not is_onward:
                 self.table.show(Messages())
-            self._say(_words(self.looked, self.table.count), follows=not self.looked.is_end)
+            self._said = _words(self.looked, self.table.count)
             if view is View.SCHEDULED and self.table.count:
                 self.selection.offer(scheduled_actions(entity))
 
@@ -258,28 +215,38 @@ class EntityMessages(Panel):
         with self.showing(stop):
             of_whom = ["orphan" if message.sequence_number in numbers else "in the journal" for message in wanted]
             self.table.show(wanted, {"deferred": of_whom})
-            self._say(_deferred_words(found, len(wanted)))
+            self._said = f"{len(wanted):,} of {found.where_from}.{_ORPHANS if numbers else ''}"
             self.selection.offer(deferred_actions(entity, found) if found else {})
 
     def _see_sessions(self, entity: Entity, stop: Event) -> None:
-        found = entity.sessions()
+        found = sorted(entity.sessions(), key=_by_number)
+        counts: Counter[str] = Counter()
         with self.showing(stop):
             self.table.show(Messages())
-            self._show_sessions(found)
+            self._sessions, self.find.value = _named(found, counts, is_all=False), ""
+            self._said = _NO_SESSION if found else "No session has active messages or a state."
             self._doing = f"{_NO_SESSION} Counting"
-        if not found:
-            return
-        counts: Counter[str] = Counter()
-        for messages, looked in peek_in_steps(entity, PeekRequest(_COUNTED), stop):
+        looked = PeekProgress(is_end=True)
+        for messages, looked in peek_in_steps(entity, PeekRequest(_COUNTED if found else 0), stop):
             ids: Any = messages.to_arrow().column("session_id").drop_null()
             counts.update(ids.to_pylist())
             with self.showing(stop):
-                self.looked = looked
+                self.looked = replace(looked, is_end=True)
         with self.showing(stop):
             # Only now: a list that changes under the pointer could lose a click.
-            self._counts, self._counted_all = counts, self.looked.is_end
-            some = "" if self.looked.is_end else f" The counts are of the first {self.looked.looked_at:,} messages."
-            self._say(f"{_NO_SESSION}{some}")
+            self._sessions = _named(found, counts, is_all=looked.is_end)
+            if not looked.is_end:
+                self._said = f"{_NO_SESSION} The counts are of the first {looked.looked_at:,} messages."
+
+
+def _named(sessions: Sequence[str], counts: Counter[str], *, is_all: bool) -> dict[str, str]:
+    """Return sessions by their names in the list, with their counts; ``is_all`` tells whether these are exact."""
+    named: dict[str, str] = {}
+    for each in sessions:
+        count = f" · {'' if is_all else 'at least '}{counted(counts[each])}" if is_all or counts[each] else ""
+        name = f"{visible(each) or '(empty)'}{count}"
+        named[name if name not in named else f"{name} ({len(named) + 1:,})"] = each
+    return named
 
 
 def _by_number(session: str) -> list[tuple[int, str]]:
@@ -297,18 +264,6 @@ def _words(looked: PeekProgress, shown: int) -> str:
         return "There are no such messages." if looked.looked_at else "There are no messages here."
     more = "" if shown == looked.found else f", {shown:,} in all"
     return f"{_found(looked)}{more}. {'That is the end.' if looked.is_end else 'More may follow.'}"
-
-
-def _deferred_words(found: DeferredMessages, shown: int) -> str:
-    orphans, gone = len(found.orphans), len(found.gone)
-    if not found and not gone:
-        return "Nothing is deferred here."
-    parts = [f"{shown:,} of {len(found):,} deferred {'message' if len(found) == 1 else 'messages'}"]
-    if orphans:
-        parts.append(f"{orphans:,} of them {'is an orphan' if orphans == 1 else 'are orphans'} {_ORPHANS}")
-    if gone:
-        parts.append(f"{gone:,} more {'is' if gone == 1 else 'are'} in the journal only: settled elsewhere, or expired")
-    return "; ".join(parts) + "."
 
 
 _CHOOSE: Final = "Choose a queue, a subscription or its dead letters at the left."
@@ -352,21 +307,19 @@ class Browser(Panel):
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
         self.form = SendForm(namespace, self.actions)
-        self.letters: DeadLetters | None = None
-        """All dead-letter queues, in a table; None where there is none."""
-        self._finding: Finding | None = None
+        self._letters: Finding | None = None
         super().__init__(self.actions, self.messages, self.form, self.tree)
         self.actions.on_report(lambda _: self.tree.refresh())
         self._opened()
 
     def blocks(self) -> list[Block]:
-        chosen = self.tree.chosen
-        is_topic = bool(chosen) and self._is_topic(EntityAddress.parse(chosen))
+        chosen, is_topic, letters = self.tree.chosen, self.tree.is_topic, self._letters
+        switch = Button(_HIDE if letters else _SHOW, self._switch_letters, _LETTERS, icon="list", key="switch")
         send = [Button(_CLOSE if self._is_sending else _OPEN, self._switch_form, _SEND, icon="envelope", key="send")]
         if self._is_sending:
             send.append(Button("Copy the selected one", self._fill_form, "Put the selected message into the form"))
         right = [
-            Column(self._dead_letters(), key="dead-letters"),
+            Column([Row([switch]), *(letters.blocks() if letters else [])], key="dead-letters"),
             Title(chosen or _CHOOSE, key="title"),
             Text(_TOPIC if is_topic else "", "quiet"),
             *(self.messages.blocks() if chosen and not is_topic else []),
@@ -395,32 +348,19 @@ class Browser(Panel):
             return repr(self.tree)
         return text_of([Title(chosen), messages.selection.grid, Text(messages.status), Text(messages.problem)])
 
-    def _dead_letters(self) -> list[Block]:
-        if self._finding is None:
-            return [Row([Button(_SHOW, self._show_letters, _LETTERS, icon="list", key="switch")])]
-        hide = Button(_HIDE, self._hide_letters, _LETTERS, icon="list", key="switch")
-        return [Row([hide]), *self._finding.blocks()]
-
-    def _show_letters(self) -> None:
+    def _switch_letters(self) -> None:
         def find() -> list[Block]:
-            found = self.letters = self._namespace.dead_letters()
+            found = self._namespace.dead_letters()
             return [Table(*found.cells(), found.summary)]
 
-        self._finding = Finding("Looking at all dead-letter queues…", find)
-        self._finding.outer = self
-
-    def _hide_letters(self) -> None:
-        self._finding = self.letters = None
-
-    def _is_topic(self, address: EntityAddress) -> bool:
-        return any(each.kind == "topic" and each.address == address for each in self.tree.counts)
+        self._letters = None if self._letters else Finding("Looking at all dead-letter queues…", find, self)
 
     def _opened(self) -> None:
         if not self.tree.chosen:
             return
         address = EntityAddress.parse(self.tree.chosen)
         self.form.to.value = str(address.sends_to)
-        if self._is_topic(address):
+        if self.tree.is_topic:
             self.messages.halt()
         else:
             self.messages.look_into(self._namespace.entity(address))
@@ -447,7 +387,10 @@ class EntityTree(Panel):
         self._listed: set[str] = set()
         self._as_of = ""
         self.chosen = str(address or "")
-        self.expanded = _above(address) if address else []
+        # The nodes that have to be open for it to be visible.
+        self.expanded = [address.name] if address and address.subscription else []
+        if address and address.sub_queue:
+            self.expanded.append(str(address.entity))
         self.counts: list[EntityCounts] = []
         self.rows: list[dict[str, object]] = []
         self.problem = ""
@@ -463,7 +406,7 @@ class EntityTree(Panel):
             Text(self.problem, "error"),
         ]
         nothing = "There are no entities in this namespace." if self._as_of else "Asking…"
-        return [Tree(foot, self.rows, self.chosen, self.expanded, self._take, self._plain, nothing)]
+        return [Tree(foot, self.rows, self.chosen, self.expanded, self.choose, self._plain, nothing)]
 
     def refresh(self) -> None:
         """Ask for the counts in the background, unless they are being asked for."""
@@ -494,35 +437,32 @@ class EntityTree(Panel):
         if how != "gone" and monotonic() >= self.next_at:
             self.refresh()
 
-    def choose(self, path: str) -> None:
-        self._take(path, self.expanded)
+    @property
+    def is_topic(self) -> bool:
+        """Return whether a topic is chosen, as far as the counts tell."""
+        chosen = EntityAddress.parse(self.chosen) if self.chosen else None
+        return any(each.kind == "topic" and each.address == chosen for each in self.counts)
+
+    def choose(self, path: str, expanded: Iterable[str] | None = None) -> None:
+        before, known = self.chosen, set(self.expanded)
+        self.chosen, self.expanded = path, [*(self.expanded if expanded is None else expanded)]
+        if path != before:
+            self._opened()
+        if known != set(self.expanded) and set(self._topics()) - self._listed:
+            self.refresh()
 
     def _plain(self) -> list[Block]:
         """Return the entities as a plain list, with all topics open."""
         topics = [str(each.address) for each in self.counts if each.kind == "topic"]
-        self._take(self.chosen, [*self.expanded, *(path for path in topics if path not in self.expanded)])
+        self.choose(self.chosen, dict.fromkeys([*self.expanded, *topics]))
         paths = {words: path for counts in self.counts for path, words in _lines_of(counts)}
         chosen = next((words for words, path in paths.items() if path == self.chosen), "")
         return [Field("Entities", chosen, lambda words: self.choose(paths[words]), "list", list(paths))]
-
-    def _take(self, chosen: str, expanded: Sequence[str]) -> None:
-        before = self.chosen, self.expanded
-        self.chosen, self.expanded = chosen, list(expanded)
-        if self.chosen != before[0]:
-            self._opened()
-        if self.expanded != before[1] and set(self._topics()) - self._listed:
-            self.refresh()
 
     def _topics(self) -> list[str]:
         """Return the open nodes that are topics, or may be as long as the counts are unknown."""
         others = {str(counts.address) for counts in self.counts if counts.kind != "topic"}
         return [path for path in self.expanded if path not in others]
-
-
-def _above(address: EntityAddress) -> list[str]:
-    """Return the nodes that have to be open for an address to be visible."""
-    topic = [address.name] if address.subscription else []
-    return [*topic, *([str(address.entity)] if address.sub_queue else [])]
 
 
 def _row_of(counts: EntityCounts) -> dict[str, object]:

@@ -44,10 +44,6 @@ _PAUSE: Final = 0.1
 """Seconds between two changes of the screen at least."""
 _MAX_MORE: Final = 10_000
 _MAX_WAIT: Final = 2.0
-_RELEASE: Final = "Give back all that is held"
-_NOTHING: Final = "No message is held. Lock some."
-_LOST: Final = "The session is lost: lock it again to continue."
-_CLOSED: Final = "The batch is closed, and its messages were released. Lock messages again to continue."
 
 
 class LockBoard(Panel):
@@ -111,11 +107,17 @@ class LockBoard(Panel):
             Button("Lock more", self._lock_more, more, icon="lock", is_enabled=usable and not self.is_looking),
             self._for.block(is_enabled=usable),
             Button("Renew", self._renew_longer, renew, icon="refresh", is_enabled=usable),
-            Button("Release all", release, _RELEASE, icon="unlock", is_enabled=bool(self.batch.messages)),
+            Button(
+                "Release all",
+                release,
+                "Give back all that is held",
+                icon="unlock",
+                is_enabled=bool(self.batch.messages),
+            ),
         ]
         if self._numbers(LOST, ENDED):
-            away = "Take these rows out of the table"
-            found.append(Button("Remove rows of messages that are not held", self._put_ended_away, away))
+            name, away = "Remove rows of messages that are not held", "Take these rows out of the table"
+            found.append(Button(name, lambda: self._put_away(self._numbers(LOST, ENDED)), away))
         return found
 
     # ------------------------------------------------------------ following the batch
@@ -137,38 +139,33 @@ class LockBoard(Panel):
         with self.lock:
             if self._closed.is_set():
                 return
-            new = [each for each in self.batch.messages if self._is_new(each)]
+            known = {number: message.lock_token for number, message in self._messages.items()}
+            new = [each for each in self.batch.messages if known.get(each.sequence_number) != each.lock_token]
             self._messages |= {message.sequence_number: message for message in new}
-            self._locks = self._locks_now()
+            locks = self._locks_now()
             if new:
                 self.table.remove(keys_of(new))  # the rows of those that are locked once more
                 # The first rows say which columns there are, and in which order.
                 add = self.table.append if self.table.count else self.table.show
-                seen = [self._locks[message.sequence_number] for message in new]
+                seen = [locks[message.sequence_number] for message in new]
                 add(new, {"lock": [lock for lock, _ in seen], "locked_until": [end for _, end in seen]})
             self.table.patch({
                 (str(self.batch.address), number): {"lock": lock, "locked_until": end}
-                for number, (lock, end) in self._locks.items()
+                for number, (lock, end) in locks.items()
             })  # fmt: skip
+            self._locks = locks
         self.redraw()
-
-    def _is_new(self, message: LockedMessage) -> bool:
-        known = self._messages.get(message.sequence_number)
-        return known is None or known.lock_token != message.lock_token
 
     def _locks_now(self) -> dict[int, tuple[str, datetime | None]]:
         ends, lost, status = self.batch.lock_ends, set(self.batch.lost), self.batch.status
-        risk, at_risk = _AT_RISK.get(status.kind, HELD), set(status.sequence_numbers)
-        locks: dict[int, tuple[str, datetime | None]] = {}
-        for number in self._messages:
-            if (end := ends.get(number)) is None:
-                locks[number] = (LOST if number in lost else ENDED, None)
-            else:
-                locks[number] = (risk if number in at_risk or not at_risk else HELD, end)
-        return locks
+        risk, at_risk = _AT_RISK.get(status.kind, HELD), set(status.sequence_numbers) or ends.keys()
+        locks: dict[int, tuple[str, datetime | None]] = {
+            number: (LOST if number in lost else ENDED, None) for number in self._messages
+        }
+        return locks | {n: (risk if n in at_risk else HELD, end) for n, end in ends.items() if n in locks}
 
     def _numbers(self, *states: str) -> list[int]:
-        return [number for number, (lock, _) in self._locks.items() if lock in states]
+        return [number for number, (lock, _) in self._locks.items() if lock in states and number in self._messages]
 
     @property
     def _is_lost(self) -> bool:
@@ -176,18 +173,18 @@ class LockBoard(Panel):
         return isinstance(self.batch, LockedSession) and self.batch.is_lost
 
     def _words(self) -> str:
-        if not self.batch.is_open or self._is_lost:
-            return _LOST if self.batch.is_open else _CLOSED
+        if not self.batch.is_open:
+            return "The batch is closed, and its messages were released. Lock messages again to continue."
+        if self._is_lost:
+            return "The session is lost: lock it again to continue."
         count, until = len(self.batch.messages), self.batch.renew_until
-        held = _NOTHING if not count else f"{_counted(count)} held."
-        if not count and not isinstance(self.batch, LockedSession):
-            return held
-        session = f" Session {self.batch.session_id!r}." if isinstance(self.batch, LockedSession) else ""
-        left = until - datetime.now(UTC)
+        left, at = until - datetime.now(UTC), f"{until:%H:%M:%S} UTC"
+        held = f"{_counted(count)} held." if count else "No message is held. Lock some."
+        session = [f"Session {self.batch.session_id!r}."] if isinstance(self.batch, LockedSession) else []
+        renewed = f"Locks are renewed until {at}, {duration_text(left, rounded=True)} from now."
         if left <= timedelta():
-            return f"{held}{session} Locks are no longer renewed since {until:%H:%M:%S} UTC."
-        still = duration_text(left, rounded=True)
-        return f"{held}{session} Locks are renewed until {until:%H:%M:%S} UTC, {still} from now."
+            renewed = f"Locks are no longer renewed since {at}."
+        return " ".join([held, *session, *([renewed] if count or session else [])])
 
     def _trouble_words(self) -> str:
         lost, status = self._numbers(LOST), self.batch.status
@@ -214,19 +211,16 @@ class LockBoard(Panel):
         return self.batch.plan(decision, chosen)
 
     def _lock_more(self) -> None:
-        if self.is_looking:  # the second click of a double click
-            return
-        count, renew_for = self._count.read(), self._for.read()
+        if not self.is_looking:  # else it is the second click of a double click
+            self._said = "Locking…"
+            self.look(partial(self._lock, self._count.read(), self._for.read()))
 
-        def lock(stop: Event) -> None:
-            if self.batch.renew_until <= datetime.now(UTC):
-                self.batch.extend(renew_for)
-            taken = len(self.batch.receive(count, max_wait=_MAX_WAIT))
-            with self.showing(stop):
-                self._said = f"{_counted(taken)} locked." if taken else "There is no more to lock now."
-
-        self._said = "Locking…"
-        self.look(lock)
+    def _lock(self, count: int, renew_for: timedelta, stop: Event) -> None:
+        if self.batch.renew_until <= datetime.now(UTC):
+            self.batch.extend(renew_for)
+        taken = len(self.batch.receive(count, max_wait=_MAX_WAIT))
+        with self.showing(stop):
+            self._said = f"{_counted(taken)} locked." if taken else "There is no more to lock now."
 
     def ended(self, problem: str) -> None:
         self._said = problem or self._said
@@ -243,19 +237,14 @@ class LockBoard(Panel):
 
     def _reported(self, report: Report) -> None:
         self.refresh()
-        with self.lock:
-            settled = {each.sequence_number for each in report if each.ok}
-            self._put_away_rows([number for number in self._numbers(ENDED) if number in settled])
+        settled = {each.sequence_number for each in report if each.ok}
+        self._put_away([number for number in self._numbers(ENDED) if number in settled])
 
-    def _put_ended_away(self) -> None:
+    def _put_away(self, numbers: list[int]) -> None:
         with self.lock:
-            self._put_away_rows(self._numbers(LOST, ENDED))
-
-    def _put_away_rows(self, numbers: list[int]) -> None:
-        for number in numbers:
-            self._messages.pop(number, None)
-            self._locks.pop(number, None)
-        self.table.remove([(str(self.batch.address), number) for number in numbers])
+            for number in numbers:
+                self._messages.pop(number, None)
+            self.table.remove([(str(self.batch.address), number) for number in numbers])
         self.redraw()
 
     def _say(self, words: str) -> None:

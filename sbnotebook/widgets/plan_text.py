@@ -10,7 +10,6 @@ from sbnotebook.amqp import AmqpValue
 from sbnotebook.analysis.descriptions import masked
 from sbnotebook.client import Namespace
 from sbnotebook.client.plan import Plan
-from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
@@ -122,10 +121,8 @@ def _of_return(verb: str, namespace: Namespace) -> list[Block]:
         return []
     if namespace.archive is None:
         return [Text("There is no archive, so this cannot be undone.", "warning")]
-    days = namespace.archive.retention.days
-    if verb == Resubmit.verb:
-        return [Text(f"Their originals are kept for {days:,} days. The clones cannot be taken back.", "quiet")]
-    return [Text(f"Their originals are kept for {days:,} days, so that it can be undone.", "quiet")]
+    undo = ". The clones cannot be taken back." if verb == Resubmit.verb else ", so that it can be undone."
+    return [Text(f"Their originals are kept for {namespace.archive.retention.days:,} days{undo}", "quiet")]
 
 
 def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str, *, is_open: bool) -> Block:
@@ -287,11 +284,3 @@ def _failures(groups: Sequence[FailureGroup]) -> Block:
 def _first(group: FailureGroup, name: str) -> str:
     found = [cell(getattr(each, name), _MAX_CELL) for each in group.outcomes[:_MAX_NAMED]]
     return ", ".join(found) + (", …" if len(group.outcomes) > _MAX_NAMED else "")
-
-
-def code_of(plan: Plan, *, target: str | None, rate: float | None) -> dict[str, str]:
-    """Return a plan as code to copy, by its kind; nothing where no code says the same."""
-    try:
-        return {"cell": plan.as_cell(rate=rate), "Python": plan.as_python(target=target, rate=rate)}
-    except DecisionError:
-        return {}

@@ -7,11 +7,10 @@ from functools import partial
 from typing import Final
 
 from sbnotebook.client.messages import Messages
-from sbnotebook.widgets import panel
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Grid, Row, Text
-from sbnotebook.widgets.fields import FORM_CHANGED, problems_of, watch
-from sbnotebook.widgets.forms.message_actions import LOOKS, ActionForm, Actions
+from sbnotebook.widgets.fields import FORM_CHANGED, watch
+from sbnotebook.widgets.forms.message_actions import LOOKS, ActionForm, Actions, have_faults
 from sbnotebook.widgets.panel import Panel, must_wait
 from sbnotebook.widgets.table.message_table import MessageTable, PlainTable
 from sbnotebook.widgets.table.row_packing import MessageKey
@@ -30,9 +29,10 @@ class SelectionBar(Panel):
     def __init__(self, table: MessageTable, actions: Actions, panel: ActionPanel) -> None:
         super().__init__()
         self._table = table
-        self._plain = PlainTable(table, self.redraw)
         self._panel = panel
         self.actions = actions
+        self.grid = Grid(table, PlainTable(table, self.redraw).blocks)
+        """The table itself."""
         self._form: ActionForm | None = None
         self._opened = 0
         self._problem = self._said = ""
@@ -40,42 +40,32 @@ class SelectionBar(Panel):
         """The messages for which the form has asked for a plan."""
         self._take_back: Callable[[str], object] = lambda _: None
         table.on_selection(self.update)
-        panel.on_report(lambda _: self._carried_out())
-
-    @property
-    def grid(self) -> Grid:
-        """Return the table itself."""
-        return Grid(self._table, self._plain.blocks)
 
     def blocks(self) -> list[Block]:
         if not self.actions:
             return []
-        is_selected = bool(self._table.selection)
         buttons = [
             Button(name, partial(self._open, form), LOOKS[name][0], icon=LOOKS[name][1])
             for name, form in self.actions.items()
         ]
-        head = [Text(self.count, is_strong=True), Row(buttons)]
+        head, look = [Text(self._count, is_strong=True), Row(buttons)], "held" if self._table.selection else "selection"
         return [
-            Column(head, look="held" if is_selected else "selection", key="selection"),
+            Column(head, look=look, key="selection"),
             Text(_WAITING if must_wait() else "", "quiet"),
-            *self._form_blocks(),
+            *([] if self._form is None else [self._form_block(self._form)]),
             Text(self._said),
         ]
 
-    def _form_blocks(self) -> list[Block]:
-        form = self._form
-        if form is None:
-            return []
+    def _form_block(self, form: ActionForm) -> Block:
         controls = [Button("Close", self._close_form, "Close this form; nothing is done")]
         if form.plan or form.task:
-            controls.insert(0, Button(form.submit, self._submit, tone="primary"))
+            controls.insert(0, Button(form.submit, partial(self._submit, form), tone="primary"))
         fields = [block for part in form.fields for block in part.blocks()]
         blocks = [Text(form.words), *fields, Row(controls), Text(self._problem, "error")]
-        return [Column(blocks, form.title, "form", key=f"form-{self._opened}")]
+        return Column(blocks, form.title, "form", key=f"form-{self._opened}")
 
     @property
-    def count(self) -> str:
+    def _count(self) -> str:
         count, hidden = len(self._table.selection), self._table.hidden
         if not count:
             return _NONE
@@ -115,43 +105,38 @@ class SelectionBar(Panel):
                 part.outer = self
         self._form = form
 
-    def _close_form(self) -> None:
+    def _close_form(self, form: ActionForm | None = None) -> None:
+        """Close the form, unless another one than this was opened meanwhile."""
+        if form is not None and form is not self._form:
+            return
         if self._planned:
             self._take_back(_CLOSED)  # does nothing to a plan that is carried out
         self._form, self._problem, self._planned = None, "", ()
 
-    def _carried_out(self) -> None:
-        if self._planned:  # else another form was opened meanwhile
-            self._close_form()
-            self.redraw()
-
-    def _submit(self) -> None:
-        form = self._form
-        if form is None:
-            return
+    def _submit(self, form: ActionForm) -> None:
         self._problem = ""
         messages = self._table.messages if form.on_all else self._table.selected
         if not messages:
             self._problem = "There are no messages." if form.on_all else _NONE
             return
-        try:
-            if form.plan:
-                make, limits = form.plan()
-                self._planned = self._table.selected_keys
-                self._take_back = self._panel.propose(
-                    partial(make, messages), hidden=self._table.hidden, title=form.title, limits=limits
-                )
-            elif form.task:
-                self.in_background(partial(self._do, form.task(), messages), self._show_problem)
-        except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-            sentence = panel.sentence(error)
-            # A field that is at fault shows the sentence itself.
-            self._problem = "" if sentence in problems_of(form.fields) else sentence
+        if have_faults(form.fields):
+            return
+        if form.plan:
+            self._planned = self._table.selected_keys
+            self._take_back = self._panel.propose(
+                partial(form.plan, messages),
+                hidden=self._table.hidden,
+                title=form.title,
+                limits=form.limits(),
+                carried_out=partial(self._close_form, form),
+            )
+        elif form.task:
+            self.in_background(partial(self._do, form, form.task, messages), self._show_problem)
 
     def _show_problem(self, sentence: str) -> None:
         self._problem = sentence
 
-    def _do(self, task: Callable[[Messages], str], messages: Messages) -> None:
+    def _do(self, form: ActionForm, task: Callable[[Messages], str], messages: Messages) -> None:
         said = task(messages)
-        self._close_form()
+        self._close_form(form)
         self._said = said

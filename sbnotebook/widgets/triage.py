@@ -32,10 +32,6 @@ _READ_ONLY: Final = (
     "Writing is off: you can make plans, but not carry them out. To act, turn it on with %sb_connect --write, with "
     "sbnotebook triage --write, or in Python with connect(…, write=True)."
 )
-_REFRESH: Final = "Peek at all messages again; the selection stays"
-_ONWARD: Final = "Load the messages after the last one shown"
-_FINISH: Final = "Shows what became of each of them, and what would be done; nothing is done yet"
-_STOP: Final = "Peek no further; the messages that are here stay"
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -44,10 +40,6 @@ _COLUMNS: Final = (
     "subject",
     "body_text",
 )
-_CAUSE_ACTION: Final = "Resubmit…"
-_NO_LETTERS: Final = "Nothing is dead-lettered here: the queue is empty, and there is nothing to do."
-_NO_MESSAGES: Final = "There are no messages here."
-_BUSY: Final = "Something is being carried out: wait until it has ended, or cancel it."
 
 
 class Triage(Panel):
@@ -83,7 +75,7 @@ class Triage(Panel):
         self.record = Record()
         address = self._entity.address
         label = f"Messages of {address}"
-        self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action=_CAUSE_ACTION)
+        self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action="Resubmit…")
         self.actions = ActionPanel(namespace, table=self.table, is_editing=is_editing)
         is_archived, place = namespace.archive is not None, (self._entity, namespace.entity(address.entity))
         actions = triage_actions(*place, self.table, is_archived=is_archived, is_editing=is_editing)
@@ -111,16 +103,30 @@ class Triage(Panel):
         """Return the blocks of looking, without those of acting."""
         address, namespace = self._entity.address, self._namespace
         place = f"on {namespace.host}{' (the emulator)' if namespace.is_emulator else ''}"
-        nothing = _NO_LETTERS if address.sub_queue is SubQueue.DEAD_LETTER else _NO_MESSAGES
+        nothing = "There are no messages here."
+        if address.sub_queue is SubQueue.DEAD_LETTER:
+            nothing = "Nothing is dead-lettered here: the queue is empty, and there is nothing to do."
+        buttons = [
+            Button("Refresh", self.refresh, "Peek at all messages again; the selection stays", icon="refresh"),
+            Button("Load more", self.peek_onward, "Load the messages after the last one shown", icon="forward"),
+        ]
+        if self.is_looking:
+            buttons = [Button("Stop", self.halt, "Peek no further; the messages that are here stay", icon="stop")]
         about = self._about if self.is_looking else 0
         bar = [Progress(min(1.0, self.looked.looked_at / about))] if about else []
         resume = partial(self.actions.resume, address, "Finish interrupted resubmits")
-        finish = Button("Look at the plan", resume, _FINISH, "warning", "eye")
+        finish = Button(
+            "Look at the plan",
+            resume,
+            "Shows what became of each of them, and what would be done; nothing is done yet",
+            "warning",
+            "eye",
+        )
         unfinished = [Text(self._unfinished), Row([finish])]
         return [
             Row([Title(f"Triage of {address}"), Text(place, "quiet")], key="head"),
             *([Column([Text(_READ_ONLY)], look="notice", key="read-only")] if namespace.read_only else []),
-            Row([Text(self._count_words, key="count"), *bar, *self._peek_buttons()], key="peeking"),
+            Row([Text(self._count_words, key="count"), *bar, *buttons], key="peeking"),
             Text(self._problem, "error"),
             *([Column(unfinished, look="notice", key="unfinished")] if self._unfinished else []),
             Text(nothing if self._is_empty and self._reached.is_end else ""),
@@ -131,19 +137,11 @@ class Triage(Panel):
     def _is_empty(self) -> bool:
         return not self.is_looking and self.table.count == 0
 
-    def _peek_buttons(self) -> list[Button]:
-        if self.is_looking:
-            return [Button("Stop", self.halt, _STOP, icon="stop")]
-        return [
-            Button("Refresh", self.refresh, _REFRESH, icon="refresh"),
-            Button("Load more", self.peek_onward, _ONWARD, icon="forward"),
-        ]
-
     # ------------------------------------------------------------ looking
 
     def refresh(self) -> None:
         """Peek at all messages again; the selection stays. Returns at once."""
-        self._look_for_unfinished()
+        self.in_background(self._show_unfinished)
         self._look(1)
 
     def peek_onward(self) -> None:
@@ -159,7 +157,11 @@ class Triage(Panel):
         with self.lock:
             if self.is_looking:
                 return
-            self._problem = _BUSY if self.actions.busy else ""
+            self._problem = (
+                "Something is being carried out: wait until it has ended, or cancel it."
+                if self.actions.is_looking
+                else ""
+            )
             if not self._problem:
                 self._about, self._gone, self.looked = 0, [], PeekProgress(next_number=first)
                 ask = PeekRequest(self._limit or sys.maxsize, first)
@@ -212,22 +214,16 @@ class Triage(Panel):
 
     # ------------------------------------------------------------ interrupted resubmits
 
-    def _look_for_unfinished(self) -> None:
-        self.in_background(self._show_unfinished, self._miss_journal)
-
     def _show_unfinished(self) -> None:
         entries = self._namespace.unfinished(self._entity.address)
-        count = len({entry.key for entry in entries})
         self._unfinished = ""
         if entries and entries[0].changed is not None:
+            count = len({entry.key for entry in entries})
             self._unfinished = (
                 f"{count:,} {'resubmit' if count == 1 else 'resubmits'} from here, begun on "
                 f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not end: they were interrupted, or still run "
                 "elsewhere. You can finish them, and nothing is sent twice."
             )
-
-    def _miss_journal(self, problem: str) -> None:
-        self._unfinished = f"The journal cannot be read: {problem}"
 
     # ------------------------------------------------------------ acting
 
@@ -237,7 +233,7 @@ class Triage(Panel):
         if counts := self.table.count_causes(resubmitted):
             self._read_notes(lambda: self._namespace.count_resubmits(self._entity.address, counts))
         self.table.remove(self._gone)  # looking may have shown them again just now
-        self._look_for_unfinished()
+        self.in_background(self._show_unfinished)
         self.redraw()
         self._write_record()
 

@@ -2,21 +2,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from sbnotebook.client import Namespace, connect
 from sbnotebook.client.entity import Entity
 from sbnotebook.client.plan import Plan
 from sbnotebook.emulator import RunningEmulator
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import Complete, Message, Report
 from sbnotebook.settlement import Limits
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.row_packing import keys_of
 from tests.widgets.conftest import buttons, click, find, until, write
-
-if TYPE_CHECKING:
-    import pytest
 
 RESEND = "Restore the originals (duplicates)"
 
@@ -35,7 +35,7 @@ TRIAL = "Rehearse"
 
 def proposed(panel: ActionPanel, make: Callable[[], Plan], **options: Any) -> str:
     panel.propose(make, **options)
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     return repr(panel)
 
 
@@ -77,10 +77,10 @@ def test_action_panel_carries_a_plan_out_and_undoes_it(namespace: Namespace) -> 
     assert buttons(panel) == ["Done", RESEND]
 
     click(panel, RESEND)
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "Restore the originals of 7 messages" in repr(panel)
     click(panel, "Carry out")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "Undo is done" in repr(panel)
     assert len(queue.peek()) == 19
     assert buttons(panel) == ["Done"]
@@ -102,15 +102,15 @@ def test_a_plan_is_paused_goes_on_and_is_cancelled(namespace: Namespace) -> None
     left = len(queue.peek())
     assert f"{300 - left} of 300" in repr(panel)
     assert buttons(panel) == ["Continue", "Cancel"]
-    panel.propose(purge(queue))
-    assert "Another plan is being carried out" in repr(panel)
+    with pytest.raises(DecisionError, match="Another plan is being carried out"):
+        panel.propose(purge(queue))
     click(panel, "Continue")
     until(lambda: len(queue.peek()) < left)
     assert len(table.messages) == 300, "the rows stay until the end, with their outcomes"
     click(panel, "Pause")
     until(lambda: "Paused. Locks are renewed." in repr(panel))
     click(panel, "Cancel")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "Purge was cancelled" in repr(panel)
     assert "skipped" in repr(panel)
     assert keys_of(table.messages) == keys_of(queue.peek())
@@ -124,7 +124,7 @@ def test_what_is_not_wanted_is_forgotten(namespace: Namespace) -> None:
     confirm = find(panel, "Carry out")
     click(panel, "Not now")
     confirm.click()  # it is not on the screen any more
-    assert not panel.busy
+    assert not panel.is_looking
     assert proposed(panel, lambda: queue.purge(where="subject = 'none'", show_progress=False))
     assert buttons(panel) == ["Not now"], "there is nothing to carry out"
     assert len(queue.peek()) == 3
@@ -138,7 +138,7 @@ def test_a_click_that_comes_late_is_for_the_plan_that_was_seen(namespace: Namesp
     confirm = find(panel, "Carry out")
     proposed(panel, lambda: queue.pick(all_of_them, Complete(), show_progress=False))
     confirm.click()  # made while a cell was running, and the other plan was not there yet
-    assert not panel.busy
+    assert not panel.is_looking
     assert buttons(panel) == ["Carry out", "Not now", *COPY]
     assert panel.report is None
     click(panel, "Carry out")
@@ -150,17 +150,17 @@ def test_a_plan_can_be_taken_back_until_it_is_confirmed(namespace: Namespace) ->
     queue = queue_of(3, "taken-back", namespace)
     panel = ActionPanel(namespace)
     take_back_first, take_back = panel.propose(purge(queue)), panel.propose(purge(queue))
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     take_back_first("another one is shown")
     assert buttons(panel) == ["Carry out", "Not now", *COPY]
     take_back("It is out of date.")
     assert (repr(panel), buttons(panel)) == ("It is out of date.", [])
     take_back = panel.propose(purge(queue))
     take_back("It is not even made.")
-    assert not panel.busy
+    assert not panel.is_looking
     assert repr(panel) == "It is not even made."
     take_back = panel.propose(purge(queue))
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     click(panel, "Carry out")
     take_back("too late")
     until(lambda: panel.report)
@@ -174,7 +174,7 @@ def test_what_was_not_settled_can_be_selected_again(namespace: Namespace) -> Non
     queue.pick([2, 3], Complete(), show_progress=False).apply()  # by another user
     proposed(panel, lambda: queue.pick([1, 2, 3], Complete(), show_progress=False))
     click(panel, "Carry out")
-    until(lambda: panel.report is not None and not panel.busy)
+    until(lambda: panel.report is not None and not panel.is_looking)
     click(panel, "Select these again")
     assert table.selected_keys == (("selected-again", 2), ("selected-again", 3))
     outcomes = [str(each).partition(":")[0] for each in table.rows.with_extra().column("outcome").to_pylist()]
@@ -193,7 +193,7 @@ def test_a_table_that_fails_does_not_hide_how_it_ended(namespace: Namespace, mon
     monkeypatch.setattr(table, "patch", fail)
     proposed(panel, purge(queue))
     click(panel, "Carry out")
-    until(lambda: panel.report is not None and not panel.busy)
+    until(lambda: panel.report is not None and not panel.is_looking)
     assert "Purge is done" in repr(panel)
     assert "It is closed." in repr(panel)
 
@@ -207,7 +207,7 @@ def test_errors_are_shown_in_the_panel(namespace: Namespace) -> None:
     proposed(panel, purge(queue))
     namespace.delete_queue("failing")
     click(panel, "Carry out")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "failing" in repr(panel)
     until(lambda: "IndexError" in repr(panel))
 
@@ -243,10 +243,10 @@ def test_two_panels_work_at_once(namespace: Namespace) -> None:
     panels = [ActionPanel(namespace, table=MessageTable(queue.peek())) for queue in queues]
     for panel, queue in zip(panels, queues, strict=True):
         panel.propose(lambda queue=queue: queue.pick(queue.peek(), Complete(), show_progress=False))
-    until(lambda: not any(panel.busy for panel in panels))
+    until(lambda: not any(panel.is_looking for panel in panels))
     for panel in panels:
         click(panel, "Carry out")
-    until(lambda: not any(panel.busy for panel in panels))
+    until(lambda: not any(panel.is_looking for panel in panels))
     assert [len(queue.peek()) for queue in queues] == [0, 0]
     assert all("Completed 150 messages" in repr(panel) for panel in panels)
 
@@ -259,15 +259,15 @@ def test_what_nobody_knows_is_told_and_can_be_finished(namespace: Namespace, sha
     proposed(panel, lambda: queue.resubmit(queue.peek(), to="answered"))
     shared_emulator.faults.entity("answered").drop_after_nth = 1
     click(panel, "Carry out")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "Of 1 message it is unknown whether the clone was sent. Resume looks" in repr(panel)
     assert keys_of(table.messages) == [("asked", 1)]
     assert buttons(panel) == ["Resume", "Done"]
     click(panel, "Resume")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "complete the original, whose clone was sent" in repr(panel)
     click(panel, "Carry out")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "Resubmit is done" in repr(panel)
     assert [len(namespace.entity(name).peek()) for name in ("asked", "answered")] == [0, 1]
     assert len(table.messages) == 0
@@ -279,20 +279,20 @@ def test_an_undo_that_needs_a_destination_asks_for_it(namespace: Namespace) -> N
     panel = ActionPanel(namespace)
     proposed(panel, purge(namespace.entity("events/subscriptions/audit")))
     click(panel, "Carry out")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     click(panel, "Undo")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "Choose a destination" in repr(panel)
     write(panel, "Send back to", "sent-back")
     click(panel, "Undo")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert "Send back 3 messages" in repr(panel)
     click(panel, "Not now")
     assert "Purge is done" in repr(panel), "the report is there again, and can still be undone"
     click(panel, "Undo")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     click(panel, "Carry out")
-    until(lambda: not panel.busy)
+    until(lambda: not panel.is_looking)
     assert len(namespace.entity("sent-back").peek()) == 3
     click(panel, "Done")
     assert panel.report is None

@@ -100,7 +100,7 @@ def test_a_rehearsal_is_cancelled_while_a_consumer_works(namespace: Namespace, n
     assert begun.wait(60)
     assert _emulators() == before + 1
     click(panel, "Cancel")
-    assert not panel.busy
+    assert not panel.is_looking
     assert "The rehearsal was cancelled." in repr(panel)
     go_on.set()
     until(lambda: _emulators() == before, "the end of the rehearsal's emulator")
@@ -164,7 +164,7 @@ def test_a_cancelled_or_failed_ramp_holds_the_others_back(namespace: Namespace) 
     write(panel, "Stop at", "0.5")
     click(panel, "Carry out")
     assert panel.report is None
-    assert not panel.busy, "nothing is carried out with a ramp that cannot be"
+    assert not panel.is_looking, "nothing is carried out with a ramp that cannot be"
     write(panel, "then watch them for", "5m")
     click(panel, "Carry out")
     until(lambda: "2 of 6, watching these: 2 sent, 0 consumed, " in repr(panel), "the watch")

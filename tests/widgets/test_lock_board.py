@@ -39,7 +39,7 @@ def act(board: LockBoard, name: str, **fields: str) -> None:
     click(board, "Show the plan")
     before = board.actions.report
     click(board, "Carry out")
-    until(lambda: board.actions.report is not before and not board.actions.busy, "the report")
+    until(lambda: board.actions.report is not before and not board.actions.is_looking, "the report")
 
 
 @pytest.fixture
@@ -116,8 +116,8 @@ def test_lock_board_shows_lost_locks_at_once(
     click(board, "Show the plan")
     until(lambda: "None of the selected messages is held any more" in shown(board), shown(board))
     click(board, "Lock more")
-    until(lambda: "lost" not in repr(board.table), "number 1 is locked again, and number 3")
-    assert {each.sequence_number for each in board.table.messages} == {1, 2, 3}
+    until(lambda: {each.sequence_number for each in board.table.messages} == {1, 2, 3}, "number 1 again, and number 3")
+    until(lambda: "lost" not in repr(board.table), "number 1 is locked again")
 
 
 def test_a_batch_that_is_closed_elsewhere_says_so(namespace: Namespace, boards: list[LockBoard]) -> None:

@@ -38,7 +38,7 @@ def words_of(panel):
 # The browser learns of the button before its user can click on it.
 CARRY_OUT = """
 panel.propose(lambda: orders.purge(show_progress=False), limits=Limits(rate=5))
-while not place_of(panel, "Carry out") or panel.busy:
+while not place_of(panel, "Carry out") or panel.is_looking:
     time.sleep(0.01)
 print(panel.view.comm.comm_id, place_of(panel, "Carry out"), sep=":")
 """
@@ -50,7 +50,7 @@ print(panel.view.comm.comm_id, place_of(panel, "Cancel"), sep=":")
 BUSY = """
 print("The cell runs.")
 deadline = time.monotonic() + 20
-while panel.busy and time.monotonic() < deadline:
+while panel.is_looking and time.monotonic() < deadline:
     time.sleep(0.01)
 print("It was cancelled." if time.monotonic() < deadline else "It was not.")
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from sbnotebook.client import Namespace
-from sbnotebook.model import Report
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Button
 from sbnotebook.widgets.forms.message_actions import resubmit_form
@@ -22,7 +21,7 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
 
     def plan() -> None:
         click(bar, "Show the plan")
-        until(lambda: not panel.busy)
+        until(lambda: not panel.is_looking)
         assert "Resubmit 2 messages" in repr(panel)
 
     def said_and_gone(words: str) -> None:
@@ -47,14 +46,9 @@ def test_selection_bar_withdraws_a_plan_after_a_change(namespace: Namespace) -> 
     write(bar, "Delay", "5m")
     plan()
 
-    # A form opened while a plan is carried out stays, with its input.
-    reports: list[Report] = []
-    panel.on_report(reports.append)  # told after the bar was
     click(panel, "Carry out")
-    click(bar, "Resubmit…")
-    write(bar, "Delay", "7m")
-    until(lambda: reports)
-    assert find(bar, "Delay").value == "7m"
+    until(lambda: panel.report)
+    assert names(bar) == ["Resubmit…"], "the form is closed before its report is shown"
     table.select([("chosen", 2), ("chosen", 4)])
     assert "Resubmit is done" in repr(panel), "a report stays"
     bar.close()
@@ -70,7 +64,7 @@ def test_plan_goes_with_its_form(namespace: Namespace) -> None:
     def plan() -> Button:
         click(bar, "Resubmit…")
         click(bar, "Show the plan")
-        until(lambda: not panel.busy)
+        until(lambda: not panel.is_looking)
         assert "Resubmit 1 message" in repr(panel)
         return find(panel, "Carry out")
 
@@ -79,6 +73,28 @@ def test_plan_goes_with_its_form(namespace: Namespace) -> None:
         away()
         assert "Carry out" not in names(panel)
         carry_out.click()  # too late
-        assert not panel.busy
+        assert not panel.is_looking
         assert "The form of this plan was closed" in repr(panel)
     assert [message.sequence_number for message in queue.peek()] == [1, 2]
+
+
+def test_form_opened_while_a_plan_is_carried_out_stays(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "kept-open", 4)
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    bar = SelectionBar(table, {"Resubmit…": lambda: resubmit_form(queue)}, panel)
+    table.select([("kept-open", number) for number in (1, 2, 3)])
+    click(bar, "Resubmit…")
+    write(bar, "Rate per second", "0.1")
+    click(bar, "Show the plan")
+    click(panel, "Carry out")
+    click(bar, "Resubmit…")
+    write(bar, "Delay", "7m")
+    click(bar, "Show the plan")
+    assert "Another plan is being carried out" in repr(bar)
+    panel.cancel()
+    until(lambda: panel.report and not panel.is_looking)
+    assert find(bar, "Delay").value == "7m"
+    click(bar, "Show the plan")
+    until(lambda: "7m later" in repr(panel))
+    bar.close()

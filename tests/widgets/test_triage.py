@@ -45,7 +45,7 @@ def carry_out(triage: Triage) -> None:
     until(lambda: "Carry out" in buttons(triage.actions), "the plan")
     before = triage.actions.report
     click(triage.actions, "Carry out")
-    until(lambda: triage.actions.report is not before and not triage.actions.busy, "the report")
+    until(lambda: triage.actions.report is not before and not triage.actions.is_looking, "the report")
 
 
 def ids(entity: Entity) -> list[str | None]:

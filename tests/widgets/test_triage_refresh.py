@@ -26,7 +26,7 @@ def test_what_is_removed_while_it_looks_is_not_shown_again(
     assert triage.wait()
     chosen = triage.table.messages[:4]
     triage.actions.propose(lambda: queue.pick(chosen, Complete(), show_progress=False))
-    until(lambda: not triage.actions.busy)
+    until(lambda: not triage.actions.is_looking)
 
     peeked, go_on = threading.Event(), threading.Event()
 

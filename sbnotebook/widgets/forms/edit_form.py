@@ -27,6 +27,8 @@ def edit(message):
     order["repaired"] = True
     return message.with_changes(json=order)
 """
+Change = Callable[[Message, str, str], Message]
+"""Changes a message, by a name and a value."""
 _FILE: Final = "<edit>"
 _EMPTY: Final = "value; empty for none"
 _PATH: Final = "path, such as $.carrier.code"
@@ -42,12 +44,11 @@ def notebook_names() -> dict[str, Any]:
 
 def edit_functions(names: Mapping[str, Any]) -> list[str]:
     """Return the names of the user's functions that can be called with one message."""
-    return sorted(name for name, value in names.items() if not name.startswith("_") and _takes_one(value))
-
-
-def _takes_one(value: object) -> bool:
     # Only functions, and not all that can be called: a notebook has dozens of imported classes.
-    return isinstance(value, FunctionType) and value.__module__ == "__main__" and value.__code__.co_argcount == 1
+    functions = {name: value for name, value in names.items() if isinstance(value, FunctionType) and name[:1] != "_"}
+    return sorted(
+        name for name, each in functions.items() if each.__module__ == "__main__" and each.__code__.co_argcount == 1
+    )
 
 
 def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
@@ -67,16 +68,13 @@ def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
         raise DecisionError(f"Line {error.lineno}: {error.msg}{f': {line}' if line else '.'}") from None
     except Exception as error:
         raise DecisionError(_where(error)) from error
-    made = [value for value in here.values() if _is_typed(value)]
-    found = here["edit"] if here.get("edit") in made else made[-1] if made else None
-    if found is None:
+    functions = (value for value in here.values() if isinstance(value, FunctionType))
+    made = [each for each in functions if inspect.unwrap(each).__code__.co_filename == _FILE]
+    if not made:
         raise DecisionError("There is no function: write one that takes a message, such as def edit(message): …")
+    found = here["edit"] if here.get("edit") in made else made[-1]
     refuse_coroutine_function(found, "An edit")
     return found
-
-
-def _is_typed(value: object) -> bool:
-    return isinstance(value, FunctionType) and inspect.unwrap(value).__code__.co_filename == _FILE
 
 
 def _where(error: BaseException) -> str:
@@ -90,77 +88,55 @@ def _where(error: BaseException) -> str:
 
 def edit_of_steps(steps: Sequence[tuple[str, str, str]]) -> Edit:
     """Return the edit of some changes: of each its name in :data:`STEPS`, and the name and the value that it needs."""
-    edits = [_edit_of_step(*step) for step in steps]
+    for kind, name, _ in steps:
+        if STEPS[kind].name_of and not name:
+            raise DecisionError(f"{kind}: the {STEPS[kind].name_of} is missing.")
+        if STEPS[kind].name_of == _PATH:
+            parse_path(name)
 
     def edit(message: ReceivedMessage) -> Message:
         edited: Message = message
-        for each in edits:
-            edited = each(edited)
+        for kind, name, value in steps:
+            edited = STEPS[kind].change(edited, name, value)
         return edited
 
     return edit
 
 
-def _edit_of_step(kind: str, name: str, value: str) -> Callable[[Message], Message]:
-    name_of = STEPS[kind].name_of
-    if name_of and not name:
-        raise DecisionError(f"{kind}: the {name_of} is missing.")
-    return STEPS[kind].make(name, value)
+def _set_property(message: Message, name: str, text: str) -> Message:
+    before = message.application_properties.get(name)
+    value = text if before is None else from_text(text, property_type(before))  # a new property is a text
+    return message.with_changes(application_properties={**message.application_properties, name: value})
 
 
-def _set_property(name: str, text: str) -> Callable[[Message], Message]:
-    def edit(message: Message) -> Message:
-        before = message.application_properties.get(name)
-        value = text if before is None else from_text(text, property_type(before))  # a new property is a text
-        return message.with_changes(application_properties={**message.application_properties, name: value})
-
-    return edit
+def _remove_property(message: Message, name: str, _: str) -> Message:
+    left = {key: value for key, value in message.application_properties.items() if key != name}
+    return message.with_changes(application_properties=left)
 
 
-def _remove_property(name: str, _: str) -> Callable[[Message], Message]:
-    def edit(message: Message) -> Message:
-        left = {key: value for key, value in message.application_properties.items() if key != name}
-        return message.with_changes(application_properties=left)
-
-    return edit
+def _set_field(field: str) -> Change:
+    return lambda message, _, value: message.with_changes(**{field: value or None})
 
 
-def _set_field(field: str) -> Callable[[str, str], Callable[[Message], Message]]:
-    def make(_: str, value: str) -> Callable[[Message], Message]:
-        changes: dict[str, Any] = {field: value or None}
-        return lambda message: message.with_changes(**changes)
+def _change_text(change: Callable[[str, str, str], str]) -> Change:
+    """Return what changes the text of a body, by a name and a value."""
 
-    return make
+    def changed(message: Message, name: str, value: str) -> Message:
+        before = message.body_text
+        if before is None:
+            raise DecisionError("The body is not text: change it with a Python function.")
+        after = change(before, name, value)
+        return message if after == before else message.with_changes(body=after)
 
-
-def _replace(old: str, new: str) -> Callable[[Message], Message]:
-    return partial(_change_text, lambda text: text.replace(old, new))
-
-
-def _set_json(name: str, value: str) -> Callable[[Message], Message]:
-    path, new = parse_path(name), json_text(value)
-    return partial(_change_text, lambda text: set_at(text, path, new))
-
-
-def _remove_json(name: str, _: str) -> Callable[[Message], Message]:
-    path = parse_path(name)
-    return partial(_change_text, lambda text: set_at(text, path, None))
-
-
-def _change_text(change: Callable[[str], str], message: Message) -> Message:
-    before = message.body_text
-    if before is None:
-        raise DecisionError("The body is not text: change it with a Python function.")
-    after = change(before)
-    return message if after == before else message.with_changes(body=after)
+    return changed
 
 
 class Step(NamedTuple):
-    """The hints for the name and the value of a change, "" where it has none, and the function that makes its edit."""
+    """The hints for the name and the value of a change, "" where it has none, and the function that makes it."""
 
     name_of: str
     value_of: str
-    make: Callable[[str, str], Callable[[Message], Message]]
+    change: Change
 
 
 REPLACE: Final = "Replace text in body"
@@ -171,9 +147,13 @@ STEPS: Final = {
     "Set content type": Step("", _EMPTY, _set_field("content_type")),
     "Set correlation id": Step("", _EMPTY, _set_field("correlation_id")),
     "Set session id": Step("", _EMPTY, _set_field("session_id")),
-    REPLACE: Step("text to find", "text to put in its place", _replace),
-    "Set in JSON body": Step(_PATH, "value: JSON, or a text", _set_json),
-    "Remove from JSON body": Step(_PATH, "", _remove_json),
+    REPLACE: Step("text to find", "text to put in its place", _change_text(str.replace)),
+    "Set in JSON body": Step(
+        _PATH,
+        "value: JSON, or a text",
+        _change_text(lambda text, path, value: set_at(text, parse_path(path), json_text(value))),
+    ),
+    "Remove from JSON body": Step(_PATH, "", _change_text(lambda text, path, _: set_at(text, parse_path(path), None))),
 }
 
 
@@ -219,7 +199,7 @@ class EditForm(Panel):
         self._place = 0
         self._tried: tuple[str, Edit] | None = None
         self._which = ""
-        self._shown: tuple[Block, ...] = ()
+        self._shown: Sequence[Block] = ()
         self.on_change: Callable[[], object] = lambda: None
         self.steps: tuple[StepRow, ...] = ()
         """The changes of the form."""
@@ -227,7 +207,7 @@ class EditForm(Panel):
         self.function = Entry("Function", str, _TYPED, type="choice", options=[_TYPED])
         self.code = Entry("Code", str, TEMPLATE, type="code")
         self.gets_json = check_entry("The function gets the JSON of the body, and changes it or returns another")
-        watch([self.way, self.function, self.code], self._changed)
+        watch([self.way, self.function, self.code], lambda: self.on_change())  # noqa: PLW0108 (it is set later)
         watch([self.gets_json], self._refresh)
 
     def blocks(self) -> list[Block]:
@@ -256,43 +236,40 @@ class EditForm(Panel):
             steps = [each.step for each in self.steps]
             return edit_of_steps(steps) if steps else None
         if self.function.value != _TYPED:
-            return self._given(edit_named(self.function.value, self._names()))
-        # Use the code that was run: later changes were not tried.
-        if self._tried is None or self._tried[0] != self.code.value:
+            function = edit_named(self.function.value, self._names())
+        elif self._tried is not None and self._tried[0] == self.code.value:
+            function = self._tried[1]  # that was run: later changes were not tried
+        else:
             raise DecisionError("The function was not tried as it is now: click Try it, and look at what it changes.")
-        return self._given(self._tried[1])
-
-    def _given(self, function: Edit) -> Edit:
         return edit_json(function) if self.gets_json.value else function
 
     def add_step(self) -> StepRow:
         made = StepRow()
         watch([made.kind, made.name, made.value], self._refresh)
         self.steps = (*self.steps, made)
-        self._changed()
+        self.on_change()
         return made
 
     def preview(self) -> None:
         """Show its changes in the current message; this runs typed code. Returns at once."""
-        is_typed = self.way.value == _PYTHON and self.function.value == _TYPED
         with self.lock:  # the look before must not show its result over this
             self._which = "Trying …"
-            self.look(partial(self._try, self.code.value if is_typed else None))
+            self.look(self._try)
 
     # ------------------------------------------------------------ in the background
 
-    def _try(self, source: str | None, stop: Event) -> None:
-        which, found = self._changes(source)
+    def _try(self, stop: Event) -> None:
+        which, found = self._changes()
         with self.showing(stop):
-            self._which, self._shown = which, (found,)
+            self._which, self._shown = which, [found]
 
     def ended(self, problem: str) -> None:
         if problem:
-            self._which, self._shown = "", (Text(problem, "error"),)
+            self._which, self._shown = "", [Text(problem, "error")]
 
-    def _changes(self, source: str | None) -> tuple[str, Block]:
-        if source is not None:
-            self._tried = None
+    def _changes(self) -> tuple[str, Block]:
+        if self.way.value == _PYTHON and self.function.value == _TYPED:
+            source, self._tried = self.code.value, None
             self._tried = source, edit_of_source(source, self._names())
         edit = self.edit
         messages = self._messages()
@@ -308,12 +285,9 @@ class EditForm(Panel):
 
     # ------------------------------------------------------------ clicks
 
-    def _changed(self) -> None:
-        self.on_change()
-
     def _refresh(self) -> None:
         # Typed text may arrive after the click that follows it, and the preview must show the text that is used.
-        self._changed()
+        self.on_change()
         if self._shown:
             self.preview()
 

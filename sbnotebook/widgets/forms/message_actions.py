@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -14,7 +15,7 @@ from sbnotebook.client.difference import MessageDifference, last_good
 from sbnotebook.client.messages import Messages
 from sbnotebook.client.portal import run
 from sbnotebook.client.targets import duration
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import (
     Abandon,
     Complete,
@@ -35,6 +36,7 @@ from sbnotebook.widgets.fields import (
     number,
     number_entry,
     optional,
+    problems_of,
     queue_or_topic,
     required,
     whole_number,
@@ -60,21 +62,30 @@ _PAIR: Final = 2
 _ABSENT: Final = "(absent)"
 
 
-Proposal = tuple[Callable[[Messages], Plan], Limits]
-"""The function that makes the plan of a form, and the limits for carrying it out."""
-
-
 @dataclass(frozen=True, slots=True)
 class ActionForm:
-    """The form of an action, with a button: for a plan, or for a task that changes nothing in the namespace."""
+    """The form of an action, with a button: for a plan, or for a task that changes nothing in the namespace.
+
+    Plan and task read the fields when they are called, in the background, after :func:`have_faults` has.
+    """
 
     title: str
     words: str
     fields: tuple[FormPart, ...] = ()
-    plan: Callable[[], Proposal] | None = None
-    task: Callable[[], Callable[[Messages], str]] | None = None
+    plan: Callable[[Messages], Plan] | None = None
+    limits: Callable[[], Limits] = Limits
+    task: Callable[[Messages], str] | None = None
     submit: str = "Show the plan"
     on_all: bool = False
+
+
+def have_faults(fields: Iterable[FormPart]) -> bool:
+    """Return whether entries cannot be read; from now on each shows its fault."""
+    for each in fields:
+        if isinstance(each, Entry):
+            with suppress(SbNotebookError):
+                each.read()
+    return bool(problems_of(fields))
 
 
 Planner = Callable[[Decision, Messages], Plan]
@@ -112,13 +123,11 @@ def triage_actions(
     actions: Actions = {
         "Resubmit…": partial(resubmit_form, entity),
         "Edit and resubmit…": lambda: _edit_form(entity, lambda: table.selected),
-        "Complete…": lambda: _decision_form("Complete", complete, *_picking(entity), decide=Complete),
+        "Complete…": lambda: _decision_form("Complete", complete, Complete(), *_picking(entity)),
         "Dead-letter…": lambda: _dead_letter_form(entity.address, *_picking(entity)),
         "Defer…": lambda: _defer_form(entity.address, *_picking(entity)),
         "Compare": lambda: _compare_form(entity, whole, table.selected),
-        "Copy KQL": lambda: ActionForm(
-            "Telemetry", _KQL, (Finding("Reading the traces …", partial(_kql, table.selected)),)
-        ),
+        "Copy KQL": lambda: _kql_form(table.selected),
         "Export…": partial(_export_form, entity),
         "Select where…": partial(_select_form, table),
     }
@@ -139,14 +148,14 @@ def lock_actions(address: EntityAddress, plan: Planner) -> Actions:
 
     def abandon_form() -> ActionForm:
         delay = Entry("After", optional(duration), hint="such as 2m; empty for at once")
-        return _decision_form("Abandon", abandon, plan, delay, decide=lambda: Abandon(delay.read()))
+        return ActionForm("Abandon", abandon, (delay,), lambda messages: plan(Abandon(delay.read()), messages))
 
     actions: Actions = {
-        "Complete…": lambda: _decision_form("Complete", complete, plan, decide=Complete),
+        "Complete…": lambda: _decision_form("Complete", complete, Complete(), plan),
         "Abandon…": abandon_form,
         "Dead-letter…": lambda: _dead_letter_form(address, plan),
         "Defer…": lambda: _defer_form(address, plan),
-        "Release…": lambda: _decision_form("Release", release, plan, decide=Release),
+        "Release…": lambda: _decision_form("Release", release, Release(), plan),
     }
     if address.sub_queue is SubQueue.DEAD_LETTER:
         del actions["Dead-letter…"]
@@ -155,7 +164,7 @@ def lock_actions(address: EntityAddress, plan: Planner) -> Actions:
 
 def scheduled_actions(entity: Entity) -> Actions:
     words = "The messages never become active: they are removed. Where there is an archive, this can be undone."
-    return {"Cancel…": partial(_plain_form, "Cancel scheduled messages", words, entity.cancel_scheduled)}
+    return {"Cancel…": lambda: ActionForm("Cancel scheduled messages", words, plan=entity.cancel_scheduled)}
 
 
 def deferred_actions(entity: Entity, deferred: DeferredMessages) -> Actions:
@@ -163,8 +172,8 @@ def deferred_actions(entity: Entity, deferred: DeferredMessages) -> Actions:
     resubmit = "Sends clones of the messages to their own entity, and completes the originals."
 
     actions: Actions = {
-        "Complete…": lambda: _decision_form("Complete deferred messages", complete, deferred.plan, decide=Complete),
-        "Resubmit…": partial(_plain_form, "Resubmit deferred messages", resubmit, entity.resubmit),
+        "Complete…": lambda: _decision_form("Complete deferred messages", complete, Complete(), deferred.plan),
+        "Resubmit…": lambda: ActionForm("Resubmit deferred messages", resubmit, plan=entity.resubmit),
     }
     if entity.address.sub_queue is None:
         title = "Dead-letter deferred messages"
@@ -175,20 +184,8 @@ def deferred_actions(entity: Entity, deferred: DeferredMessages) -> Actions:
 # ------------------------------------------------------------ forms of decisions
 
 
-def _plain_form(title: str, words: str, make: Callable[[Messages], Plan]) -> ActionForm:
-    return ActionForm(title, words, plan=lambda: (make, Limits()))
-
-
-def _decision_form(
-    title: str, words: str, plan: Planner, *fields: FormPart, decide: Callable[[], Decision]
-) -> ActionForm:
-    """Return a form for a decision, which ``decide`` reads from the fields."""
-
-    def read() -> Proposal:
-        decision = decide()
-        return partial(plan, decision), Limits()
-
-    return ActionForm(title, words, fields, read)
+def _decision_form(title: str, words: str, decision: Decision, plan: Planner, *fields: FormPart) -> ActionForm:
+    return ActionForm(title, words, fields, partial(plan, decision))
 
 
 def _dead_letter_form(address: EntityAddress, plan: Planner, *more: FormPart, title: str = "Dead-letter") -> ActionForm:
@@ -199,33 +196,29 @@ def _dead_letter_form(address: EntityAddress, plan: Planner, *more: FormPart, ti
     )
     description = Entry("Description", str, hint="what happened to these messages")
     letters = EntityAddress(address.name, address.subscription, SubQueue.DEAD_LETTER)
-    words = f"The messages move to {letters}, with a reason."
-    return _decision_form(
-        title,
-        words,
-        plan,
-        *(reason, description, *more),
-        decide=lambda: DeadLetter(reason.read(), description.read() or None),
-    )
+
+    def make(messages: Messages) -> Plan:
+        return plan(DeadLetter(reason.read(), description.read() or None), messages)
+
+    return ActionForm(title, f"The messages move to {letters}, with a reason.", (reason, description, *more), make)
 
 
 def _defer_form(address: EntityAddress, plan: Planner, *more: FormPart) -> ActionForm:
     after = Entry("Wake up after", optional(duration), hint="such as 2h; empty for no wake-up message")
     to = Entry("Wake-up goes to", optional(EntityAddress.parse), hint="a queue or topic")
-    # A sub-queue cannot be sent to, and of a topic all subscriptions would get the wake-up.
-    is_sent_to = address == address.sends_to
 
-    def decide() -> Defer:
+    def make(messages: Messages) -> Plan:
         wake_after, wake_to = after.read(), to.read()
-        if wake_after is not None and wake_to is None and not is_sent_to:
+        # A sub-queue cannot be sent to, and of a topic all subscriptions would get the wake-up.
+        if wake_after is not None and wake_to is None and address != address.sends_to:
             raise DecisionError(f"Name a queue for the wake-up message: it cannot be sent to {address} itself.")
-        return Defer(wake_after, wake_to)
+        return plan(Defer(wake_after, wake_to), messages)
 
     words = (
         "The messages stay where they are, and can be received only by their sequence numbers, which the journal "
         "keeps. A wake-up message, if you want one, tells its receiver these numbers when the time has come."
     )
-    return _decision_form("Defer", words, plan, *(after, to, *more), decide=decide)
+    return ActionForm("Defer", words, (after, to, *more), make)
 
 
 def _picking(entity: Entity) -> tuple[Planner, FormPart]:
@@ -255,18 +248,19 @@ def resubmit_form(entity: Entity, changes: EditForm | None = None) -> ActionForm
     rate = Entry("Rate per second", optional(number), hint="a number of messages, such as 20; empty for no limit")
     in_flight = Entry("In flight at most", optional(whole_number), hint="empty to adapt to the network")
 
-    def read() -> Proposal:
+    def make(messages: Messages) -> Plan:
         edit = changes.edit if changes else None
         if changes and edit is None:
             raise DecisionError("Nothing is changed: add a change, or choose Resubmit to send them as they are.")
-        make = partial(entity.resubmit, to=to.read(), delay=delay.read(), edit=edit, max_resubmits=cap.read() or AUTO)
-        return make, Limits(in_flight.read() or AUTO, rate.read())
+        most = cap.read() or AUTO
+        return entity.resubmit(messages, to=to.read(), delay=delay.read(), edit=edit, max_resubmits=most)
 
     words = "Sends a clone of each message, and removes the original when Service Bus has confirmed the clone."
     if address.sub_queue is not None:
         words += f" Clones go back to {address.sends_to}, or to the queue or topic that you name."
-    fields = (to, delay, cap, rate, in_flight)
-    return ActionForm("Edit and resubmit" if changes else "Resubmit", words, (*filter(None, [changes]), *fields), read)
+    title, changed = ("Edit and resubmit", [changes]) if changes else ("Resubmit", [])
+    fields = (*changed, to, delay, cap, rate, in_flight)
+    return ActionForm(title, words, fields, make, lambda: Limits(in_flight.read() or AUTO, rate.read()))
 
 
 def _edit_form(entity: Entity, selected: Callable[[], Messages]) -> ActionForm:
@@ -283,21 +277,16 @@ def _export_form(entity: Entity) -> ActionForm:
     path = Entry("File", str, hint="a path that ends with .parquet, .jsonl or .csv", value=f"{name}.parquet")
     overwrite = check_entry("replace it if it exists")
 
-    def read() -> Callable[[Messages], str]:
-        place, is_replaced = path.read(), overwrite.read()
-
-        def export(messages: Messages) -> str:
-            written = messages.export(place, overwrite=is_replaced).resolve()
-            count = len(messages)
-            return f"{count:,} {'message is' if count == 1 else 'messages are'} in {written}, which only you can read."
-
-        return export
+    def export(messages: Messages) -> str:
+        written = messages.export(path.read(), overwrite=overwrite.read()).resolve()
+        count = len(messages)
+        return f"{count:,} {'message is' if count == 1 else 'messages are'} in {written}, which only you can read."
 
     words = (
         "A copy in a file; the messages stay where they are. Parquet and JSON lines keep everything, types included; "
         "CSV is for a spreadsheet."
     )
-    return ActionForm("Export", words, (path, overwrite), task=read, submit="Write the file")
+    return ActionForm("Export", words, (path, overwrite), task=export, submit="Write the file")
 
 
 def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ActionForm:
@@ -309,8 +298,9 @@ def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ActionFo
 class Finding(Panel):
     """Shows something about the selected messages when it is found."""
 
-    def __init__(self, words: str, find: Callable[[], list[Block]]) -> None:
+    def __init__(self, words: str, find: Callable[[], list[Block]], outer: Panel | None = None) -> None:
         super().__init__()
+        self.outer = outer
         self.on_change: Callable[[], object] = lambda: None
         self._find = find
         self._found: list[Block] = [Text(words, "quiet")]
@@ -327,8 +317,8 @@ class Finding(Panel):
             self._found = [Text(problem, "error")]
 
 
-def _kql(selected: Messages) -> list[Block]:
-    return [Code(selected.kql(), 1)]
+def _kql_form(selected: Messages) -> ActionForm:
+    return ActionForm("Telemetry", _KQL, (Finding("Reading the traces …", lambda: [Code(selected.kql(), 1)]),))
 
 
 def _compared(selected: Messages, entity: Entity, whole: Entity) -> MessageDifference:
@@ -355,15 +345,10 @@ def _select_form(table: MessageTable) -> ActionForm:
         hint="subject = 'order' and body_json->>'$.carrier' = 'UA'",
     )
 
-    def read() -> Callable[[Messages], str]:
-        expression = where.read()
-
-        def choose(messages: Messages) -> str:
-            found = messages.where(expression)
-            table.select(keys_of(found))
-            return f"The expression is true for {len(found):,} of {len(messages):,} messages, which are selected now."
-
-        return choose
+    def choose(messages: Messages) -> str:
+        found = messages.where(where.read())
+        table.select(keys_of(found))
+        return f"The expression is true for {len(found):,} of {len(messages):,} messages, which are selected now."
 
     words = "A SQL expression over the message columns; body_json reaches into bodies that are JSON."
-    return ActionForm("Select by an expression", words, (where,), task=read, submit="Select", on_all=True)
+    return ActionForm("Select by an expression", words, (where,), task=choose, submit="Select", on_all=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -14,13 +14,14 @@ from sbnotebook.amqp import AmqpValue, encode, type_name
 from sbnotebook.amqp.encoding import type_names
 from sbnotebook.client import Namespace
 from sbnotebook.client.targets import duration
-from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
+from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import Message
 from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form
 from sbnotebook.model.property_text import from_text, text_and_type
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Row, Text
-from sbnotebook.widgets.fields import FORM_CHANGED, Entry, optional, problems_of, queue_or_topic, watch
+from sbnotebook.widgets.fields import FORM_CHANGED, Entry, optional, queue_or_topic, watch
+from sbnotebook.widgets.forms.message_actions import have_faults
 from sbnotebook.widgets.panel import Panel
 
 _JSON: Final = "application/json"
@@ -70,21 +71,18 @@ class SendForm(Panel):
         if body is None or len(body) > _MAX_BODY:
             raise DecisionError("Only a message whose body is text, and not very long, can be put into the form.")
         properties = "\n".join(starmap(_line_of, message.application_properties.items()))
-        self._check_form(message, body)
+        form = str(read_form(message.body, message.marks)[1])
+        marks = Marks(BodyType.DATA, message.content_type, None, message.application_properties)
+        try:
+            sent = str(read_form(body_of_text(body, marks), marks)[1])
+        except ValueError:
+            sent = ""
+        if sent != form:
+            raise DecisionError(f"The form sends a plain text, and its body is {form}: resubmit it with an edit.")
         self.body.value, self.content_type.value = body, message.content_type or ""
         for name, field in self.texts.items():
             field.value = "" if name == "message_id" else getattr(message, name) or ""
         self.properties.value = properties
-
-    def _check_form(self, message: Message, text: str) -> None:
-        form = str(read_form(message.body, message.marks)[1])
-        marks = Marks(BodyType.DATA, message.content_type, None, message.application_properties)
-        try:
-            is_same = str(read_form(body_of_text(text, marks), marks)[1]) == form
-        except ValueError:
-            is_same = False
-        if not is_same:
-            raise DecisionError(f"The form sends a plain text, and its body is {form}: resubmit it with an edit.")
 
     def message(self) -> Message:
         texts: dict[str, Any] = {name: field.value or None for name, field in self.texts.items()}
@@ -92,22 +90,17 @@ class SendForm(Panel):
         if content_type is None and body.lstrip()[:1] in ("{", "[") and _is_json(body):
             content_type = _JSON
         properties = self.properties.read()
-        return Message(
-            body=_encoded(body, content_type, properties),
-            content_type=content_type,
-            application_properties=properties,
-            **texts,
-        )
+        try:
+            data = body_of_text(body, Marks(content_type=content_type, properties=properties))
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"The charset of the body has no {body[error.start]!a}.") from None
+        return Message(body=data, content_type=content_type, application_properties=properties, **texts)
 
     # ------------------------------------------------------------ the plan
 
     def submit(self) -> None:
         self.problem = ""
-        # Read all fields before the first error ends it, so that each field shows its fault.
-        for field in self._fields:
-            with suppress(SbNotebookError):
-                field.read()
-        if problems_of(self._fields):
+        if have_faults(self._fields):
             return
         at, delay, message = self.at.read(), self.delay.read(), self.message()
         if message.content_type == _JSON and not _is_json(self.body.value):
@@ -159,13 +152,6 @@ def _line_of(name: str, value: AmqpValue) -> str:
             if encode(_properties_of(f"{name} = {said}")) == encode({name: value}):
                 return f"{name} = {said}"
     raise DecisionError("It has a property that the form cannot hold.")
-
-
-def _encoded(text: str, content_type: str | None, properties: Mapping[str, AmqpValue]) -> bytes:
-    try:
-        return body_of_text(text, Marks(content_type=content_type, properties=properties))
-    except UnicodeEncodeError as error:
-        raise ConfigurationError(f"The charset of the body has no {text[error.start]!a}.") from None
 
 
 def _is_json(body: str) -> bool:

@@ -2,31 +2,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
 
-from sbnotebook.client import Namespace
+from sbnotebook.client import Messages, Namespace
 from sbnotebook.errors import DecisionError, SbNotebookError
-from sbnotebook.model import EntityAddress, Message
-from sbnotebook.model.decision import AUTO
+from sbnotebook.model import Decision, EntityAddress, Message, Resubmit
 from sbnotebook.settlement import Limits
 from sbnotebook.widgets.forms.edit_form import EditForm
-from sbnotebook.widgets.forms.message_actions import resubmit_form
+from sbnotebook.widgets.forms.message_actions import have_faults, resubmit_form
 
 NAMES = ("to", "delay", "cap", "rate", "in_flight")
 
 
-def form_for(namespace: Namespace) -> tuple[dict[str, Any], Callable[[], tuple[dict[str, Any], Limits]]]:
-    """The fields of a form by name, and what reads them: the arguments of a resubmit and the limits."""
+def form_for(namespace: Namespace) -> tuple[dict[str, Any], Callable[[], tuple[Decision, Limits]]]:
+    """The fields of a form by name, and what reads them: the decision of the plan, and the limits."""
     form = resubmit_form(namespace.entity("events/subscriptions/audit/$dlq"))
 
-    def read() -> tuple[dict[str, Any], Limits]:
+    def read() -> tuple[Decision, Limits]:
         assert form.plan is not None
-        make, limits = form.plan()
-        assert isinstance(make, partial)
-        return make.keywords, limits
+        return form.plan(Messages()).decision, form.limits()
 
     return dict(zip(NAMES, form.fields, strict=True)), read
 
@@ -34,7 +30,7 @@ def form_for(namespace: Namespace) -> tuple[dict[str, Any], Callable[[], tuple[d
 def test_resubmit_form_needs_no_choice(namespace: Namespace) -> None:
     fields, read = form_for(namespace)
     assert fields["to"].block().hint == "events, whose subscriptions get them by their rules"
-    assert read() == ({"to": None, "delay": None, "edit": None, "max_resubmits": AUTO}, Limits())
+    assert read() == (Resubmit(EntityAddress("events")), Limits())
 
 
 def test_resubmit_form_reads_every_field(namespace: Namespace) -> None:
@@ -42,8 +38,7 @@ def test_resubmit_form_reads_every_field(namespace: Namespace) -> None:
     values = {"to": " parts ", "delay": "5m", "cap": "3", "rate": "0.5", "in_flight": "20"}
     for name, value in values.items():
         fields[name].value = value
-    options = {"to": EntityAddress("parts"), "delay": timedelta(minutes=5), "edit": None, "max_resubmits": 3}
-    assert read() == (options, Limits(20, 0.5))
+    assert read() == (Resubmit(EntityAddress("parts"), timedelta(minutes=5), max_resubmits=3), Limits(20, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -66,10 +61,12 @@ def test_resubmit_form_shows_problems_at_their_fields(namespace: Namespace, name
     field = fields[name]
     field.value = value
     assert said in field.problem
+    assert have_faults(fields.values())
     with pytest.raises(SbNotebookError):
         read()
     field.value = ""
     assert field.problem == ""
+    assert not have_faults(fields.values())
     read()
 
 
@@ -83,10 +80,8 @@ def test_resubmit_form_makes_the_plan(namespace: Namespace) -> None:
     fields[1].value = "5m"
     assert form.plan is not None
     with pytest.raises(DecisionError, match="Nothing is changed"):
-        form.plan()
+        form.plan(queue.peek())
     step = changes.add_step()
     step.kind.value, step.value.value = "Set subject", "fixed"
-    make, _ = form.plan()
-    assert (
-        make(queue.peek()).preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 5m later, edited."
-    )
+    plan = form.plan(queue.peek())
+    assert plan.preview().sentence == "resubmit 1 message of resubmitted to resubmitted, 5m later, edited."

@@ -77,7 +77,7 @@ def test_send_form_shows_problems_at_their_fields(namespace: Namespace) -> None:
     assert form.to.problem == "A message cannot be sent to orders/$dlq: name a queue or a topic."
     assert form.properties.problem == "The value of 'count' is not of the type int."
     assert "soon" in form.delay.problem
-    assert not panel.busy
+    assert not panel.is_looking
     form.properties.value = f"count = {2**63}"
     form.submit()
     assert form.properties.problem == "The value of 'count' is not of the type long."
