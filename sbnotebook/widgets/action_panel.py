@@ -10,22 +10,21 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from sbnotebook.analysis.descriptions import masked
-from sbnotebook.client import Namespace
-from sbnotebook.client.plan import Plan
+from sbnotebook.client import Namespace, Plan
 from sbnotebook.client.portal import Work
+from sbnotebook.client.rehearsal import Consumer, Rehearsal, RehearsalResult
 from sbnotebook.client.targets import duration, notebook_variable, ramp_of
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress, FateStatus, Outcome, OutcomeStatus, Report, Resubmit
 from sbnotebook.model.durations import duration_text
 from sbnotebook.model.report import counted
 from sbnotebook.settlement import Limits, Ramp, RunReport, number_list
-from sbnotebook.widgets import panel
 from sbnotebook.widgets.blocks import Block, Button, Code, Column, Menu, Progress, Row, Table, Text, Title
 from sbnotebook.widgets.fields import Entry, check_entry, number, watch
-from sbnotebook.widgets.panel import Callbacks, Panel, must_wait
+from sbnotebook.widgets.panel import Callbacks, Panel, must_wait, sentence
 from sbnotebook.widgets.plan_text import (
     REMOVING,
     can_resume,
@@ -38,28 +37,30 @@ from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.row_packing import MessageKey
 
-if TYPE_CHECKING:
-    from sbnotebook.client.rehearsal import Consumer, Rehearsal
-
 _DEFAULT: Final = Ramp()
-_RAMP: Final = "Send the first messages, and the others only if the consumer completes these"
-_REHEARSE: Final = "Carry it out on copies, in an emulator of this kernel; the namespace stays as it is"
 _SHOWN: Final = 200
-"""Messages of a rehearsal in its table."""
-_MOST_NAME: Final = 60
 
 
 class RampForm:
-    """Asks whether growing batches go first."""
-
     def __init__(self, changed: Callable[[], object]) -> None:
-        self.is_wanted = check_entry("Send a few first", tooltip=_RAMP)
-        self._batches = Entry("First", _sizes, str(_DEFAULT.batches[0]), hint="such as 10, or 1,5,20,100", size="short")
+        self.is_wanted = check_entry(
+            "Send a few first", tooltip="Send the first messages, and the others only if the consumer completes these"
+        )
+        self._batches = Entry(
+            "First",
+            lambda text: ramp_of(text, _DEFAULT.watch, _DEFAULT.stop_at).batches,
+            str(_DEFAULT.batches[0]),
+            hint="such as 10, or 1,5,20,100",
+            size="short",
+        )
         self._watch = Entry(
             "then watch them for", duration, duration_text(_DEFAULT.watch), hint="such as 10m", size="short"
         )
         self._stop_at = Entry(
-            "Stop at", _share, hint="the share that came back, such as 0.02; empty for any", size="short"
+            "Stop at",
+            lambda text: Ramp(stop_at=number(text) if text else 0.0).stop_at,
+            hint="the share that came back, such as 0.02; empty for any",
+            size="short",
         )
         self._fields = self._batches, self._watch, self._stop_at
         watch([self.is_wanted, *self._fields], changed)
@@ -80,22 +81,10 @@ def _consumer(name: str) -> Consumer | None:
     found = notebook_variable(name)
     if callable(found) or isinstance(found, (str, list, tuple)):
         return found
-    raise ConfigurationError(
-        f"The notebook has no function or command {name[:_MOST_NAME]!r}: run the cell that defines it."
-    )
-
-
-def _sizes(text: str) -> tuple[int, ...]:
-    return ramp_of(text, _DEFAULT.watch, _DEFAULT.stop_at).batches
-
-
-def _share(text: str) -> float:
-    return Ramp(stop_at=number(text) if text else 0.0).stop_at
+    raise ConfigurationError(f"The notebook has no function or command {name[:60]!r}: run the cell that defines it.")
 
 
 def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
-    from sbnotebook.client.rehearsal import RehearsalResult
-
     counts = ", ".join(f"{count:,} {result}" for result, count in rehearsal.counts.items())
     is_good = not rehearsal.counts.keys() - {RehearsalResult.CONSUMED, RehearsalResult.ARRIVED}
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
@@ -120,26 +109,25 @@ def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
 
 
 def ramp_blocks(report: Report) -> list[Block]:
-    """Describe what became of the messages that a ramp sent first; nothing for another report."""
     if not isinstance(report, RunReport) or not report.fates:
         return []
     counts = Counter((fate.status, fate.reason or "", fate.description or "") for fate in report.fates)
-    said = [[count, *key] for key, count in counts.most_common()]
     is_good = all(fate.status is FateStatus.CONSUMED for fate in report.fates)
     words: list[Block] = [] if report.stopped is None else [Text(report.stopped, "warning")]
     if len(report.steps) > 1:
         words.append(Text(f"The ramp: {' → '.join(map(str, report.steps))}."))
-    caption = "The fate of the first messages, as it was seen last"
-    return [*words, Table(["messages", "fate", "reason", "description"], said, caption, is_open=not is_good)]
+    table = Table(
+        ["messages", "fate", "reason", "description"],
+        [[count, *key] for key, count in counts.most_common()],
+        "The fate of the first messages, as it was seen last",
+        is_open=not is_good,
+    )
+    return [*words, table]
 
 
-_ROWS: Final = 5
 _NO_LIMITS: Final = Limits()
-_MAX_AGAIN: Final = 4
-"""Reasons for which the messages can be selected again, each by a button."""
-_CANCEL: Final = "Begin nothing more, and give the rest back"
-_UNDO, _TWICE = "Undo", "Restore the originals (duplicates)"
-"""The second sends back originals of a resubmit, whose clones remain."""
+_TWICE: Final = "Restore the originals (duplicates)"
+"""Sends back originals of a resubmit, whose clones remain."""
 _WAITING: Final = Text(
     "While a cell runs, Pause and Cancel wait for its end. To have them answered at once, interrupt the cell.", "quiet"
 )
@@ -151,9 +139,6 @@ _TICK: Final = 0.1
 """Seconds between two looks, so that nothing on the screen changes more than ten times a second."""
 _SOONEST: Final = 1.0
 """Seconds after which a rate says anything."""
-_MAX_WHY: Final = 200
-_OUTCOME: Final = "outcome"
-"""The table's column."""
 
 
 _Stage = Literal["idle", "making", "proposed", "rehearsing", "running", "ended"]
@@ -222,8 +207,6 @@ class ActionPanel(Panel):
             return partial(self._take_back, self._turn)
 
     def resume(self, entity: EntityAddress, title: str) -> None:
-        """Propose to finish the interrupted resubmits of an entity."""
-
         def make() -> Plan:
             plans = self._namespace.resume(entity)
             if not plans:
@@ -248,17 +231,15 @@ class ActionPanel(Panel):
 
     def close(self) -> None:
         with self.lock:
-            work = self._work
+            self.cancel()
             self._go_back()
-        if work is not None:
-            work.cancel()
         super().close()
 
     # ------------------------------------------------------------ before
 
     def _make(self, make: Callable[[], Plan], limits: Limits, stop: Event, *, hidden: int, title: str) -> None:
         plan = make()
-        blocks = plan_blocks(plan, plan.preview(_ROWS), self._namespace, hidden=hidden, title=title, rate=limits.rate)
+        blocks = plan_blocks(plan, plan.preview(), self._namespace, hidden=hidden, title=title, rate=limits.rate)
         with self.showing(stop):
             self._plan, self._limits, self._proposed = plan, limits, blocks
             self._ramp.is_wanted.value = False  # which chooses the plan
@@ -293,7 +274,6 @@ class ActionPanel(Panel):
                 self._go_back(Text(why, "warning"))
 
     def _put_away(self) -> None:
-        """Forget the plan or the report that is shown."""
         with self.lock:
             if self._stage == "ended":
                 self.report = None
@@ -329,7 +309,7 @@ class ActionPanel(Panel):
         try:
             blocks = rehearsal_blocks(running.result())
         except Exception as error:  # noqa: BLE001 (shown here, where it is seen)
-            blocks = [Text(f"The rehearsal failed: {panel.sentence(error)}", "error")]
+            blocks = [Text(f"The rehearsal failed: {sentence(error)}", "error")]
         with self.showing(stop):
             self._forward += 1
             self._enter("proposed", *self._proposed, *blocks)
@@ -359,11 +339,9 @@ class ActionPanel(Panel):
         with self.showing(stop):
             self._work = None
             report = self.report = work.report
-            problems = [Text(each, "error") for each in (work.problem, work.table_problem) if each]
-            blocks: list[Block] = []
+            self._reported = [*ramp_blocks(report), Text(work.problem, "error"), Text(work.table_problem, "error")]
             if report or not work.problem:
-                blocks = [*report_blocks(report, work.plan, cancelled=work.is_cancelled), *ramp_blocks(report)]
-            self._reported = [*blocks, *problems]
+                self._reported[:0] = report_blocks(report, work.plan, cancelled=work.is_cancelled)
             self.record += [*said, *self._reported]
             self._forward += 1
             self._carried_out()
@@ -377,7 +355,7 @@ class ActionPanel(Panel):
             return
         # Messages that may have been sent are first looked for: by Resume, or by peeking again.
         groups = [group for group in failure_groups(report) if group.status is not OutcomeStatus.UNCONFIRMED]
-        for group in groups[:_MAX_AGAIN]:
+        for group in groups[:4]:
             keys = [key_of(each) for each in group.outcomes if each.sequence_number is not None]
             name = "Select these again" if len(groups) == 1 else f"Select {len(keys):,} again: {cell(group.why, 40)}"
             if keys:
@@ -415,10 +393,8 @@ class ActionPanel(Panel):
 
     def _confirmation(self) -> Button:
         """Return a button for one plan alone: a late click on it does nothing when another plan is shown."""
-        turn, plan = self._turn, self._plan
-        tone = "danger" if plan is not None and plan.verb in REMOVING else "primary"
-        confirm = partial(self._confirmed, turn)
-        key = f"carry-out-{turn}"
+        tone = "danger" if self._plan is not None and self._plan.verb in REMOVING else "primary"
+        confirm, key = partial(self._confirmed, self._turn), f"carry-out-{self._turn}"
         return Button("Carry out", confirm, "Do what the plan says", tone, is_enabled=self._can_confirm, key=key)
 
     def _trial_blocks(self) -> list[Block]:
@@ -426,12 +402,13 @@ class ActionPanel(Panel):
         plan, chosen = self._plan, self._chosen
         if plan is None or not len(plan) or not plan.inner.sends_clones:
             return []
+        tip = "Carry it out on copies, in an emulator of this kernel; the namespace stays as it is"
         consumer = self._consumer.blocks() if self._asks_consumer else []
-        sentence = chosen.ramp.sentence(len(plan)) if chosen is not None and chosen.ramp is not None else ""
+        effect = chosen.ramp.sentence(len(plan)) if chosen is not None and chosen.ramp is not None else ""
         return [
-            Row([Button("Rehearse", self._rehearse, _REHEARSE, icon="copy"), *consumer], key="rehearse"),
+            Row([Button("Rehearse", self._rehearse, tip, icon="copy"), *consumer], key="rehearse"),
             *self._ramp.blocks(),
-            Text(sentence, "quiet", key="sentence"),
+            Text(effect, "quiet", key="sentence"),
         ]
 
     def _code_blocks(self) -> list[Block]:
@@ -444,15 +421,17 @@ class ActionPanel(Panel):
         work = self._work
         if work is None:
             return []
-        is_free = not work.is_cancelled
-        name, icon = ("Continue", "play") if work.running.is_paused else ("Pause", "pause")
+        running, is_free = work.running, not work.is_cancelled
+        name, icon, switch = "Pause", "pause", running.pause
+        if running.is_paused:
+            name, icon, switch = "Continue", "play", running.resume
+        hint, give_back = "Begin nothing more, and keep the locks", "Begin nothing more, and give the rest back"
         cancel = "Cancel" if is_free else "Cancelling …"
-        hint = "Begin nothing more, and keep the locks"
         return [
             Row([Progress(work.done), Text(work.status, key="status")]),
             Row([
-                Button(name, work.pause, hint, icon=icon, is_enabled=is_free, key="pause"),
-                Button(cancel, self.cancel, _CANCEL, icon="stop", is_enabled=is_free, key="cancel"),
+                Button(name, switch, hint, icon=icon, is_enabled=is_free, key="pause"),
+                Button(cancel, self.cancel, give_back, icon="stop", is_enabled=is_free, key="cancel"),
             ]),
         ]  # fmt: skip
 
@@ -467,8 +446,8 @@ class ActionPanel(Panel):
                 again = Button(_TWICE, partial(self._undo, report, _TWICE), "Plan to send the originals once more")
                 more.append(Menu("More", [again]))
             else:
-                undo = partial(self._undo, report, _UNDO)
-                found.append(Button(_UNDO, undo, "Plan to send removed messages back", icon="undo"))
+                undo = partial(self._undo, report, "Undo")
+                found.append(Button("Undo", undo, "Plan to send removed messages back", icon="undo"))
             # Sent to the topic, all subscriptions would get them.
             if report[0].entity.subscription:
                 found.append(self._to.block())
@@ -482,7 +461,6 @@ class PlanRun:
         self.plan = plan
         self.running = plan.start(max_in_flight=limits.max_in_flight, rate=limits.rate)
         self.report = Report()
-        """The report of the ended plan."""
         self.problem = self.table_problem = ""
         self.is_cancelled = False
         self.done, self.status = 0.0, f"0 of {len(plan):,}"
@@ -490,27 +468,19 @@ class PlanRun:
         self._counts = Counter[OutcomeStatus]()
         self._since = (time.monotonic(), 0)
         """The time from which the rate is measured, and the messages done by then."""
-        self._watched_since = 0.0
-        """When the watch over the last batch of a ramp began, by the monotonic clock."""
-        self._batches = 0
+        self._watched = (0, 0.0)
+        """The batches of a ramp that are watched, and since when the last of them is."""
         self._table = table
 
     def follow(self, ticked: Callable[[], object]) -> None:
-        """Wait for its end, and call a function at each look at it."""
         try:
-            has_ended = False
-            while not has_ended:
-                has_ended = self.running.wait(_TICK)
+            while not self.running.wait(_TICK):
                 self._tick()
                 ticked()
             self.report = self.running.result()
         except Exception as error:  # noqa: BLE001 (the panel shows the error)
-            self.problem, self.report = panel.sentence(error), self.running.report
+            self.problem, self.report = sentence(error), self.running.report
         self._show(self.report, removed_by(self.report))
-
-    def pause(self) -> None:
-        """Pause it, or continue."""
-        (self.running.resume if self.running.is_paused else self.running.pause)()
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -518,8 +488,8 @@ class PlanRun:
 
     def _tick(self) -> None:
         running = self.running
-        if len(running.steps) > self._batches:
-            self._watched_since, self._batches = time.monotonic(), len(running.steps)
+        if len(running.steps) > self._watched[0]:
+            self._watched = len(running.steps), time.monotonic()
         if running.is_paused or running.steps:
             self._since = time.monotonic(), running.done
         new = running.new_outcomes()
@@ -528,19 +498,16 @@ class PlanRun:
         self.done, self.status = min(1.0, running.done / max(self.plan.total, 1)), self._words()
 
     def _words(self) -> str:
-        counts, running = self._counts, self.running
-        told = counts.total()
+        counts, running, told = self._counts, self.running, self._counts.total()
         # Messages to send are in no entity yet, and have no outcomes by number.
         done = told if self.plan.messages else running.done
         parts = [f"{done:,} of {len(self.plan):,}"]
         parts += [f"{count:,} {status}" for status, count in sorted(counts.items()) if count and count != told]
         watching = self._watching(told)
-        if running.is_paused:
-            if watching:
-                return f"Paused: the others wait. {parts[0]}, {watching}"
-            return "Paused. Locks are renewed. " + ", ".join(parts) if running.is_held else "Finishing …"
         if watching:
-            return ", ".join([*parts, watching])
+            return f"{'Paused: the others wait. ' if running.is_paused else ''}{', '.join([*parts, watching])}"
+        if running.is_paused:
+            return "Paused. Locks are renewed. " + ", ".join(parts) if running.is_held else "Finishing …"
         begin, first = self._since
         took, left = time.monotonic() - begin, self.plan.total - running.done
         rate = (running.done - first) / took if took >= _SOONEST else 0.0
@@ -553,26 +520,23 @@ class PlanRun:
         return ", ".join(parts)
 
     def _watching(self, told: int) -> str:
-        """Return how far the watch over a ramp is; nothing before it and after it."""
         ramp, steps = self.plan.ramp, self.running.steps
         if ramp is None or not steps or told > sum(ramp.batches):
             return ""
-        left = max(0.0, ramp.watch.total_seconds() - (time.monotonic() - self._watched_since))
-        curve = " → ".join(map(str, steps))
-        return f"watching these: {curve}, {duration_text(left, rounded=True)} left at most"
+        left = max(0.0, ramp.watch.total_seconds() - (time.monotonic() - self._watched[1]))
+        return f"watching these: {' → '.join(map(str, steps))}, {duration_text(left, rounded=True)} left at most"
 
     def _show(self, outcomes: Iterable[Outcome], gone: Sequence[MessageKey] = ()) -> None:
-        """Show outcomes in the table, without the rows that are gone."""
         if self._table is None:
             return
         of_rows = (outcome for outcome in outcomes if outcome.sequence_number is not None)
         # A table that was closed meanwhile must not hide how the plan ends.
         try:
-            self._table.patch({key_of(outcome): {_OUTCOME: _text_of(outcome)} for outcome in of_rows})
+            self._table.patch({key_of(outcome): {"outcome": _text_of(outcome)} for outcome in of_rows})
             if gone:
                 self._table.remove(gone)
         except Exception as error:  # noqa: BLE001 (told with the report)
-            self.table_problem = f"The table does not show what became of them: {panel.sentence(error)}"
+            self.table_problem = f"The table does not show what became of them: {sentence(error)}"
             self._table = None
 
 
@@ -587,4 +551,4 @@ def key_of(outcome: Outcome) -> MessageKey:
 
 def _text_of(outcome: Outcome) -> str:
     why = "" if outcome.ok else outcome.description or outcome.condition or ""
-    return f"{outcome.status}: {cell(why, _MAX_WHY)}" if why else str(outcome.status)
+    return f"{outcome.status}: {cell(why, 200)}" if why else str(outcome.status)

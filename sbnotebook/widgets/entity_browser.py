@@ -2,60 +2,50 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
+from itertools import starmap
 from threading import Event
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
-from sbnotebook.client import Entity, Namespace
-from sbnotebook.client.messages import Messages
+from sbnotebook.amqp import AmqpValue, encode, type_name
+from sbnotebook.amqp.encoding import type_names
+from sbnotebook.client import Entity, Messages, Namespace
+from sbnotebook.client.targets import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
-from sbnotebook.model import EntityAddress
+from sbnotebook.model import EntityAddress, Message
+from sbnotebook.model.body import BodyType, Marks, body_of_text, read_form
+from sbnotebook.model.property_text import from_text, text_and_type
 from sbnotebook.model.report import counted
 from sbnotebook.settlement import EntityCounts
-from sbnotebook.widgets import panel
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Field, Row, Table, Text, Title, Tree
-from sbnotebook.widgets.fields import Entry, number_entry, watch
-from sbnotebook.widgets.forms.message_actions import Finding, deferred_actions, scheduled_actions
-from sbnotebook.widgets.forms.send_form import SendForm
-from sbnotebook.widgets.panel import Panel
+from sbnotebook.widgets.fields import FORM_CHANGED, Entry, number_entry, optional, queue_or_topic, watch
+from sbnotebook.widgets.panel import Panel, sentence
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.renderers.browser import is_in_marimo
 from sbnotebook.widgets.renderers.words import text_of
-from sbnotebook.widgets.selection_bar import SelectionBar
+from sbnotebook.widgets.selection_bar import Finding, SelectionBar, deferred_actions, have_faults, scheduled_actions
 from sbnotebook.widgets.table.message_table import MessageTable
 
-_DEFAULT_COUNT: Final = 250
-_MOST: Final = 100_000
 _FEW_SESSIONS: Final = 6
-_LISTED_SESSIONS: Final = 500
 _COUNTED: Final = 10_000
 """Messages that are peeked at to count those of each session: Service Bus has no such counts."""
 _LOOKING: Final = "Looking"
 _NO_SESSION: Final = "Choose a session to see its messages; looking does not lock it."
 _DIGITS: Final = re.compile(r"(\d+)")
-_WHERE: Final = "subject = 'UA' and body_json->>'$.flight' = '1545'"
-_ONWARD: Final = "Load the messages after the last one shown"
 
 
-class View(StrEnum):
-    ALL = "All"
-    ACTIVE = "Active"
-    SCHEDULED = "Scheduled"
-    DEFERRED = "Deferred"
-    SESSIONS = "Sessions"
-    DEAD_LETTERS = "Dead letters"
-
-
-_STATES: Final = {View.ACTIVE: "active", View.SCHEDULED: "scheduled"}
+View = Literal["All", "Active", "Scheduled", "Deferred", "Sessions", "Dead letters"]
+_VIEWS: Final[tuple[View, ...]] = get_args(View)
 _ORPHANS: Final = " Orphans are not in this journal: another program deferred them, or the journal was lost."
 
 
@@ -64,25 +54,22 @@ class EntityMessages(Panel):
 
     def __init__(self, actions: ActionPanel, table: MessageTable, go: Callable[[EntityAddress], object]) -> None:
         self.selection = SelectionBar(table, {}, actions)
-        """The actions on selected messages, where there are any."""
         super().__init__(self.selection)
         self._go = go
         self._entity: Entity
-        self._asked = View.ALL, PeekRequest()
-        """What the last look was for."""
+        self._asked: tuple[View, PeekRequest] = "All", PeekRequest()
         self.looked = PeekProgress(is_end=True)
-        """The progress of the last look."""
         self.table = table
         self._sessions: dict[str, str] = {}
         """The sessions by their names in the list."""
         self._said = self.problem = self._hint = ""
         self._doing = _LOOKING
         self.session: str | None = None
-        """The chosen session, None for none."""
-        self._view, self._views = View.ALL, [View.ALL]
-        self.where = Entry("Where", str, hint=_WHERE, size="wide")
+        self._view: View = "All"
+        self._views: Sequence[View] = _VIEWS
+        self.where = Entry("Where", str, hint="subject = 'UA' and body_json->>'$.flight' = '1545'", size="wide")
         self.first = Entry("From #", str, "1", size="short")
-        self.count = number_entry("At most", _DEFAULT_COUNT, _MOST)
+        self.count = number_entry("At most", 250, 100_000)
         self.find = Entry("Find", str, hint="Find in sessions")
         watch([self.where], self.peek)
 
@@ -90,12 +77,12 @@ class EntityMessages(Panel):
         can_follow = not self.is_looking and not self.looked.is_end
         buttons = [
             Button("Peek", self.peek, "Look at messages; none is locked or changed", "primary"),
-            Button("Load more", self.peek_onward, _ONWARD, is_enabled=can_follow),
+            Button("Load more", self.peek_onward, "Load the messages after the last one shown", is_enabled=can_follow),
             *([Button("Stop", self.halt, "Look no further")] if self.is_looking else []),
         ]
         return [
             Field("Which messages are shown", self._view, self._switch, "toggles", self._views),
-            *(self._session_fields() if self._view is View.SESSIONS and self._sessions else []),
+            *(self._session_fields() if self._view == "Sessions" and self._sessions else []),
             self.where.block(),
             Text(self.problem, "error"),
             Row([self.first.block(), self.count.block(), *buttons], key="peek"),
@@ -111,12 +98,10 @@ class EntityMessages(Panel):
             self._entity, address = entity, entity.address
             triage = f'Triage(namespace, "{address}")' if is_in_marimo() else f"%sb_triage {address}"
             self._hint = f"Looking changes nothing. To repair, move or remove messages: {triage}"
-            self._views = [
-                each for each in View if not (each is View.SCHEDULED and address.subscription)
-            ]  # in the topic
+            self._views = [each for each in _VIEWS if each != "Scheduled" or not address.subscription]
             if address.sub_queue is not None:
-                self._views = [View.ALL, View.ACTIVE, View.DEFERRED]
-            self._view, self.session, self.first.value, self._sessions = View.ALL, None, "1", {}
+                self._views = ["All", "Active", "Deferred"]
+            self._view, self.session, self.first.value, self._sessions = "All", None, "1", {}
             self.table.show(Messages())
             self._begin(self._read())
 
@@ -126,7 +111,7 @@ class EntityMessages(Panel):
             try:
                 ask = self._read()
             except SbNotebookError as error:
-                self.problem = panel.sentence(error)
+                self.problem = sentence(error)
                 return
             # To leave the field of the expression for the button asks for the same twice.
             if not self.is_looking or self._asked != (self._view, ask):
@@ -139,7 +124,6 @@ class EntityMessages(Panel):
 
     @property
     def status(self) -> str:
-        """Return how far the look is, or what it has found."""
         if not self.is_looking:
             return self._said
         return f"{self._doing}: {_found(self.looked)}…" if self.looked.looked_at else f"{self._doing}…"
@@ -155,37 +139,38 @@ class EntityMessages(Panel):
             self.session = sessions[name]
             self.peek()
 
-        listed = Field("Session", chosen, choose, "list", found[:_LISTED_SESSIONS], size="wide")
+        listed = Field("Session", chosen, choose, "list", found[:500], size="wide")
         return [*(self.find.blocks() if len(sessions) > _FEW_SESSIONS else []), listed]
 
     def _read(self) -> PeekRequest:
         first = self.first.value.strip() or "1"
         if not first.isdecimal():
             raise ConfigurationError("From # is a sequence number, such as 1.")
-        session = self.session if self._view is View.SESSIONS else None
-        return PeekRequest(self.count.read(), int(first), _STATES.get(self._view), self.where.read() or None, session)
+        session = self.session if self._view == "Sessions" else None
+        state = self._view.lower() if self._view in ("Active", "Scheduled") else None
+        return PeekRequest(self.count.read(), int(first), state, self.where.read() or None, session)
 
-    def _switch(self, name: str) -> None:
-        if name == View.DEAD_LETTERS:
+    def _switch(self, view: View) -> None:
+        if view == "Dead letters":
             self._go(self._entity.address.dead_letter)
         else:
-            self._view, self.session = View(name), None
+            self._view, self.session = view, None
             self.peek()
 
     # ------------------------------------------------------------ questions and answers
 
     def _begin(self, ask: PeekRequest, *, is_onward: bool = False) -> None:
-        entity, view = self._entity, self._view
-        self._asked, self._doing, self.problem = (view, ask), _LOOKING, ""
+        self._asked = self._view, ask
+        self._doing, self.problem = _LOOKING, ""
         self.looked = PeekProgress(next_number=ask.from_sequence_number, is_end=True)
         if not is_onward:
             self.selection.offer({})
-        if view is View.DEFERRED:
-            self.look(partial(self._see_deferred, entity, ask))
-        elif view is View.SESSIONS and ask.session_id is None:
-            self.look(partial(self._see_sessions, entity))
+        if self._view == "Deferred":
+            self.look(partial(self._see_deferred, self._entity, ask))
+        elif self._view == "Sessions" and ask.session_id is None:
+            self.look(partial(self._see_sessions, self._entity))
         else:
-            self.look(partial(self._see_page, entity, view, ask, is_onward))
+            self.look(partial(self._see_page, self._entity, self._view, ask, is_onward))
 
     def ended(self, problem: str) -> None:
         self.problem = problem
@@ -204,7 +189,7 @@ class EntityMessages(Panel):
             if not self.looked.found and not is_onward:
                 self.table.show(Messages())
             self._said = _words(self.looked, self.table.count)
-            if view is View.SCHEDULED and self.table.count:
+            if view == "Scheduled" and self.table.count:
                 self.selection.offer(scheduled_actions(entity))
 
     def _see_deferred(self, entity: Entity, ask: PeekRequest, stop: Event) -> None:
@@ -266,12 +251,7 @@ def _words(looked: PeekProgress, shown: int) -> str:
     return f"{_found(looked)}{more}. {'That is the end.' if looked.is_end else 'More may follow.'}"
 
 
-_CHOOSE: Final = "Choose a queue, a subscription or its dead letters at the left."
 _TOPIC: Final = "A topic keeps no messages of its own: choose one of its subscriptions, or send a message to it."
-_OPEN, _CLOSE = "Send a message…", "Close the form"
-_SEND: Final = "Open a form for a message to send or schedule"
-_LETTERS: Final = "Show all dead-letter queues with their growth and causes"
-_SHOW, _HIDE = "All dead letters", "Hide dead letters"
 _EVERY: Final = 25.0
 """Seconds between two questions for the counts, which are management operations. A page says each 30 seconds that it is
 there."""
@@ -314,21 +294,34 @@ class Browser(Panel):
 
     def blocks(self) -> list[Block]:
         chosen, is_topic, letters = self.tree.chosen, self.tree.is_topic, self._letters
-        switch = Button(_HIDE if letters else _SHOW, self._switch_letters, _LETTERS, icon="list", key="switch")
-        send = [Button(_CLOSE if self._is_sending else _OPEN, self._switch_form, _SEND, icon="envelope", key="send")]
+        switch = Button(
+            "Hide dead letters" if letters else "All dead letters",
+            self._switch_letters,
+            "Show all dead-letter queues with their growth and causes",
+            icon="list",
+            key="switch",
+        )
+        send = [
+            Button(
+                "Close the form" if self._is_sending else "Send a message…",
+                self._switch_form,
+                "Open a form for a message to send or schedule",
+                icon="envelope",
+                key="send",
+            )
+        ]
         if self._is_sending:
             send.append(Button("Copy the selected one", self._fill_form, "Put the selected message into the form"))
         right = [
             Column([Row([switch]), *(letters.blocks() if letters else [])], key="dead-letters"),
-            Title(chosen or _CHOOSE, key="title"),
+            Title(chosen or "Choose a queue, a subscription or its dead letters at the left.", key="title"),
             Text(_TOPIC if is_topic else "", "quiet"),
             *(self.messages.blocks() if chosen and not is_topic else []),
             Row(send, key="sending"),
             *(self.form.blocks() if self._is_sending else []),
             *self.actions.blocks(),
         ]
-        left = Column(self.tree.blocks(), look="left", key="left")
-        return [Row([left, Column(right, key="right")], key="sides")]
+        return [Row([Column(self.tree.blocks(), look="left", key="left"), Column(right, key="right")], key="sides")]
 
     def choose(self, entity: str | EntityAddress) -> None:
         """Choose an entity, and peek at its first messages in the background.
@@ -409,11 +402,9 @@ class EntityTree(Panel):
         return [Tree(foot, self.rows, self.chosen, self.expanded, self.choose, self._plain, nothing)]
 
     def refresh(self) -> None:
-        """Ask for the counts in the background, unless they are being asked for."""
         with self.lock:
-            if self.is_looking:
-                return
-            self.look(self._ask)
+            if not self.is_looking:
+                self.look(self._ask)
         self.redraw()
 
     def _ask(self, stop: Event) -> None:
@@ -444,11 +435,11 @@ class EntityTree(Panel):
         return any(each.kind == "topic" and each.address == chosen for each in self.counts)
 
     def choose(self, path: str, expanded: Iterable[str] | None = None) -> None:
-        before, known = self.chosen, set(self.expanded)
+        before = self.chosen
         self.chosen, self.expanded = path, [*(self.expanded if expanded is None else expanded)]
         if path != before:
             self._opened()
-        if known != set(self.expanded) and set(self._topics()) - self._listed:
+        if set(self._topics()) - self._listed:
             self.refresh()
 
     def _plain(self) -> list[Block]:
@@ -487,3 +478,138 @@ def _lines_of(counts: EntityCounts) -> Iterator[tuple[str, str]]:
     for each, found in lines.items():
         said = ", ".join(f"{count:,} {what}".rstrip() for count, what in found if count)
         yield each, f"{each}{f': {said}' if said else ''}"
+
+
+_JSON: Final = "application/json"
+_MAX_BODY: Final = 100_000
+"""The most characters of a body in the form: a browser's text area is slow with more."""
+_PROPERTIES: Final = "one a line, such as carrier = UA or stops = 2 (long)"
+
+
+class SendForm(Panel):
+    def __init__(self, namespace: Namespace, panel: ActionPanel, to: str = "") -> None:
+        super().__init__()
+        self._namespace = namespace
+        self._panel = panel
+        self._take_back: Callable[[str], object] = lambda _: None
+        self.problem = ""
+        self.to = Entry("Send to", queue_or_topic, to, hint="a queue or a topic")
+        self.body = Entry("Body", str, type="area", hint='{"flight": 1545}', size="wide")
+        self.content_type = Entry("Content type", str, type="suggest", options=(_JSON, "text/plain", "application/xml"))
+        self.texts = {
+            "subject": Entry("Subject", str, hint="what it is about"),
+            "message_id": Entry("Message id", str, hint="for duplicate detection"),
+            "session_id": Entry("Session id", str, hint="where there are sessions"),
+            "correlation_id": Entry("Correlation id", str),
+        }
+        self.properties = Entry("Properties", _properties_of, type="area", hint=_PROPERTIES, size="wide")
+        self.delay = Entry("Delay", optional(duration), hint="such as 90s, 5m or 1h30m; empty for none")
+        self.at = Entry("Time", optional(_time), hint="2030-01-31 07:30+00:00; empty for now")
+        self._fields = (
+            *(self.to, self.content_type, self.body),
+            *(*self.texts.values(), self.properties, self.delay, self.at),
+        )
+        watch(self._fields, lambda: self._take_back(FORM_CHANGED))
+
+    def blocks(self) -> list[Block]:
+        show = Button("Show what will be sent", self.submit, "Show the plan; nothing is sent yet", "primary")
+        fields = [field.block() for field in self._fields]
+        return [Column([*fields, Row([show]), Text(self.problem, "error")], "Message", "form")]
+
+    # ------------------------------------------------------------ content
+
+    def fill(self, message: Message) -> None:
+        """Put a message into the form; what the form has no field for is left out, and so is its id."""
+        body = message.body_text
+        if body is None or len(body) > _MAX_BODY:
+            raise DecisionError("Only a message whose body is text, and not very long, can be put into the form.")
+        properties = "\n".join(starmap(_line_of, message.application_properties.items()))
+        form = str(read_form(message.body, message.marks)[1])
+        marks = Marks(BodyType.DATA, message.content_type, None, message.application_properties)
+        try:
+            sent = str(read_form(body_of_text(body, marks), marks)[1])
+        except ValueError:
+            sent = ""
+        if sent != form:
+            raise DecisionError(f"The form sends a plain text, and its body is {form}: resubmit it with an edit.")
+        self.body.value, self.content_type.value = body, message.content_type or ""
+        for name, field in self.texts.items():
+            field.value = "" if name == "message_id" else getattr(message, name) or ""
+        self.properties.value = properties
+
+    def message(self) -> Message:
+        texts: dict[str, Any] = {name: field.value or None for name, field in self.texts.items()}
+        body, content_type = self.body.value, self.content_type.value.strip() or None
+        if content_type is None and body.lstrip()[:1] in ("{", "[") and _is_json(body):
+            content_type = _JSON
+        properties = self.properties.read()
+        try:
+            data = body_of_text(body, Marks(content_type=content_type, properties=properties))
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"The charset of the body has no {body[error.start]!a}.") from None
+        return Message(body=data, content_type=content_type, application_properties=properties, **texts)
+
+    # ------------------------------------------------------------ the plan
+
+    def submit(self) -> None:
+        self.problem = ""
+        if have_faults(self._fields):
+            return
+        at, delay, message = self.at.read(), self.delay.read(), self.message()
+        if message.content_type == _JSON and not _is_json(self.body.value):
+            self.problem = "The body is not JSON, although its content type says so."
+        make = partial(self._namespace.entity(self.to.read()).plan_send, [message], at=at, delay=delay)
+        self._take_back = self._panel.propose(make, title="Send")
+
+
+def _time(value: str) -> datetime:
+    """Return a time with its offset; UTC by default."""
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise ConfigurationError("Write the time as 2030-01-31 07:30+00:00.") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _properties_of(text: str) -> dict[str, AmqpValue]:
+    found: dict[str, AmqpValue] = {}
+    for line in filter(str.strip, text.splitlines()):
+        name, equals, value = (part.strip() for part in line.partition("="))
+        if not name or not equals or name in found:
+            raise ConfigurationError(f"Each property has a name, and no two have the same: {_PROPERTIES}.")
+        found[name] = _value_of(name, value)
+    return found
+
+
+def _value_of(name: str, text: str) -> AmqpValue:
+    """Return the value of a text: a number, true and false have their own types, and others may be named behind it."""
+    value, opening, kind = text.removesuffix(")").rpartition(" (")
+    if not opening or not text.endswith(")") or kind not in frozenset(type_names.values()):
+        try:
+            typed = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        if not isinstance(typed, (bool, int, float)):
+            return typed if isinstance(typed, str) else text
+        value, kind = text, type_name(typed)
+    try:
+        return from_text(value, None if kind == "string" else kind)
+    except ConfigurationError:
+        raise ConfigurationError(f"The value of {name[:40]!r} is not of the type {kind}.") from None
+
+
+def _line_of(name: str, value: AmqpValue) -> str:
+    text, kind = text_and_type(value)
+    for said in (text, json.dumps(value) if isinstance(value, str) else f"{text} ({kind})"):
+        with suppress(ConfigurationError):
+            if encode(_properties_of(f"{name} = {said}")) == encode({name: value}):
+                return f"{name} = {said}"
+    raise DecisionError("It has a property that the form cannot hold.")
+
+
+def _is_json(body: str) -> bool:
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -7,20 +7,17 @@ from functools import partial
 from threading import Event
 from typing import Final
 
-from sbnotebook.client import LockedBatch, LockedSession, Namespace, Plan
-from sbnotebook.client.messages import Messages
+from sbnotebook.client import LockedBatch, LockedSession, Messages, Namespace, Plan
 from sbnotebook.client.targets import duration
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Decision, LockedMessage, Release, Report
 from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import LockEventKind, number_list
-from sbnotebook.widgets import panel
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Row, Text, Title
 from sbnotebook.widgets.fields import Entry, number_entry
-from sbnotebook.widgets.forms.message_actions import lock_actions
-from sbnotebook.widgets.panel import Panel
-from sbnotebook.widgets.selection_bar import SelectionBar
+from sbnotebook.widgets.panel import Panel, sentence
+from sbnotebook.widgets.selection_bar import SelectionBar, lock_actions
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.row_packing import keys_of
 
@@ -42,8 +39,6 @@ _LOOK: Final = 1.0
 """Seconds between two looks at the batch; what it tells is seen at once."""
 _PAUSE: Final = 0.1
 """Seconds between two changes of the screen at least."""
-_MAX_MORE: Final = 10_000
-_MAX_WAIT: Final = 2.0
 
 
 class LockBoard(Panel):
@@ -77,7 +72,7 @@ class LockBoard(Panel):
         self.actions = ActionPanel(namespace, table=self.table)
         self.actions.on_report(self._reported)
         self.bar = SelectionBar(self.table, lock_actions(batch.address, self._plan), self.actions)
-        self._count = number_entry("More messages", 10, _MAX_MORE)
+        self._count = number_entry("More messages", 10, 10_000)
         self._for = Entry("Renew for", duration, "30m", size="short")
         super().__init__(self.actions, self.bar)
         self._end_watch = batch.watch(lambda _: self._news.set())
@@ -86,15 +81,13 @@ class LockBoard(Panel):
 
     def blocks(self) -> list[Block]:
         place = f"on {self._namespace.host}{' (the emulator)' if self._namespace.is_emulator else ''}"
-        trouble = self._trouble_words()
-        rows = [self.bar.grid, *self.bar.blocks()] if self._messages else []
         return [
             Row([Title(f"Held in {self.batch.address}"), Text(place, "quiet")], key="head"),
             Text(self._words(), is_strong=True, key="state"),
-            Text(trouble, "error"),
+            Text(self._trouble_words(), "error"),
             Row(self._controls(), key="controls"),
             Text(self._said),
-            *rows,
+            *([self.bar.grid, *self.bar.blocks()] if self._messages else []),
             *self.actions.blocks(),
         ]
 
@@ -129,7 +122,7 @@ class LockBoard(Panel):
             try:
                 self.refresh()
             except Exception as error:  # noqa: BLE001 (it would be seen nowhere else)
-                self._say(panel.sentence(error))
+                self._say(sentence(error))
             if not self.batch.is_open:
                 return
             self._closed.wait(_PAUSE)
@@ -169,7 +162,6 @@ class LockBoard(Panel):
 
     @property
     def _is_lost(self) -> bool:
-        """Tell whether the batch is a session that is lost as a whole."""
         return isinstance(self.batch, LockedSession) and self.batch.is_lost
 
     def _words(self) -> str:
@@ -218,7 +210,7 @@ class LockBoard(Panel):
     def _lock(self, count: int, renew_for: timedelta, stop: Event) -> None:
         if self.batch.renew_until <= datetime.now(UTC):
             self.batch.extend(renew_for)
-        taken = len(self.batch.receive(count, max_wait=_MAX_WAIT))
+        taken = len(self.batch.receive(count, max_wait=2.0))
         with self.showing(stop):
             self._said = f"{_counted(taken)} locked." if taken else "There is no more to lock now."
 
@@ -227,13 +219,12 @@ class LockBoard(Panel):
         self._news.set()
 
     def _renew_longer(self) -> None:
-        def renew() -> None:
-            until = self.batch.extend(renew_for)
-            self._news.set()
-            self._say(f"Locks are renewed until {until:%H:%M:%S} UTC.")
+        self.in_background(partial(self._renew, self._for.read()), self._say)
 
-        renew_for = self._for.read()
-        self.in_background(renew, self._say)
+    def _renew(self, renew_for: timedelta) -> None:
+        until = self.batch.extend(renew_for)
+        self._news.set()
+        self._say(f"Locks are renewed until {until:%H:%M:%S} UTC.")
 
     def _reported(self, report: Report) -> None:
         self.refresh()

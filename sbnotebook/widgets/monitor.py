@@ -16,9 +16,8 @@ from sbnotebook.client.monitor_sampling import Sample, Sampler
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import EntityAddress
 from sbnotebook.model.durations import duration_text
-from sbnotebook.widgets import panel
 from sbnotebook.widgets.blocks import Block, Button, Chart, Column, Field, Row, Table, Text
-from sbnotebook.widgets.panel import Panel, must_wait
+from sbnotebook.widgets.panel import Panel, must_wait, sentence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +29,6 @@ _SHARE: Final = 5
 _LONGEST_PAUSE: Final = 300.0
 _FORGOTTEN_AFTER: Final = 90.0
 """Seconds without a word after which a page counts as gone. A page says each 30 seconds that it is there."""
-_WAITING: Final = "While a cell runs, Stop, Start and the interval wait for its end."
 _HEADERS: Final = (
     "entity",
     "active",
@@ -72,7 +70,7 @@ class Monitor(Panel):
         self._history: dict[EntityAddress, deque[Sample]] = {}
         self._pages: dict[str, float] = {}
         """When each page in which it is in sight was last heard of (``time.monotonic``): a crashed one says nothing."""
-        self._wanted, self._unseen, self._closed = True, False, False
+        self._wanted, self._unseen = True, False
         self._every = every
         self._said = "Samples are taken while this can be seen."
         self._sampling = Lock()
@@ -88,7 +86,7 @@ class Monitor(Panel):
         cards = [_card(str(entity), list(samples)) for entity, samples in list(self._history.items())]
         return [
             Row([switch, every, Text(self._said, "quiet", key="status")]),
-            Text(_WAITING if must_wait() else "", "quiet"),
+            Text("While a cell runs, Stop, Start and the interval wait for its end." if must_wait() else "", "quiet"),
             Row(cards or [Text("The first counts are on their way…", "quiet")], key="cards"),
         ]
 
@@ -135,8 +133,7 @@ class Monitor(Panel):
 
     def close(self) -> None:
         """Stop, and take the panel away."""
-        self._closed = True
-        self._wake()
+        self._wanted = False
         super().close()
 
     def to_text(self) -> str:
@@ -158,7 +155,7 @@ class Monitor(Panel):
     @property
     def _is_due(self) -> bool:
         is_seen = any(time.monotonic() - heard < _FORGOTTEN_AFTER for heard in list(self._pages.values()))
-        return self._wanted and (self._unseen or self.is_plain or is_seen) and not self._closed
+        return self._wanted and (self._unseen or self.is_plain or is_seen)
 
     def _want(self, *, wanted: bool, unseen: bool = False) -> None:
         self._wanted, self._unseen = wanted, unseen
@@ -206,7 +203,7 @@ class Monitor(Panel):
         except Exception as error:  # noqa: BLE001 (it is shown, and the next sample may succeed)
             self._failures += 1
             pause = pause_after(self._every, 0.0, self._failures)
-            self._say(f"{panel.sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}.")
+            self._say(f"{sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}.")
             return pause
         self._failures = 0
         self._say(f"as of {datetime.now(UTC):%H:%M:%S} UTC")
@@ -233,12 +230,15 @@ def _card(entity: str, samples: Sequence[Sample]) -> Block:
         "out": [each.left and round(each.left, 3) for each in samples],
     }
     numbers = {"active": [each.active for each in samples], "dead letters": [each.dead_letter for each in samples]}
-    blocks = (
-        Table(list(counts), [list(counts.values())]),
-        Chart("Messages", times, numbers, key="messages"),
-        Chart("Per second, at least", times, rates, key="rates"),
+    return Column(
+        [
+            Table(list(counts), [list(counts.values())]),
+            Chart("Messages", times, numbers, key="messages"),
+            Chart("Per second, at least", times, rates, key="rates"),
+        ],
+        entity,
+        "card",
     )
-    return Column(blocks, entity, "card")
 
 
 def _shown(sample: Sample, name: str) -> object:

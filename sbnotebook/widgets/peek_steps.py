@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Final
 
-from sbnotebook.client import Entity
-from sbnotebook.client.messages import Messages
+from sbnotebook.client import Entity, Messages
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 
 _FIRST_STEP: Final = 250

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.analysis.descriptions import masked
-from sbnotebook.client import Namespace
-from sbnotebook.client.plan import Plan
+from sbnotebook.client import Namespace, Plan
 from sbnotebook.model import Message, Outcome, OutcomeStatus, Report, Resubmit, Send, Undo
 from sbnotebook.model.body import json_letters
 from sbnotebook.model.durations import duration_text
@@ -52,11 +51,8 @@ _MAX_FAILURES: Final = 50
 _MAX_NAMED: Final = 5
 _MAX_REASONS: Final = 1_000
 _MAX_LINES: Final = 40
-"""Lines of one change."""
 _MAX_CHANGES: Final = 200_000
 """Bytes of all changes, of the megabyte that a message to the browser may have."""
-_MAX_LAYOUT: Final = 20_000
-_CONTEXT: Final = 2
 _READ_ONLY: Final = (
     "It cannot be carried out: writing is off on the connection to {}. Turn it on with %sb_connect --write, or "
     "connect(…, write=True)."
@@ -77,8 +73,8 @@ def can_undo(report: Report, namespace: Namespace) -> bool:
 
 
 def can_resume(report: Report) -> bool:
-    open_ends = {OutcomeStatus.UNCONFIRMED, OutcomeStatus.LOCK_LOST}
-    return any(each.verb == Resubmit.verb and each.status in open_ends for each in report.failures)
+    failures = (each.status for each in report.failures if each.verb == Resubmit.verb)
+    return any(status in (OutcomeStatus.UNCONFIRMED, OutcomeStatus.LOCK_LOST) for status in failures)
 
 
 # ------------------------------------------------------------ before
@@ -93,19 +89,23 @@ def plan_blocks(
     title: str = "",
     rate: float | None = None,
 ) -> list[Block]:
-    sentence = f"{preview.sentence[:1].upper()}{preview.sentence[1:]}"
-    blocks: list[Block] = [*([Title(title, is_small=True)] if title else []), Text(sentence, is_strong=True)]
+    pace = real = unseen = ""
     if rate is not None:
         least = duration_text(len(plan) / rate, rounded=True)
-        blocks.append(Text(f"At most {rate:,g} messages a second, so it takes {least} or longer."))
+        pace = f"At most {rate:,g} messages a second, so it takes {least} or longer."
     if not namespace.is_emulator:
-        blocks.append(Text(f"It is carried out in {namespace.host}, which is not an emulator.", "warning"))
+        real = f"It is carried out in {namespace.host}, which is not an emulator."
     if hidden:
-        are = "is" if hidden == 1 else "are"
-        blocks.append(Text(f"{hidden:,} of them {are} hidden by the filter, and not seen in the table.", "warning"))
-    blocks += _of_return(plan.verb, namespace)
-    if namespace.read_only:
-        blocks.append(Text(_READ_ONLY.format(namespace.host), "warning"))
+        unseen = f"{hidden:,} of them {'is' if hidden == 1 else 'are'} hidden by the filter, and not seen in the table."
+    blocks: list[Block] = [
+        *([Title(title, is_small=True)] if title else []),
+        Text(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}", is_strong=True),
+        Text(pace),
+        Text(real, "warning"),
+        Text(unseen, "warning"),
+        *_of_return(plan.verb, namespace),
+        Text(_READ_ONLY.format(namespace.host) if namespace.read_only else "", "warning"),
+    ]
     if preview.changes:
         blocks.append(changes_table(preview.changes, f"What changes in the first {len(preview.messages):,}"))
     if preview.messages:
@@ -132,8 +132,12 @@ def _messages(messages: Sequence[Message], columns: Sequence[str], caption: str,
     same = [f"{title_of(columns[at])} {_short(values[0][at])}" for at in used if at not in told]
     if same:
         caption += f". Each of these {len(values):,} has {', '.join(same).removesuffix('.')}."
-    rows = [[_short(row[place]) for place in told] for row in values]
-    return Table([title_of(columns[place]) for place in told], rows, caption, is_open=is_open)
+    return Table(
+        [title_of(columns[place]) for place in told],
+        [[_short(row[place]) for place in told] for row in values],
+        caption,
+        is_open=is_open,
+    )
 
 
 def _is_one_short_text(values: Sequence[object]) -> bool:
@@ -173,7 +177,7 @@ def _lines(before: str, after: str) -> list[tuple[str, str]]:
     old, new = _laid_out(before), _laid_out(after)
     if max(len(old), len(new)) == 1 or old == new:  # only spaces that the layout does not have
         return [("-", cell(before)), ("+", cell(after))]
-    hunks = list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]
+    hunks = list(difflib.unified_diff(old, new, n=2, lineterm=""))[2:]
     # The first of them says only where the change begins.
     lines = [(" ", "…") if line.startswith("@@") else (line[:1], cell(line[1:])) for line in hunks[1:]]
     more = len(lines) - _MAX_LINES
@@ -182,7 +186,7 @@ def _lines(before: str, after: str) -> list[tuple[str, str]]:
 
 def _laid_out(text: str) -> list[str]:
     """Return the lines of a text, and of JSON a line for each value."""
-    layout = json_layout(text, _MAX_LAYOUT).text if text[:1] in ("{", "[") else ""
+    layout = json_layout(text, 20_000).text if text[:1] in ("{", "[") else ""
     return (layout or text).splitlines() or [text]
 
 
@@ -190,12 +194,14 @@ def _laid_out(text: str) -> list[str]:
 
 
 def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> list[Block]:
-    tone = "good" if report.ok else "warning"
     verb = plan.verb.capitalize()
     if cancelled and not report:
         return [Title(f"{verb} was cancelled", is_small=True), Text("Nothing was done yet.")]
     ended = "is done" if report.ok else "was cancelled" if cancelled else "has ended"
-    blocks: list[Block] = [Title(f"{verb} {ended}", is_small=True), Text(_done(plan, report), tone)]
+    blocks: list[Block] = [
+        Title(f"{verb} {ended}", is_small=True),
+        Text(_done(plan, report), "good" if report.ok else "warning"),
+    ]
     if report.speed is not None:
         blocks.append(Text(f"It ended {report.speed}.", "quiet"))
     if report.ok:
@@ -247,8 +253,6 @@ def _advice(report: Report, verb: str) -> Iterable[str]:
 
 
 class FailureGroup(NamedTuple):
-    """Messages that were not settled for the same reason."""
-
     status: OutcomeStatus
     why: str
     outcomes: list[Outcome]

@@ -13,18 +13,17 @@ from typing import Final
 
 import pyarrow as pa
 
-from sbnotebook.client import Namespace
-from sbnotebook.client.messages import Messages
+from sbnotebook.client import Messages, Namespace
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import Report, Resubmit, SubQueue
 from sbnotebook.model.report import counted
 from sbnotebook.widgets.action_panel import ActionPanel, key_of, removed_by
 from sbnotebook.widgets.blocks import Block, Button, Column, Progress, Row, Text, Title
-from sbnotebook.widgets.forms.message_actions import triage_actions
 from sbnotebook.widgets.panel import Panel, Record
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.renderers.browser import is_in_marimo
 from sbnotebook.widgets.renderers.words import text_of
-from sbnotebook.widgets.selection_bar import SelectionBar
+from sbnotebook.widgets.selection_bar import SelectionBar, triage_actions
 from sbnotebook.widgets.table.message_table import MessageTable, causes_block
 from sbnotebook.widgets.table.row_packing import MessageKey
 
@@ -74,12 +73,13 @@ class Triage(Panel):
         self._peeked_at = self._problem = self._unfinished = ""
         self.record = Record()
         address = self._entity.address
-        label = f"Messages of {address}"
-        self.table = MessageTable(columns=_COLUMNS, timeline=True, causes=True, label=label, cause_action="Resubmit…")
+        self.table = MessageTable(
+            columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}", cause_action="Resubmit…"
+        )
         self.actions = ActionPanel(namespace, table=self.table, is_editing=is_editing)
-        is_archived, place = namespace.archive is not None, (self._entity, namespace.entity(address.entity))
-        actions = triage_actions(*place, self.table, is_archived=is_archived, is_editing=is_editing)
-        self.bar = SelectionBar(self.table, actions, self.actions)
+        whole = namespace.entity(address.entity)
+        forms = triage_actions(self._entity, whole, self.table, is_editing=is_editing)
+        self.bar = SelectionBar(self.table, forms, self.actions)
         super().__init__(self.actions, self.bar)
         if is_in_marimo():
             self.record.join(self)
@@ -88,15 +88,14 @@ class Triage(Panel):
         self.table.on_causes(self._write_record)
         self.table.on_act(self.bar.begin)
         self.table.on_note(self._write_note)
-        self._read_notes()
+        self.in_background(self._read_notes)
         self.refresh()
 
     def blocks(self) -> list[Block]:
-        is_acting = not self._is_empty or self.actions.is_open
         return [
             *self._found_blocks(),
             *([] if self._is_empty else self.bar.blocks()),
-            *(self.actions.blocks() if is_acting else []),
+            *(self.actions.blocks() if self.actions.is_open or not self._is_empty else []),
         ]
 
     def _found_blocks(self) -> list[Block]:
@@ -114,10 +113,9 @@ class Triage(Panel):
             buttons = [Button("Stop", self.halt, "Peek no further; the messages that are here stay", icon="stop")]
         about = self._about if self.is_looking else 0
         bar = [Progress(min(1.0, self.looked.looked_at / about))] if about else []
-        resume = partial(self.actions.resume, address, "Finish interrupted resubmits")
         finish = Button(
             "Look at the plan",
-            resume,
+            partial(self.actions.resume, address, "Finish interrupted resubmits"),
             "Shows what became of each of them, and what would be done; nothing is done yet",
             "warning",
             "eye",
@@ -153,21 +151,16 @@ class Triage(Panel):
         return super().wait(seconds) and self.table.wait_for_causes(max(0.0, deadline - monotonic()))
 
     def _look(self, first: int) -> None:
-        """Peek in the background."""
         with self.lock:
             if self.is_looking:
                 return
-            self._problem = (
-                "Something is being carried out: wait until it has ended, or cancel it."
-                if self.actions.is_looking
-                else ""
-            )
-            if not self._problem:
-                self._about, self._gone, self.looked = 0, [], PeekProgress(next_number=first)
-                ask = PeekRequest(self._limit or sys.maxsize, first)
-                self.look(partial(self._peek, ask, first == 1 and self.table.count > 0))
-                if first == 1:
-                    self.in_background(self._expect, failed=lambda _: None)
+            if self.actions.is_looking:
+                raise DecisionError("Something is being carried out: wait until it has ended, or cancel it.")
+            self._about, self._gone, self._problem, self.looked = 0, [], "", PeekProgress(next_number=first)
+            ask = PeekRequest(self._limit or sys.maxsize, first)
+            self.look(partial(self._peek, ask, first == 1 and self.table.count > 0))
+        if first == 1:
+            self.in_background(self._expect, failed=lambda _: None)
         self.redraw()
 
     def _peek(self, ask: PeekRequest, replaces: bool, stop: Event) -> None:
@@ -203,7 +196,6 @@ class Triage(Panel):
 
     @property
     def _count_words(self) -> str:
-        """Return how far peeking is, or how many messages are shown, and of when."""
         if self.is_looking:
             count = self.looked.looked_at
             of = f"of about {self._about:,} " if self._about and self._about >= count else ""
@@ -231,7 +223,8 @@ class Triage(Panel):
         self._gone += removed_by(report)
         resubmitted = [key_of(each) for each in report if each.ok and each.verb == Resubmit.verb]
         if counts := self.table.count_causes(resubmitted):
-            self._read_notes(lambda: self._namespace.count_resubmits(self._entity.address, counts))
+            change = partial(self._namespace.count_resubmits, self._entity.address, counts)
+            self.in_background(partial(self._read_notes, change))
         self.table.remove(self._gone)  # looking may have shown them again just now
         self.in_background(self._show_unfinished)
         self.redraw()
@@ -240,18 +233,13 @@ class Triage(Panel):
     # ------------------------------------------------------------ notes
 
     def _read_notes(self, change: Callable[[], object] = lambda: None) -> None:
-        """Read the notes and the counts of resubmits in the background, after a change of them, and show them."""
-        place = self._entity.address
-
-        def work() -> None:
-            change()
-            self.table.set_notes(self._namespace.notes(), self._namespace.counted_resubmits(place))
-            self._write_record()
-
-        self.in_background(work)
+        """Read the notes and the counts of resubmits after a change of them, and show them."""
+        change()
+        self.table.set_notes(self._namespace.notes(), self._namespace.counted_resubmits(self._entity.address))
+        self._write_record()
 
     def _write_note(self, fingerprint: str, note: str) -> None:
-        self._read_notes(lambda: self._namespace.note(fingerprint, note))
+        self.in_background(partial(self._read_notes, partial(self._namespace.note, fingerprint, note)))
 
     # ------------------------------------------------------------ the record
 

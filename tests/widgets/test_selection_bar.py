@@ -5,9 +5,8 @@ from __future__ import annotations
 from sbnotebook.client import Namespace
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Button
-from sbnotebook.widgets.forms.message_actions import resubmit_form
 from sbnotebook.widgets.renderers.words import text_of
-from sbnotebook.widgets.selection_bar import SelectionBar
+from sbnotebook.widgets.selection_bar import SelectionBar, resubmit_form
 from sbnotebook.widgets.table.message_table import MessageTable
 from tests.filled_queues import filled_client_queue
 from tests.widgets.conftest import click, find, names, until, write

@@ -9,7 +9,7 @@ from sbnotebook.amqp.encoding import ULong, type_name
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.model.body import BodyType
-from sbnotebook.widgets.forms.edit_form import STEPS, edit_of_steps
+from sbnotebook.widgets.edit_form import STEPS, edit_of_steps
 
 
 def message(**fields: Any) -> PeekedMessage:

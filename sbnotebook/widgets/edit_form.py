@@ -160,10 +160,6 @@ STEPS: Final = {
 _FIELDS: Final = "By a form"
 _PYTHON: Final = "By a Python function"
 _TYPED: Final = "written here"
-_HINT: Final = (
-    "The clone always gets a new message id, derived from the original's, which stays in the property "
-    "OriginalMessageId."
-)
 
 
 class StepRow:
@@ -202,7 +198,6 @@ class EditForm(Panel):
         self._shown: Sequence[Block] = ()
         self.on_change: Callable[[], object] = lambda: None
         self.steps: tuple[StepRow, ...] = ()
-        """The changes of the form."""
         self.way = choice_entry("How to edit", [_FIELDS, _PYTHON], "toggles")
         self.function = Entry("Function", str, _TYPED, type="choice", options=[_TYPED])
         self.code = Entry("Code", str, TEMPLATE, type="code")
@@ -225,7 +220,19 @@ class EditForm(Panel):
             Button("Next", partial(self._flip, 1), "The next message", icon="chevron-right"),
             Text(self._which, "quiet"),
         ]
-        return [self.way.block(), *parts, Text(_HINT, "quiet"), Row(controls, key="controls"), *self._shown]
+        return [
+            self.way.block(),
+            *parts,
+            Text(
+                (
+                    "The clone always gets a new message id, derived from the original's, which stays in the property "
+                    "OriginalMessageId."
+                ),
+                "quiet",
+            ),
+            Row(controls, key="controls"),
+            *self._shown,
+        ]
 
     # ------------------------------------------------------------ what it gives
 

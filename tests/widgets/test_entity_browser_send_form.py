@@ -13,7 +13,7 @@ from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import Message
 from sbnotebook.widgets.action_panel import ActionPanel
-from sbnotebook.widgets.forms.send_form import SendForm
+from sbnotebook.widgets.entity_browser import SendForm
 from tests.widgets.conftest import click, until
 
 

@@ -7,7 +7,7 @@ import pytest
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.model.edits import edited_by
-from sbnotebook.widgets.forms.edit_form import TEMPLATE, edit_functions, edit_named, edit_of_source, notebook_names
+from sbnotebook.widgets.edit_form import TEMPLATE, edit_functions, edit_named, edit_of_source, notebook_names
 
 MESSAGE = PeekedMessage(entity=EntityAddress("orders"), sequence_number=7, body=b'{"carrier": "UA"}')
 

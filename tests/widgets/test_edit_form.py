@@ -7,7 +7,7 @@ import pytest
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.widgets.blocks import Button
-from sbnotebook.widgets.forms.edit_form import EditForm
+from sbnotebook.widgets.edit_form import EditForm
 from tests.widgets.conftest import blocks, names, until
 
 ORDERS = EntityAddress("orders")

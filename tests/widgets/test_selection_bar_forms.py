@@ -10,8 +10,8 @@ from sbnotebook.client import Messages, Namespace
 from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import Decision, EntityAddress, Message, Resubmit
 from sbnotebook.settlement import Limits
-from sbnotebook.widgets.forms.edit_form import EditForm
-from sbnotebook.widgets.forms.message_actions import have_faults, resubmit_form
+from sbnotebook.widgets.edit_form import EditForm
+from sbnotebook.widgets.selection_bar import have_faults, resubmit_form
 
 NAMES = ("to", "delay", "cap", "rate", "in_flight")
 

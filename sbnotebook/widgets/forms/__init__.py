@@ -1,1 +1,0 @@
-"""Forms that ask for the details of a plan."""
