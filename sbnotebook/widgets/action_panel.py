@@ -90,14 +90,16 @@ def rehearsal_blocks(rehearsal: Rehearsal) -> list[Block]:
     groups: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
     for each in rehearsal:
         groups[each.result, each.reason or "", masked(each.description or "")].append(each.sequence_number)
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
     names = ["sequence_number", "message_id", "result", "reason", "description"]
     return [
         Title("Rehearsed on copies", is_small=True),
         Text(f"{counts}. The namespace is as it was.", "good" if is_good else "warning"),
         Table(
             ["messages", "result", "reason", "description", "numbers"],
-            [[len(found), *key, number_list(found)] for key, found in ordered],
+            [
+                [len(found), *key, number_list(found)]
+                for key, found in sorted(groups.items(), key=lambda group: -len(group[1]))
+            ],
         ),
         Table(
             ["number", "message id", *names[2:]],
@@ -113,16 +115,14 @@ def ramp_blocks(report: Report) -> list[Block]:
         return []
     counts = Counter((fate.status, fate.reason or "", fate.description or "") for fate in report.fates)
     is_good = all(fate.status is FateStatus.CONSUMED for fate in report.fates)
-    words: list[Block] = [] if report.stopped is None else [Text(report.stopped, "warning")]
-    if len(report.steps) > 1:
-        words.append(Text(f"The ramp: {' → '.join(map(str, report.steps))}."))
+    curve = f"The ramp: {' → '.join(map(str, report.steps))}." if len(report.steps) > 1 else ""
     table = Table(
         ["messages", "fate", "reason", "description"],
         [[count, *key] for key, count in counts.most_common()],
         "The fate of the first messages, as it was seen last",
         is_open=not is_good,
     )
-    return [*words, table]
+    return [Text(report.stopped or "", "warning"), Text(curve), table]
 
 
 _NO_LIMITS: Final = Limits()

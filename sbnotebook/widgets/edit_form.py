@@ -51,13 +51,6 @@ def edit_functions(names: Mapping[str, Any]) -> list[str]:
     )
 
 
-def edit_named(name: str, names: Mapping[str, Any]) -> Edit:
-    if not callable(names.get(name)):
-        raise DecisionError(f"The notebook has no function {name!r} any more: run the cell that defines it.")
-    refuse_coroutine_function(names[name], "An edit")
-    return names[name]
-
-
 def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
     """Run code that the user typed, and return the function that it defines: ``edit``, or the last one."""
     here: dict[str, Any] = {"edit_json": edit_json, **names}
@@ -67,20 +60,14 @@ def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
         line = (error.text or "").strip()
         raise DecisionError(f"Line {error.lineno}: {error.msg}{f': {line}' if line else '.'}") from None
     except Exception as error:
-        raise DecisionError(_where(error)) from error
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _FILE]
+        where = f"Line {lines[-1]}: " if lines else ""
+        raise DecisionError(f"{where}{type(error).__name__}: {explained(error)}") from error
     functions = (value for value in here.values() if isinstance(value, FunctionType))
-    made = [each for each in functions if inspect.unwrap(each).__code__.co_filename == _FILE]
+    made: list[Any] = [each for each in functions if inspect.unwrap(each).__code__.co_filename == _FILE]
     if not made:
         raise DecisionError("There is no function: write one that takes a message, such as def edit(message): …")
-    found = here["edit"] if here.get("edit") in made else made[-1]
-    refuse_coroutine_function(found, "An edit")
-    return found
-
-
-def _where(error: BaseException) -> str:
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == _FILE]
-    what = f"{type(error).__name__}: {explained(error)}"
-    return f"Line {lines[-1]}: {what}" if lines else what
+    return here["edit"] if here.get("edit") in made else made[-1]
 
 
 # ------------------------------------------------------------ the steps of a form
@@ -181,17 +168,9 @@ class StepRow:
 
 
 class EditForm(Panel):
-    """Asks how messages are changed, and shows what that changes in each of them."""
-
-    def __init__(
-        self,
-        messages: Callable[[], Sequence[ReceivedMessage]],
-        *,
-        names: Callable[[], Mapping[str, Any]] = notebook_names,
-    ) -> None:
+    def __init__(self, messages: Callable[[], Sequence[ReceivedMessage]]) -> None:
         super().__init__()
         self._messages = messages
-        self._names = names
         self._place = 0
         self._tried: tuple[str, Edit] | None = None
         self._which = ""
@@ -211,7 +190,7 @@ class EditForm(Panel):
             add = Button("Add a change", self.add_step, "One more thing to change", icon="plus")
             parts = [Column([*changes, Row([add], key="add")], key="changes")]
         else:
-            functions = self.function.block(options=[_TYPED, *edit_functions(self._names())])
+            functions = self.function.block(options=[_TYPED, *edit_functions(notebook_names())])
             code = self.code.blocks() if self.function.value == _TYPED else []
             parts = [functions, self.gets_json.block(), *code]
         controls = [
@@ -242,12 +221,15 @@ class EditForm(Panel):
         if self.way.value == _FIELDS:
             steps = [each.step for each in self.steps]
             return edit_of_steps(steps) if steps else None
-        if self.function.value != _TYPED:
-            function = edit_named(self.function.value, self._names())
+        if (name := self.function.value) != _TYPED:
+            if not callable(notebook_names().get(name)):
+                raise DecisionError(f"The notebook has no function {name!r} any more: run the cell that defines it.")
+            function = notebook_names()[name]
         elif self._tried is not None and self._tried[0] == self.code.value:
             function = self._tried[1]  # that was run: later changes were not tried
         else:
             raise DecisionError("The function was not tried as it is now: click Try it, and look at what it changes.")
+        refuse_coroutine_function(function, "An edit")
         return edit_json(function) if self.gets_json.value else function
 
     def add_step(self) -> StepRow:
@@ -277,7 +259,7 @@ class EditForm(Panel):
     def _changes(self) -> tuple[str, Block]:
         if self.way.value == _PYTHON and self.function.value == _TYPED:
             source, self._tried = self.code.value, None
-            self._tried = source, edit_of_source(source, self._names())
+            self._tried = source, edit_of_source(source, notebook_names())
         edit = self.edit
         messages = self._messages()
         if edit is None:

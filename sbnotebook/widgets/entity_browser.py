@@ -381,9 +381,10 @@ class EntityTree(Panel):
         self._as_of = ""
         self.chosen = str(address or "")
         # The nodes that have to be open for it to be visible.
-        self.expanded = [address.name] if address and address.subscription else []
-        if address and address.sub_queue:
-            self.expanded.append(str(address.entity))
+        self.expanded = [
+            *([address.name] if address and address.subscription else []),
+            *([str(address.entity)] if address and address.sub_queue else []),
+        ]
         self.counts: list[EntityCounts] = []
         self.rows: list[dict[str, object]] = []
         self.problem = ""
@@ -392,10 +393,12 @@ class EntityTree(Panel):
         self.refresh()
 
     def blocks(self) -> list[Block]:
-        said = "Asking for the counts…" if self.is_looking else self._as_of
         refresh = Button("Refresh", self.refresh, "Ask for the counts", is_enabled=not self.is_looking)
         foot = [
-            Row([refresh, Text(said, "quiet", key="as-of")], key="foot"),
+            Row(
+                [refresh, Text("Asking for the counts…" if self.is_looking else self._as_of, "quiet", key="as-of")],
+                key="foot",
+            ),
             Text(self.problem, "error"),
         ]
         nothing = "There are no entities in this namespace." if self._as_of else "Asking…"

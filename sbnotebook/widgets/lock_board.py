@@ -179,16 +179,15 @@ class LockBoard(Panel):
         return " ".join([held, *session, *([renewed] if count or session else [])])
 
     def _trouble_words(self) -> str:
-        lost, status = self._numbers(LOST), self.batch.status
-        parts: list[str] = []
+        lost, status, told = self._numbers(LOST), self.batch.status, ""
         if lost:
             are = "1 lock is" if len(lost) == 1 else f"{len(lost):,} locks are"
-            parts.append(f"{are} lost: {number_list(lost)}. Leave these messages: they are delivered again.")
+            told = f"{are} lost: {number_list(lost)}. Leave these messages: they are delivered again. "
         if self._is_lost:
-            parts.append(status.description)
-        elif status.is_trouble and status.kind is not LockEventKind.LOST and self.batch.messages:
-            parts.append(f"Since {status.since:%H:%M:%S} UTC: {status.description}")
-        return " ".join(parts)
+            return f"{told}{status.description}"
+        if status.is_trouble and status.kind is not LockEventKind.LOST and self.batch.messages:
+            return f"{told}Since {status.since:%H:%M:%S} UTC: {status.description}"
+        return told.strip()
 
     # ------------------------------------------------------------ acting
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sbnotebook.amqp import AmqpValue
@@ -64,7 +64,7 @@ _MEANING: Final = {
     OutcomeStatus.NOT_FOUND: "It is not there any more.",
     OutcomeStatus.UNCONFIRMED: "No answer came: it may have happened or not.",
     OutcomeStatus.FAILED: "Nothing was done; the list below says why.",
-    OutcomeStatus.SKIPPED: "It was not attempted.",
+    OutcomeStatus.SKIPPED: "It was not attempted: nothing was done, and you can plan it again.",
 }
 
 
@@ -201,55 +201,43 @@ def report_blocks(report: Report, plan: Plan, *, cancelled: bool = False) -> lis
     blocks: list[Block] = [
         Title(f"{verb} {ended}", is_small=True),
         Text(_done(plan, report), "good" if report.ok else "warning"),
+        Text("" if report.speed is None else f"It ended {report.speed}.", "quiet"),
     ]
-    if report.speed is not None:
-        blocks.append(Text(f"It ended {report.speed}.", "quiet"))
-    if report.ok:
-        return blocks
-    counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]
-    blocks.append(Table(["status", "messages", "what it means"], counts))
-    blocks += [Text(sentence, "warning") for sentence in _advice(report, plan.verb)]
-    blocks.append(_failures(failure_groups(report)))
+    if not report.ok:
+        counts = [[str(status), count, _MEANING[status]] for status, count in report.counts.items()]
+        blocks += [
+            Table(["status", "messages", "what it means"], counts),
+            Text(_advice(report, plan.verb), "warning"),
+            _failures(failure_groups(report)),
+        ]
     return blocks
 
 
 def _done(plan: Plan, report: Report) -> str:
     done, total = report.settled, len(report)
     count = counted(total) if done == total else f"{done:,} of {counted(total)}"
-    place = f" of {plan.entity}"
+    place = {Send.verb: f" to {plan.entity}", Undo.verb: ""}.get(plan.verb, f" of {plan.entity}")
     if isinstance(plan.decision, Resubmit) and plan.inner.described is None:
         place = f" to {plan.decision.to or plan.entity.sends_to}"
-    elif plan.verb == Send.verb:
-        place = f" to {plan.entity}"
-    elif plan.verb == Undo.verb:
-        place = ""
     return f"{PAST.get(plan.verb, 'settled').capitalize()} {count}{place}."
 
 
-def _advice(report: Report, verb: str) -> Iterable[str]:
+def _advice(report: Report, verb: str) -> str:
     unknown = report.counts.get(OutcomeStatus.UNCONFIRMED, 0)
-    if unknown and can_resume(report):
-        yield (
-            f"Of {counted(unknown)} it is unknown whether the clone was sent. Resume looks in the "
-            "source and the destination, and finishes all resubmits that it can without sending a message twice."
+    if not unknown:
+        return ""
+    of = f"Of {counted(unknown)} it is unknown whether"
+    if can_resume(report):
+        return (
+            f"{of} the clone was sent. Resume looks in the source and the destination, and finishes all resubmits that "
+            "it can without sending a message twice."
         )
-    elif unknown and verb in _SENDING:
-        yield (
-            f"Of {counted(unknown)} it is unknown whether Service Bus has it. Look for it before "
-            "you send it once more: otherwise Service Bus may have it twice."
-        )
-    elif unknown:
-        yield (
-            f"Of {counted(unknown)} it is unknown whether it happened. Load them again: missing "
-            f"messages are done, and you can choose the others to {verb} once more."
-        )
-    if report.counts.get(OutcomeStatus.SKIPPED, 0):
-        is_sent = verb in _SENDING
-        yield (
-            "Skipped messages were not sent."
-            if is_sent
-            else "Skipped messages are unchanged, and you can choose them again."
-        )
+    if verb in _SENDING:
+        return f"{of} Service Bus has it. Look for it before you send it again: otherwise it may be there twice."
+    return (
+        f"{of} it happened. Load them again: missing messages are done, and you can choose the others to {verb} once "
+        "more."
+    )
 
 
 class FailureGroup(NamedTuple):

@@ -75,7 +75,6 @@ def have_faults(fields: Iterable[FormPart]) -> bool:
 
 
 Planner = Callable[[Decision, Messages], Plan]
-"""Makes the plan of a decision for selected messages."""
 Actions = dict[str, Callable[[], ActionForm]]
 """The forms that actions open, by the names of the actions."""
 LOOKS: Final = {
@@ -192,7 +191,7 @@ class SelectionBar(Panel):
         if not messages:
             self._problem = "There are no messages." if form.on_all else _NONE
             return
-        if have_faults(form.fields):
+        if form is not self._form or have_faults(form.fields):
             return
         if form.plan:
             self._planned = self._table.selected_keys
@@ -254,8 +253,13 @@ def lock_actions(address: EntityAddress, plan: Planner) -> Actions:
 
 
 def scheduled_actions(entity: Entity) -> Actions:
-    words = "The messages never become active: they are removed. Where there is an archive, this can be undone."
-    return {"Cancel…": lambda: ActionForm("Cancel scheduled messages", words, plan=entity.cancel_scheduled)}
+    return {
+        "Cancel…": lambda: ActionForm(
+            "Cancel scheduled messages",
+            "The messages never become active: they are removed. Where there is an archive, this can be undone.",
+            plan=entity.cancel_scheduled,
+        )
+    }
 
 
 def deferred_actions(entity: Entity, deferred: DeferredMessages) -> Actions:
@@ -267,8 +271,9 @@ def deferred_actions(entity: Entity, deferred: DeferredMessages) -> Actions:
         "Resubmit…": lambda: ActionForm("Resubmit deferred messages", resubmit, plan=entity.resubmit),
     }
     if entity.address.sub_queue is None:
-        title = "Dead-letter deferred messages"
-        actions["Dead-letter…"] = lambda: _dead_letter_form(entity.address, deferred.plan, title=title)
+        actions["Dead-letter…"] = lambda: _dead_letter_form(
+            entity.address, deferred.plan, title="Dead-letter deferred messages"
+        )
     return actions
 
 
@@ -326,7 +331,6 @@ def _defer_form(address: EntityAddress, plan: Planner, *more: FormPart) -> Actio
 
 
 def _picking(entity: Entity) -> tuple[Planner, FormPart]:
-    """Return what plans to settle messages in the middle of an entity, and the field that limits it."""
     held = number_entry(
         "Lock at most",
         DEFAULT_MAX_HELD,
@@ -410,8 +414,6 @@ def _compare_form(entity: Entity, whole: Entity, selected: Messages) -> ActionFo
 
 
 class Finding(Panel):
-    """Shows something about the selected messages when it is found."""
-
     def __init__(self, words: str, find: Callable[[], list[Block]], outer: Panel | None = None) -> None:
         super().__init__()
         self.outer = outer

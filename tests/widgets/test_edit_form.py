@@ -6,6 +6,7 @@ import pytest
 
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
+from sbnotebook.widgets import edit_form
 from sbnotebook.widgets.blocks import Button
 from sbnotebook.widgets.edit_form import EditForm
 from tests.widgets.conftest import blocks, names, until
@@ -65,12 +66,15 @@ def test_what_cannot_be_is_said_in_the_form() -> None:
         assert form.edit
     step.name.value = "$.carrier.code"
     assert "the edit\n    - \n    + The edit failed for message #7: There is no object" in tried(form)
-    assert "Select messages" in tried(EditForm(list, names=dict)) or form.add_step()
+    of_none = EditForm(list)
+    of_none.add_step().kind.value = "Set subject"
+    assert "Select messages" in tried(of_none)
 
 
-def test_edit_form_runs_typed_code_on_a_click_only() -> None:
+def test_edit_form_runs_typed_code_on_a_click_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
-    form = EditForm(lambda: MESSAGES, names=lambda: {"ran": ran})
+    monkeypatch.setattr(edit_form, "notebook_names", lambda: {"ran": ran})
+    form = EditForm(lambda: MESSAGES)
     form.way.value = "By a Python function"
     form.code.value = "ran.append(1)\ndef edit(m):\n    return m.with_changes(subject='fixed')"
     assert ran == []
@@ -87,16 +91,19 @@ def test_edit_form_runs_typed_code_on_a_click_only() -> None:
         assert form.edit
     form.code.value = "def edit(m):\n    return m.nothing"
     assert "failed for message #7, line 2 of edit: AttributeError" in tried(form)
+    form.code.value = "async def edit(m): return m"
+    assert "an ordinary function here" in tried(form)
     form.code.value = "def edit(m:"
     assert "Line 1: " in tried(form)
     with pytest.raises(DecisionError, match="was not tried"):
         assert form.edit
 
 
-def test_a_function_of_the_notebook_can_be_named() -> None:
+def test_a_function_of_the_notebook_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     known: dict[str, Any] = {"__name__": "__main__"}
     exec("def fix(m): return m.with_changes(subject='fixed')", known)  # noqa: S102
-    form = EditForm(lambda: MESSAGES, names=lambda: known)
+    monkeypatch.setattr(edit_form, "notebook_names", lambda: known)
+    form = EditForm(lambda: MESSAGES)
     form.way.value = "By a Python function"
     form.function.value = "fix"
     assert "Code" not in names(form)
@@ -104,6 +111,9 @@ def test_a_function_of_the_notebook_can_be_named() -> None:
     edit = form.edit
     assert edit is not None
     assert edit(MESSAGES[0]).subject == "fixed"
+    del known["fix"]
+    with pytest.raises(DecisionError, match="has no function 'fix' any more"):
+        assert form.edit
 
 
 def test_edit_form_takes_a_function_of_the_json() -> None:

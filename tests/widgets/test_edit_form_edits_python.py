@@ -7,7 +7,7 @@ import pytest
 from sbnotebook.errors import DecisionError
 from sbnotebook.model import EntityAddress, PeekedMessage
 from sbnotebook.model.edits import edited_by
-from sbnotebook.widgets.edit_form import TEMPLATE, edit_functions, edit_named, edit_of_source, notebook_names
+from sbnotebook.widgets.edit_form import TEMPLATE, edit_functions, edit_of_source, notebook_names
 
 MESSAGE = PeekedMessage(entity=EntityAddress("orders"), sequence_number=7, body=b'{"carrier": "UA"}')
 
@@ -37,10 +37,9 @@ def test_of_several_functions_edit_or_the_last_one_is_taken() -> None:
         ("def edit(m):\n  return m +", "Line 2: invalid syntax: return m \\+"),
         ("import json\n1 / 0", "Line 2: ZeroDivisionError: division by zero"),
         ("number = 7", "There is no function"),
-        ("async def edit(m): return m", "an ordinary function here"),
         ("\0", "Line None|source code"),
     ],
-    ids=range(5),
+    ids=range(4),
 )
 def test_code_that_does_not_run_says_where(source: str, said: str) -> None:
     with pytest.raises(DecisionError, match=said):
@@ -59,7 +58,4 @@ def test_functions_of_the_notebook_can_be_named() -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     exec("def fix(m): return m.with_changes(subject='fixed')\ndef two(a, b): pass\ndef _own(m): pass", names)  # noqa: S102
     assert edit_functions(names | {"str": str, "here": test_the_template_works}) == ["fix"]
-    assert edit_named("fix", names)(MESSAGE).subject == "fixed"
-    with pytest.raises(DecisionError, match="has no function 'gone' any more"):
-        edit_named("gone", names)
     assert notebook_names() == {}
