@@ -403,10 +403,15 @@ class ActionPanel(Panel):
         if plan is None or not len(plan) or not plan.inner.sends_clones:
             return []
         tip = "Carry it out on copies, in an emulator of this kernel; the namespace stays as it is"
-        consumer = self._consumer.blocks() if self._asks_consumer else []
         effect = chosen.ramp.sentence(len(plan)) if chosen is not None and chosen.ramp is not None else ""
         return [
-            Row([Button("Rehearse", self._rehearse, tip, icon="copy"), *consumer], key="rehearse"),
+            Row(
+                [
+                    Button("Rehearse", self._rehearse, tip, icon="copy"),
+                    *(self._consumer.blocks() if self._asks_consumer else []),
+                ],
+                key="rehearse",
+            ),
             *self._ramp.blocks(),
             Text(effect, "quiet", key="sentence"),
         ]

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, get_args
 from sbnotebook.amqp import AmqpValue, encode, type_name
 from sbnotebook.amqp.encoding import type_names
 from sbnotebook.client import Entity, Messages, Namespace
+from sbnotebook.client.dead_letters import DeadLetters
 from sbnotebook.client.targets import duration
 from sbnotebook.errors import ConfigurationError, DecisionError, SbNotebookError
 from sbnotebook.model import EntityAddress, Message
@@ -74,10 +75,14 @@ class EntityMessages(Panel):
         watch([self.where], self.peek)
 
     def blocks(self) -> list[Block]:
-        can_follow = not self.is_looking and not self.looked.is_end
         buttons = [
             Button("Peek", self.peek, "Look at messages; none is locked or changed", "primary"),
-            Button("Load more", self.peek_onward, "Load the messages after the last one shown", is_enabled=can_follow),
+            Button(
+                "Load more",
+                self.peek_onward,
+                "Load the messages after the last one shown",
+                is_enabled=not self.is_looking and not self.looked.is_end,
+            ),
             *([Button("Stop", self.halt, "Look no further")] if self.is_looking else []),
         ]
         return [
@@ -287,6 +292,8 @@ class Browser(Panel):
         self.actions = ActionPanel(namespace, table=self.table)
         self.messages = EntityMessages(self.actions, self.table, self.choose)
         self.form = SendForm(namespace, self.actions)
+        self.letters: DeadLetters | None = None
+        """All dead-letter queues, in a table; None where there is none."""
         self._letters: Finding | None = None
         super().__init__(self.actions, self.messages, self.form, self.tree)
         self.actions.on_report(lambda _: self.tree.refresh())
@@ -343,9 +350,10 @@ class Browser(Panel):
 
     def _switch_letters(self) -> None:
         def find() -> list[Block]:
-            found = self._namespace.dead_letters()
+            found = self.letters = self._namespace.dead_letters()
             return [Table(*found.cells(), found.summary)]
 
+        self.letters = None
         self._letters = None if self._letters else Finding("Looking at all dead-letter queues…", find, self)
 
     def _opened(self) -> None:

@@ -94,7 +94,6 @@ class LockBoard(Panel):
     def _controls(self) -> list[Block]:
         usable = self.batch.is_open and not self._is_lost
         more, renew = "Lock and hold this number of further messages", "Renew the locks for so long from now"
-        release = partial(self.actions.propose, partial(self.batch.plan, Release()), title="Release all")
         found: list[Block] = [
             self._count.block(is_enabled=usable),
             Button("Lock more", self._lock_more, more, icon="lock", is_enabled=usable and not self.is_looking),
@@ -102,7 +101,7 @@ class LockBoard(Panel):
             Button("Renew", self._renew_longer, renew, icon="refresh", is_enabled=usable),
             Button(
                 "Release all",
-                release,
+                partial(self.actions.propose, partial(self.batch.plan, Release()), title="Release all"),
                 "Give back all that is held",
                 icon="unlock",
                 is_enabled=bool(self.batch.messages),

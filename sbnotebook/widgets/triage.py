@@ -77,8 +77,7 @@ class Triage(Panel):
             columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}", cause_action="Resubmit…"
         )
         self.actions = ActionPanel(namespace, table=self.table, is_editing=is_editing)
-        whole = namespace.entity(address.entity)
-        forms = triage_actions(self._entity, whole, self.table, is_editing=is_editing)
+        forms = triage_actions(self._entity, namespace.entity(address.entity), self.table, is_editing=is_editing)
         self.bar = SelectionBar(self.table, forms, self.actions)
         super().__init__(self.actions, self.bar)
         if is_in_marimo():

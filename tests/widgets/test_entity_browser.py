@@ -53,6 +53,7 @@ def confirm(browser: Browser, words: str) -> None:
 def test_browser_shows_all_dead_letters_and_hides_them(namespace: Namespace, queue: str) -> None:
     browser = Browser(namespace)
     click(browser, "All dead letters")
+    until(lambda: browser.letters)
     until(lambda: f"{queue}/$dlq" in said(browser))
     click(browser, "Hide dead letters")
     assert f"{queue}/$dlq" not in said(browser)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sbnotebook.client import Namespace
+from sbnotebook.model import Report
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Button
 from sbnotebook.widgets.renderers.words import text_of
@@ -96,4 +97,25 @@ def test_form_opened_while_a_plan_is_carried_out_stays(namespace: Namespace) -> 
     assert find(bar, "Delay").value == "7m"
     click(bar, "Show the plan")
     until(lambda: "7m later" in repr(panel))
+    bar.close()
+
+
+def test_form_opened_right_after_a_report_stays(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "acted-again", 2)
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+
+    def act_again(_: Report) -> None:
+        table.select([("acted-again", 2)])
+        click(bar, "Resubmit…")
+        click(bar, "Show the plan")
+
+    panel.on_report(act_again)  # before all that the bar may hear of it
+    bar = SelectionBar(table, {"Resubmit…": lambda: resubmit_form(queue)}, panel)
+    table.select([("acted-again", 1)])
+    click(bar, "Resubmit…")
+    click(bar, "Show the plan")
+    click(panel, "Carry out")
+    until(lambda: panel.report and panel.wait() and "Carry out" in names(panel))
+    assert "Show the plan" in names(bar)
     bar.close()
