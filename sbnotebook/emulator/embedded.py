@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from sbnotebook.emulator.config import apply_config, config_of, config_to_json
 from sbnotebook.emulator.entities.box import Counts, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
-from sbnotebook.emulator.entities.message_log import without_partition
+from sbnotebook.emulator.entities.message_log import PARTITION_SHIFT
 from sbnotebook.emulator.entities.options import (
     AuthorizationRule,
     QueueOptions,
@@ -135,7 +135,7 @@ class RunningEmulator:
                 found.put(message, broker.now)
                 found.deferred_count += message.state is BrokeredState.DEFERRED
                 # Later messages get higher numbers.
-                number = without_partition(message.sequence_number)
+                number = message.sequence_number % (1 << PARTITION_SHIFT)
                 owner.last_sequence_number = max(owner.last_sequence_number, number)
 
         self._do(put)
@@ -176,7 +176,7 @@ class RunningEmulator:
         async def reset() -> None:
             broker = self._server.broker
             await broker.drop_peers()
-            broker.registry.clear()
+            broker.registry.delete(*broker.registry.entities)
             broker.renew_identity()
             broker.faults, broker.freezes_new = Faults(), False
             broker.use_clock(self._clock)

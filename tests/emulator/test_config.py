@@ -18,7 +18,7 @@ from sbnotebook.emulator.entities.options import (
     SubscriptionOptions,
     TopicOptions,
 )
-from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.registry import Changes, Registry
 from sbnotebook.emulator.entities.rules.rule import (
     FALSE_FILTER,
     TRUE_FILTER,
@@ -412,7 +412,7 @@ def test_the_same_file_again_changes_nothing(tmp_path: Path) -> None:
     registry, config = Registry(), read_config(written(tmp_path, DOCUMENT))
     apply_config(registry, config, 5)
     assert registry.changes
-    registry.changes.clear()
+    registry.changes = Changes()
     apply_config(registry, config, 6)
     assert not registry.changes
 

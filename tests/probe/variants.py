@@ -16,10 +16,9 @@ from sbnotebook.emulator import RunningEmulator
 from sbnotebook.emulator.amqp.connection import AmqpConnection
 from sbnotebook.emulator.entities import box, message_log, transaction
 from sbnotebook.emulator.entities.box import Box, ReceivingEntity, Settlement
-from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
+from sbnotebook.emulator.entities.message import TRANSITIONS, BrokeredMessage, BrokeredState, MessageEvent, Place
 from sbnotebook.emulator.entities.queue import Destination, Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place
 from sbnotebook.emulator.service import http_app, management, peer
 from sbnotebook.emulator.service.access import NamespaceAccess
 from sbnotebook.probe import probe as probe_module

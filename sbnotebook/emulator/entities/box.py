@@ -16,9 +16,13 @@ from uuid import UUID, uuid4
 
 from sbnotebook.amqp import AmqpValue
 from sbnotebook.emulator.entities.message import (
+    TRANSITIONS,
     BrokeredMessage,
     BrokeredState,
     DeadLetterReason,
+    MessageEvent,
+    Place,
+    place_of,
     render,
     with_application_properties,
     with_dead_letter_reason,
@@ -27,7 +31,6 @@ from sbnotebook.emulator.entities.message import (
 from sbnotebook.emulator.entities.message_log import PARTITION_SHIFT, PARTITIONS, MessageLog, earliest, tour
 from sbnotebook.emulator.entities.options import QueueOptions, ReceivingOptions
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, place_of
 from sbnotebook.model.address import SubQueue
 
 if TYPE_CHECKING:
@@ -41,17 +44,12 @@ class MessageSession:
         self.session_id = session_id
         self.state: bytes | None = None  # bytes that its clients keep in it; None without a state
         self.updated_time = 0  # ms; when the state was set
-        self.message_count = 0  # messages that belong to it, received or not, but for scheduled ones
         self.holder: UUID | None = None  # token of the client that holds it; None without one
         self.locked_until = 0  # ms; when the lock ends, 0 without a lock
         self.held: dict[UUID, BrokeredMessage] = {}  # its messages that were received, by lock token
         self.on_lost: Callable[[int], None] | None = None
-        self._ready: dict[int, tuple[tuple[int, int], BrokeredMessage]] = {}  # by number, with the place in the order
+        self.ready: dict[int, tuple[tuple[int, int], BrokeredMessage]] = {}  # by number, with the place in the order
         self._order: list[tuple[tuple[int, int], int]] = []  # a heap of places and numbers, with some that are gone
-
-    @property
-    def has_ready(self) -> bool:
-        return bool(self._ready)
 
     def make_ready(self, message: BrokeredMessage, order: str) -> None:
         """Let ``take_ready`` find a message: in the place of its number, at the front or the back."""
@@ -60,107 +58,47 @@ class MessageSession:
         if order == "front":
             place = -next(_TURNS), 0
         elif order == "back":
-            place = max([number, *(place for (place, _), _ in self._ready.values())]), next(_TURNS)
-        self._ready[number] = place, message
+            place = max([number, *(place for (place, _), _ in self.ready.values())]), next(_TURNS)
+        self.ready[number] = place, message
         heappush(self._order, (place, number))
-
-    def withdraw(self, message: BrokeredMessage) -> None:
-        self._ready.pop(message.sequence_number, None)
 
     def take_ready(self) -> BrokeredMessage | None:
         """Return the ready message that is the next one, which is not ready any more; None without one."""
         while self._order:
             place, number = heappop(self._order)
-            if number in self._ready and self._ready[number][0] == place:
-                return self._ready.pop(number)[1]
+            if number in self.ready and self.ready[number][0] == place:
+                return self.ready.pop(number)[1]
         return None
 
-    def is_held(self, now: int) -> bool:
-        return self.holder is not None and self.locked_until > now
 
-
-class Sessions:
-    """The sessions of an entity.
-
-    A session exists as long as it has messages, a state, or a holder.
-    """
+class Sessions(dict[str, MessageSession]):
+    """The sessions of an entity by id, as long as they have messages to receive, a state, or a holder."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, MessageSession] = {}
+        super().__init__()
         self.free: OrderedDict[str, MessageSession] = OrderedDict()  # with messages, and without a holder
         self.held: dict[MessageSession, None] = {}  # in the order of locking
 
-    def get(self, session_id: str) -> MessageSession | None:
-        return self._sessions.get(session_id)
-
-    def find_or_create(self, session_id: str) -> MessageSession:
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = self._sessions[session_id] = MessageSession(session_id)
+    def __missing__(self, session_id: str) -> MessageSession:
+        session = self[session_id] = MessageSession(session_id)
         return session
 
     def make_ready(self, message: BrokeredMessage, order: str = "place") -> None:
-        session = self.find_or_create(message.session_id or "")
+        session = self[message.session_id or ""]
         session.make_ready(message, order)
         if session.holder is None:
             self.free.setdefault(session.session_id, session)
 
     def withdraw(self, message: BrokeredMessage) -> None:
-        session = self.find_or_create(message.session_id or "")
-        session.withdraw(message)
-        if not session.has_ready:
+        session = self[message.session_id or ""]
+        session.ready.pop(message.sequence_number, None)
+        if not session.ready:
             self.free.pop(session.session_id, None)
-
-    def lock(self, session: MessageSession, until: int) -> UUID:
-        """Lock a session until a moment (ms), and return the client's token."""
-        session.holder, session.locked_until = uuid4(), until
-        self.free.pop(session.session_id, None)
-        self.held[session] = None
-        return session.holder
-
-    def renew(self, session: MessageSession, until: int) -> None:
-        session.locked_until = until
-        for message in session.held.values():
-            message.locked_until = until
-
-    def unlock(self, session: MessageSession) -> None:
-        """Unlock a session, whose locked messages must have been given back before."""
-        until, session.holder, session.locked_until = session.locked_until, None, 0
-        self.held.pop(session, None)
-        on_lost, session.on_lost = session.on_lost, None
-        if on_lost is not None:
-            on_lost(until)
-        if session.has_ready:
-            self.free.setdefault(session.session_id, session)
-        self.forget_empty(session)
-
-    def expired(self, now: int) -> list[MessageSession]:
-        return [session for session in self.held if session.locked_until <= now]
-
-    def added(self, message: BrokeredMessage) -> None:
-        self.find_or_create(message.session_id or "").message_count += 1
-
-    def removed(self, message: BrokeredMessage) -> None:
-        session = self.find_or_create(message.session_id or "")
-        session.message_count -= 1
-        self.forget_empty(session)
+            self.forget_empty(session)
 
     def forget_empty(self, session: MessageSession) -> None:
-        if not (session.message_count or session.holder or session.state is not None or session.has_ready):
-            self._sessions.pop(session.session_id, None)
-
-    def listed(self, updated_since: int | None) -> Iterator[MessageSession]:
-        """Yield the sessions by id: those whose state was set since a moment (ms), or all with messages or a state."""
-        for _, session in sorted(self._sessions.items()):
-            if updated_since is None:
-                if session.message_count or session.state is not None:
-                    yield session
-            elif session.state is not None and session.updated_time >= updated_since:
-                yield session
-
-    @property
-    def next_end(self) -> int | None:
-        return min((session.locked_until for session in self.held), default=None)
+        if not (session.holder or session.state is not None or session.ready):
+            self.pop(session.session_id, None)
 
 
 BOXES_PER_ENTITY: Final = 4
@@ -168,6 +106,10 @@ BOXES_PER_ENTITY: Final = 4
 _LOCK_LOST: Final = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
 _SESSION_LOST: Final = "The session lock has expired on the MessageSession. Accept a new MessageSession."
 _EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
+_NO_SESSION_ID: Final = DeadLetterReason(
+    "Session ID is null.",
+    "Session enabled entity doesn't allow a message whose session identifier is null. Give it a session id.",
+)
 
 
 class Counts(NamedTuple):
@@ -209,6 +151,7 @@ class Box:
     ) -> None:
         self.path = path
         self.box = box
+        self.entity_id = box // BOXES_PER_ENTITY
         self.context = context
         self.owner = owner or cast("ReceivingEntity", self)  # a topic gives nothing out, and needs no owner
         self.deferred_count = 0
@@ -225,10 +168,6 @@ class Box:
         self.created_time = self.updated_time = now  # ms
         self.accessed_time: int | None = None
         self.last_sequence_number = 0  # the last one that it gave to a message
-
-    @property
-    def entity_id(self) -> int:
-        return self.box // BOXES_PER_ENTITY
 
     @property
     def idle_since(self) -> int:
@@ -270,21 +209,14 @@ class Box:
         """Return the encoded message as a client gets it; the options are those of ``render``."""
         return render(message, self.log.payload(message), **options)
 
-    def receive(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
-        """Lock the available message with the smallest sequence number; None if there is none."""
+    def receive(
+        self, now: int, session: MessageSession | None = None, *, delete: bool = False
+    ) -> BrokeredMessage | None:
+        """Lock, or remove, the available message with the smallest sequence number; None if there is none."""
         self.owner.accessed_time = now
         message = (session or self.log).take_ready()
         if message is not None:
-            self._apply(message, MessageEvent.RECEIVE, now, session=session)
-        return message
-
-    def receive_and_delete(self, now: int, session: MessageSession | None = None) -> BrokeredMessage | None:
-        """Remove and return the available message with the smallest sequence number; None if there is none."""
-        self.owner.accessed_time = now
-        message = (session or self.log).take_ready()
-        if message is not None:
-            message.payload = self.log.payload(message)  # It is about to leave the store.
-            self._apply(message, MessageEvent.RECEIVE_AND_DELETE, now)
+            self._give(message, now, session, delete=delete)
         return message
 
     def receive_deferred(
@@ -293,8 +225,12 @@ class Box:
         """Lock, or remove, deferred messages; None, without any effect, if one of them is not available."""
         self.owner.accessed_time = now
         numbers = dict.fromkeys(sequence_numbers)
-        found = [message for number in numbers if self._is_deferred(message := self.log.get(number), session)]
-        messages = [message for message in found if message is not None]
+        messages = [
+            message
+            for message in map(self.log.get, numbers)
+            if message is not None and place_of(message) is Place.DEFERRED
+            if session is None or message.session_id == session.session_id
+        ]
         # An expired deferred message stays until a receiver asks for it: now it goes.
         expired = [message for message in messages if message.has_expired(now)]
         for message in expired:
@@ -303,10 +239,7 @@ class Box:
             return None
         # All of them are available: lock them, or remove them.
         for message in messages:
-            message.payload = self.log.payload(message)
-            self._apply(
-                message, MessageEvent.RECEIVE_AND_DELETE if delete else MessageEvent.RECEIVE, now, session=session
-            )
+            self._give(message, now, session, delete=delete)
         return messages
 
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
@@ -362,7 +295,7 @@ class Box:
         messages = list(islice((message for message in ready if message.enqueued_time < before), count))
         for message in messages:
             self._ready.withdraw(message)
-            self._apply(message, MessageEvent.RECEIVE_AND_DELETE, now)
+            self._remove(message)
         return len(messages)
 
     def expire(self, now: int) -> None:
@@ -438,7 +371,6 @@ class Box:
         now: int,
         *,
         why: DeadLetterReason | None = None,
-        session: MessageSession | None = None,
     ) -> None:
         """Move a message, which is not available, to where the table says."""
         to, counts = TRANSITIONS[place_of(message), event]
@@ -458,27 +390,17 @@ class Box:
                 to, why = Place.DEAD_LETTERED, DeadLetterReason("MaxDeliveryCountExceeded", text)
         if counts and to is not Place.DEAD_LETTERED:
             self.context.changes.update(self.box, message)
-        self._move(message, to, now, why, session)
+        self._move(message, to, now, why)
 
-    def _move(
-        self,
-        message: BrokeredMessage,
-        to: Place,
-        now: int,
-        why: DeadLetterReason | None,
-        session: MessageSession | None,
-    ) -> None:
-        match to:
-            case Place.LOCKED | Place.DEFERRED_LOCKED:
-                self._lock(message, now, session)
-            case Place.ACTIVE:
-                self._offer(message, now, self.context.order_after_release(self.path))
-            case Place.DEAD_LETTERED:
-                self._dead_letter(message, why or DeadLetterReason(None, None), now)
-            case Place.GONE:
-                self._remove(message)
-            case _:
-                pass
+    def _move(self, message: BrokeredMessage, to: Place, now: int, why: DeadLetterReason | None) -> None:
+        if to is Place.ACTIVE:
+            self._offer(message, now, self.context.order_after_release(self.path))
+        elif to is Place.GONE:
+            self._remove(message)
+        elif to is Place.DEAD_LETTERED:
+            message.payload = self.log.payload(message)
+            self._remove(message)
+            self.owner.put_dead(message, why or DeadLetterReason(None, None), now)
 
     def _offer(self, message: BrokeredMessage, now: int, order: str = "place") -> None:
         """Make a message available, unless it has expired meanwhile."""
@@ -501,7 +423,12 @@ class Box:
         for message in taken:
             self._offer(message, now)
 
-    def _lock(self, message: BrokeredMessage, now: int, session: MessageSession | None) -> None:
+    def _give(self, message: BrokeredMessage, now: int, session: MessageSession | None, *, delete: bool) -> None:
+        """Lock a message for a client, or remove it."""
+        if delete:
+            message.payload = self.log.payload(message)  # It is about to leave the store.
+            self._remove(message)
+            return
         token = message.lock_token = uuid4()
         self._locked[token] = message
         if session is not None:
@@ -514,27 +441,15 @@ class Box:
     def _unlock(self, message: BrokeredMessage) -> None:
         if message.lock_token is not None:
             if self.sessions is not None:
-                self.sessions.find_or_create(message.session_id or "").held.pop(message.lock_token, None)
+                self.sessions[message.session_id or ""].held.pop(message.lock_token, None)
             del self._locked[message.lock_token]
             message.lock_token, message.locked_until = None, 0
-
-    def _dead_letter(self, message: BrokeredMessage, why: DeadLetterReason, now: int) -> None:
-        message.payload = self.log.payload(message)
-        self._remove(message)
-        self.owner.put_dead(message, why, now)
 
     def _remove(self, message: BrokeredMessage) -> None:
         self.log.remove(message)
         self.context.changes.remove(self.box, message.sequence_number)
         self.deferred_count -= message.state is BrokeredState.DEFERRED
         self.scheduled_count -= message.state is BrokeredState.SCHEDULED
-        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
-            self.sessions.removed(message)
-
-    def _is_deferred(self, message: BrokeredMessage | None, session: MessageSession | None) -> bool:
-        if message is None or place_of(message) is not Place.DEFERRED:
-            return False
-        return session is None or message.session_id == session.session_id
 
 
 class SubQueueBox(Box):
@@ -597,24 +512,19 @@ class ReceivingEntity(Box):
         )
 
     def put(self, message: BrokeredMessage, now: int) -> None:
-        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
-            if message.session_id is None:
-                text = (
-                    "Session enabled entity doesn't allow a message whose session identifier is null. "
-                    "Give it a session id."
-                )
-                self.put_dead(message, DeadLetterReason("Session ID is null.", text), now)
-                return
-            self.sessions.added(message)
-        super().put(message, now)
+        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED and message.session_id is None:
+            self.put_dead(message, _NO_SESSION_ID, now)
+        else:
+            super().put(message, now)
 
     def expire(self, now: int) -> None:
-        for session in self.sessions.expired(now) if self.sessions is not None else ():
-            self._end_session(session, MessageEvent.LOCK_EXPIRED, now)
+        for session in [*self.sessions.held] if self.sessions is not None else ():
+            if session.locked_until <= now:
+                self._end_session(session, MessageEvent.LOCK_EXPIRED, now)
         super().expire(now)
 
     def drop_locks(self, now: int) -> None:
-        for session in list(self.sessions.held) if self.sessions is not None else ():
+        for session in [*self.sessions.held] if self.sessions is not None else ():
             self._end_session(session, MessageEvent.LOCK_DROPPED, now)
         super().drop_locks(now)
         self.dead_letter.drop_locks(now)
@@ -622,8 +532,8 @@ class ReceivingEntity(Box):
 
     @property
     def next_deadline(self) -> int | None:
-        session_end = None if self.sessions is None else self.sessions.next_end
-        return earliest(super().next_deadline, session_end)
+        ends = () if self.sessions is None else (session.locked_until for session in self.sessions.held)
+        return earliest(super().next_deadline, *ends)
 
     def start_forwarding(self, now: int) -> None:
         """Send on the messages in here, if the entity or its dead-letter queue now forwards."""
@@ -645,15 +555,16 @@ class ReceivingEntity(Box):
         sessions = self._sessions()
         if session_id is None and not sessions.free:
             return None
-        session = sessions.find_or_create(next(iter(sessions.free)) if session_id is None else session_id)
+        session = sessions[next(iter(sessions.free)) if session_id is None else session_id]
         if session.holder is not None:
             name = session.session_id[:128]
             text = f"The requested session '{name}' cannot be accepted. It may be locked by another receiver."
             raise RefusedError(Condition.SESSION_CANNOT_BE_LOCKED, text)
-        # Lock it, and wake up when the lock ends.
-        until = now + self.options.lock_duration
-        token = sessions.lock(session, until)
-        self.context.wake(self, until)
+        token = session.holder = uuid4()
+        session.locked_until = now + self.options.lock_duration
+        sessions.free.pop(session.session_id, None)
+        sessions.held[session] = None
+        self.context.wake(self, session.locked_until)
         return session, token
 
     def close_session(self, session: MessageSession, token: UUID, now: int) -> None:
@@ -662,16 +573,28 @@ class ReceivingEntity(Box):
             self._end_session(session, MessageEvent.RELEASE, now)
 
     def renew_session(self, session: MessageSession, now: int) -> int:
-        until = now + self.options.lock_duration
-        self._sessions().renew(session, until)
+        until = session.locked_until = now + self.options.lock_duration
+        for message in session.held.values():
+            message.locked_until = until
         return until
 
     def held_session(self, session_id: str, now: int) -> MessageSession:
         """Return the session of this id, which a client must hold."""
         session = self._sessions().get(session_id)
-        if session is None or not session.is_held(now):
+        if session is None or session.holder is None or session.locked_until <= now:
             raise self.lock_lost()
         return session
+
+    def session_ids(self, updated_since: int | None) -> list[str]:
+        """Return the sessions whose state was set since a moment (ms), or all that have messages or a state."""
+        sessions = self._sessions()
+        if updated_since is not None:
+            return sorted(
+                name for name, each in sessions.items() if each.state is not None and each.updated_time >= updated_since
+            )
+        with_state = {name for name, each in sessions.items() if each.state is not None}
+        messages = (message for message in self.log.walk() if message.state is not BrokeredState.SCHEDULED)
+        return sorted(with_state.union(message.session_id or "" for message in messages))
 
     def set_session_state(self, session: MessageSession, state: bytes | None, now: int) -> None:
         """Set the state of a session; None removes it."""
@@ -696,7 +619,14 @@ class ReceivingEntity(Box):
     def _end_session(self, session: MessageSession, event: MessageEvent, now: int) -> None:
         for message in list(session.held.values()):
             self._apply(message, event, now)
-        self._sessions().unlock(session)
+        sessions, until, on_lost = self._sessions(), session.locked_until, session.on_lost
+        session.holder, session.locked_until, session.on_lost = None, 0, None
+        sessions.held.pop(session, None)
+        if on_lost is not None:
+            on_lost(until)
+        if session.ready:
+            sessions.free.setdefault(session.session_id, session)
+        sessions.forget_empty(session)
 
     # ----------------------------------------------------------------------------------- forwarding
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import chain, count, takewhile
-from typing import Final, Protocol
+from typing import Any, Final
 
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 
@@ -23,21 +23,11 @@ _PATIENCE: Final = 1024
 _OVERHEAD: Final = 512  # Bytes that a message takes besides its payload, about
 
 
-class Storage(Protocol):
-    """The store, from which messages are loaded that are not in memory."""
-
-    def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
-        """Load the messages of a shelf by sequence number; large payloads are left out."""
-        ...
-
-    def load_payload(self, box: int, sequence_number: int) -> bytes: ...
-
-
 class Residency:
     """Decides which messages are in memory, for all logs together."""
 
-    def __init__(self, storage: Storage | None = None, budget: int = _BUDGET) -> None:
-        self.storage = storage
+    def __init__(self, storage: Any = None, budget: int = _BUDGET) -> None:
+        self.storage = storage  # the ``Store``, from which messages are loaded that are not in memory; None without one
         self.size = 0
         self.turn = 0
         self._budget = budget
@@ -93,29 +83,24 @@ class MessageLog:
         # Ready messages that are not ordered by their numbers: places and numbers, in order.
         self._moved: list[tuple[tuple[int, int], int]] = []
         self._turns = count(1)
-        self._count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return sum(shelf.count for shelf in self._shelves.values())
 
     def restore(self, number: int, messages: int, size: int, active: int, next_due: int | None) -> None:
         """Restore a shelf, whose messages stay in the store."""
         shelf = self._new_shelf(number)
-        shelf.messages = None
-        shelf.count, shelf.size, shelf.ready_count = messages, size, active
-        self._count += messages
+        shelf.messages, shelf.count, shelf.size, shelf.ready_count = None, messages, size, active
+        shelf.next_due = next_due
         self.size_bytes += size
         self.ready_count += active
-        shelf.next_due = next_due
 
     def add(self, message: BrokeredMessage) -> None:
-        number = message.sequence_number
+        number, size = message.sequence_number, message.size
         shelf = self._shelves.get(number // SHELF) or self._new_shelf(number // SHELF)
         self._messages(shelf.number)[number] = message
-        size = message.size
         shelf.count += 1
         shelf.size += size
-        self._count += 1
         self.size_bytes += size
         self._residency.size += size + _OVERHEAD
 
@@ -123,18 +108,16 @@ class MessageLog:
         return self._messages(sequence_number // SHELF).get(sequence_number)
 
     def remove(self, message: BrokeredMessage) -> None:
-        shelf = self._shelves[message.sequence_number // SHELF]
-        if shelf.messages is None:
-            raise AssertionError(f"The shelf of the message {message.sequence_number} was shed.")
-        del shelf.messages[message.sequence_number]
-        size = message.size
+        number, size = message.sequence_number, message.size
+        shelf = self._shelves[number // SHELF]
+        del self._messages(shelf.number)[number]
         shelf.count -= 1
         shelf.size -= size
-        self._count -= 1
         self.size_bytes -= size
         self._residency.size -= size + _OVERHEAD
         if not shelf.count:
-            self._drop(shelf)
+            del self._shelves[shelf.number]
+            del self._order[bisect_left(self._order, shelf.number)]
 
     def replace_payload(self, message: BrokeredMessage, payload: bytes) -> None:
         more = len(payload) - message.size
@@ -146,8 +129,6 @@ class MessageLog:
     def payload(self, message: BrokeredMessage) -> bytes:
         if message.payload is not None:
             return message.payload
-        if self._residency.storage is None:
-            raise AssertionError(f"The payload of the message {message.sequence_number} is lost.")
         return self._residency.storage.load_payload(self.box, message.sequence_number)
 
     def make_ready(self, message: BrokeredMessage, order: str = "place") -> None:
@@ -251,8 +232,7 @@ class MessageLog:
         shelf = self._shelves[number]
         if shelf.messages is None or any(message.lock_token is not None for message in shelf.messages.values()):
             return
-        shelf.messages, shelf.due = None, None
-        shelf.ready = []
+        shelf.messages, shelf.due, shelf.ready = None, None, []
         self._residency.size -= shelf.size + shelf.count * _OVERHEAD
 
     def close(self) -> None:
@@ -274,22 +254,19 @@ class MessageLog:
         return self._load(shelf) if shelf.messages is None else shelf.messages
 
     def _load(self, shelf: _Shelf) -> dict[int, BrokeredMessage]:
-        if self._residency.storage is None:
-            raise AssertionError("A shelf was shed that is nowhere else.")
-        messages = self._residency.storage.load_shelf(self.box, shelf.number)
+        messages: list[BrokeredMessage] = self._residency.storage.load_shelf(self.box, shelf.number)
         if len(messages) != shelf.count:
             raise AssertionError(f"A shelf of {shelf.count} messages came back with {len(messages)}.")
         shelf.messages = {message.sequence_number: message for message in messages}
-        ready = [message.sequence_number for message in messages if message.state is BrokeredState.ACTIVE]
         moved = {number for _, number in self._moved}
-        shelf.ready = [number for number in ready if number not in moved]
-        heapify(shelf.ready)
+        # In order, and so a heap.
+        shelf.ready = [
+            number
+            for number, message in shelf.messages.items()
+            if message.state is BrokeredState.ACTIVE and number not in moved
+        ]
         self._residency.size += shelf.size + shelf.count * _OVERHEAD
         return shelf.messages
-
-    def _drop(self, shelf: _Shelf) -> None:
-        del self._shelves[shelf.number]
-        del self._order[bisect_left(self._order, shelf.number)]
 
 
 def earliest(*moments: int | None) -> int | None:
@@ -307,10 +284,6 @@ Source: Service Bus documentation, "Message sequencing and timestamps".
 """
 
 _ORDER: Final = (0, 1, *chain.from_iterable((PARTITIONS + 1 - each, each) for each in range(2, PARTITIONS // 2 + 1)))
-
-
-def without_partition(sequence_number: int) -> int:
-    return sequence_number & ((1 << PARTITION_SHIFT) - 1)
 
 
 def tour(log: MessageLog, sequence_number: int) -> Iterator[BrokeredMessage]:

@@ -13,10 +13,10 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final, NamedTuple, cast
 
-from sbnotebook.emulator.entities.box import Box, Receivable, ReceivingEntity, Sessions, earliest
+from sbnotebook.emulator.entities.box import Box, Receivable, ReceivingEntity, earliest
 from sbnotebook.emulator.entities.json_form import stored, stored_options, stored_rules
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
-from sbnotebook.emulator.entities.message_log import PARTITIONS, Residency, Storage, without_partition
+from sbnotebook.emulator.entities.message_log import PARTITIONS, Residency
 from sbnotebook.emulator.entities.options import (
     MAX_SIZE_MB,
     Options,
@@ -61,20 +61,13 @@ class Changes:
         self.seen_at = 0  # when the last of them came in, ms
 
     def __bool__(self) -> bool:
-        messages = self.added or self.updated or self.removed or self.last
-        return bool(messages or self.entities or self.sessions or self.seen)
-
-    def clear(self) -> None:
-        for each in (self.added, self.updated, self.removed, self.last, self.sessions):
-            each.clear()
-        self.entities.clear()
-        self.seen.clear()
+        return any(vars(self).values())
 
     def add(self, box: int, message: BrokeredMessage) -> None:
         self.added[box, message.sequence_number] = message
 
     def update(self, box: int, message: BrokeredMessage) -> None:
-        """Keep the state and the delivery count of a message, of which nothing else changes here."""
+        """Keep the state and the delivery count of a message."""
         key = box, message.sequence_number
         (self.added if key in self.added else self.updated)[key] = message
 
@@ -164,10 +157,11 @@ class Registry:
             options = replace(options, max_size_mb=min(options.max_size_mb * PARTITIONS, MAX_SIZE_MB))
         self._check_tier(options)
         name = self._new_name(name)
-        if isinstance(options, TopicOptions):
-            made: Queue | Topic = Topic(self, self._next_id, name, options, now)
-        else:
-            made = Queue(self, self._next_id, name, options, now)
+        made = (
+            Topic(self, self._next_id, name, options, now)
+            if isinstance(options, TopicOptions)
+            else Queue(self, self._next_id, name, options, now)
+        )
         self.add(made)
         self._save(made)
         return made
@@ -201,8 +195,6 @@ class Registry:
 
     def update(self, entity: AnyEntity, options: Options, *, now: int = 0) -> None:
         """Set the options of an entity; as in Service Bus, locks that are held are lost."""
-        if type(options) is not type(entity.options):
-            raise ConfigurationError(f"These are not the options of a {entity.kind}.")
         if isinstance(options, SubscriptionOptions):
             options = _lasting(options)
         self._check_tier(options)
@@ -249,14 +241,12 @@ class Registry:
         subscription.updated_time = now
         self._save(subscription)
 
-    def delete(self, entity: AnyEntity) -> None:
-        self._delete(entity)
-        self._forget_alarms()
-
-    def clear(self) -> None:
-        for entity in self.entities:
+    def delete(self, *entities: AnyEntity) -> None:
+        for entity in entities:
             self._delete(entity)
-        self._forget_alarms()
+        # The alarms go, too: the next one may be years away.
+        self._alarms = [alarm for alarm in self._alarms if not alarm[2].is_deleted]
+        heapify(self._alarms)
 
     # ------------------------------------------------------------------------------------------ time
 
@@ -338,11 +328,6 @@ class Registry:
                 self._delete(subscription)
         entity.close()
         self.changes.entities.append((entity.entity_id, None))
-
-    def _forget_alarms(self) -> None:
-        """Drop the alarms of deleted entities: the next one may be years away."""
-        self._alarms = [alarm for alarm in self._alarms if not alarm[2].is_deleted]
-        heapify(self._alarms)
 
     def _new_name(self, name: str) -> str:
         address = EntityAddress.parse(name)
@@ -436,7 +421,7 @@ class Snapshot(NamedTuple):
     seen: _Rows  # entity, message id and its end, by end
 
 
-def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: int) -> None:
+def restore(registry: Registry, snapshot: Snapshot, storage: Any, *, now: int) -> None:
     """Restore an empty registry from a snapshot; locks are not kept."""
     registry.residency.storage = storage
     entities: dict[int, AnyEntity] = {}
@@ -444,13 +429,16 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Storage, *, now: in
         entity = entities[entity_id] = _entity(registry, entity_id, kind, path, description, created_time)
         # The store does not keep when an entity was used: an idle one gets its time again.
         entity.updated_time, entity.accessed_time = updated_time, now
-        entity.last_sequence_number = without_partition(last_number)  # earlier files have the partition, too
+        entity.last_sequence_number = last_number
         registry.add(entity)
     _fill(entities, snapshot)
     for entity in entities.values():
         registry.watch(entity)
         if entity.sessions is not None:
-            _make_ready(entity, entity.sessions)
+            # The waiting receivers of each session are needed at once.
+            for message in entity.log.walk():
+                if message.state is BrokeredState.ACTIVE:
+                    entity.sessions.make_ready(message)
     # Messages that still had to be forwarded.
     for entity in entities.values():
         if isinstance(entity, ReceivingEntity) and entity.sessions is None:
@@ -469,7 +457,7 @@ def _fill(entities: Mapping[int, AnyEntity], snapshot: Snapshot) -> None:
     for number, session_id, state, updated_time in snapshot.sessions:
         entity = boxes.get(number)
         if isinstance(entity, ReceivingEntity) and entity.sessions is not None:
-            entity.restore_session_state(entity.sessions.find_or_create(session_id), state, updated_time)
+            entity.restore_session_state(entity.sessions[session_id], state, updated_time)
     for entity_id, message_id, until in snapshot.seen:
         entity = entities.get(entity_id)
         if isinstance(entity, Queue | Topic):
@@ -485,18 +473,7 @@ def _entity(
         return Topic(registry, entity_id, path, stored_options(TopicOptions, path, description), created_time)
     address = EntityAddress.parse(path)
     topic = registry.find_topic(address.name)
-    if kind != "subscription" or address.subscription is None:
-        raise EmulatorError(f"The entity {path!r} was kept by another version of sbnotebook.")
-    if topic is None:
-        raise EmulatorError(f"The subscription {path!r} was kept without its topic.")
+    if topic is None or address.subscription is None:
+        raise EmulatorError(f"The entity {path!r} was kept by another version of sbnotebook, or without its topic.")
     options = stored_options(SubscriptionOptions, path, description)
     return Subscription(entity_id, topic, address.subscription, options, stored_rules(description), created_time)
-
-
-def _make_ready(entity: AnyEntity, sessions: Sessions) -> None:
-    # The waiting receivers of each session are needed at once.
-    for message in entity.peek(0, entity.message_count):
-        if message.state is not BrokeredState.SCHEDULED:
-            sessions.added(message)
-        if message.state is BrokeredState.ACTIVE:
-            sessions.make_ready(message)

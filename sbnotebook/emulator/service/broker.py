@@ -19,13 +19,12 @@ from sbnotebook.emulator.amqp.frames import SharedMemory
 from sbnotebook.emulator.amqp.performatives import Accepted, Modified, Outcome, Rejected, Released
 from sbnotebook.emulator.clock import Clock, SystemClock, no_alarm
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, ReceivingEntity, Settlement
-from sbnotebook.emulator.entities.message import DeadLetterReason
+from sbnotebook.emulator.entities.message import DeadLetterReason, MessageEvent
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.entities.queue import Subscription, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.registry import AnyEntity, Changes, Registry
 from sbnotebook.emulator.entities.transaction import Transaction
-from sbnotebook.emulator.entities.transitions import MessageEvent
 from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults, Faults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import NamespaceAccess
@@ -402,7 +401,7 @@ class Broker:
         try:
             if self._store is not None:
                 self._store.apply(changes)
-            changes.clear()
+            self.registry.changes = Changes()
         except Exception as error:  # noqa: BLE001 - the changes are not stored, for any reason
             # Memory is ahead of the file now. Nothing was confirmed: drop all connections and end.
             _LOGGER.critical("The store failed, the emulator ends: %r", error)

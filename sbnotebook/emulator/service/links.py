@@ -182,8 +182,7 @@ class ReceiverLink(LinkHandler):
         """Send the next message, and return its size in bytes."""
         faults = self._faults
         delay = faults.delivery_delay_ms / 1000
-        receive = self.entity.receive_and_delete if self._deletes else self.entity.receive
-        message = receive(now, self._session)
+        message = self.entity.receive(now, self._session, delete=self._deletes)
         if message is None:
             return 0
         with_lock = not self._deletes and self.source is self.entity
@@ -347,7 +346,7 @@ class SessionReceiverLink(ReceiverLink):
 
     @property
     def has_available(self) -> bool:
-        return self._session is not None and self._session.holder == self._token and self._session.has_ready
+        return self._session is not None and self._session.holder == self._token and bool(self._session.ready)
 
     def _lose(self, until: int) -> None:
         self._peer.broker.session_links.pop(self._name, None)

@@ -366,8 +366,7 @@ def renew_session_lock(call: Call) -> Reply:
 
 def list_sessions(call: Call) -> Reply:
     since, place = int(call.body["last-updated-time"]), call.page
-    found = [session.session_id for session in call.entity.sessions.listed(None if since >= _EVER else since)]
-    page = found[place]
+    page = call.entity.session_ids(None if since >= _EVER else since)[place]
     return done({"skip": Int(place.start + len(page)), "sessions-ids": Array(page, str)}) if page else nothing()
 
 

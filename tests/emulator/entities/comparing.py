@@ -190,5 +190,5 @@ class Pair:
             dead, transferred = len(boxes[1]), len(boxes[2])
             assert found.owner.counts == (states[0], locked, states[1], states[2], dead, transferred)
             if entity.has_sessions and found.sessions is not None:
-                assert {each.session_id for each in found.sessions.listed(None)} == self.model.sessions(name)
+                assert set(found.owner.session_ids(None)) == self.model.sessions(name)
                 assert bool(found.sessions.free) == bool(self.model.free_sessions(name))

@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sbnotebook.emulator.entities.message import BrokeredMessage
-from sbnotebook.emulator.entities.registry import Registry, Snapshot
+from sbnotebook.emulator.entities.registry import Changes, Registry, Snapshot
 from sbnotebook.emulator.store import Store
 
 __all__ = ["OnDisk"]
@@ -22,15 +22,15 @@ class OnDisk:
     def keep(self, registry: Registry) -> None:
         """The end of a turn."""
         self._store.apply(registry.changes)
-        registry.changes.clear()
+        registry.changes = Changes()
         registry.residency.shed()
 
     def load_shelf(self, box: int, shelf: int) -> list[BrokeredMessage]:
-        """What ``Storage`` says."""
+        """What a ``Store`` says."""
         return self._store.load_shelf(box, shelf)
 
     def load_payload(self, box: int, sequence_number: int) -> bytes:
-        """What ``Storage`` says."""
+        """What a ``Store`` says."""
         return self._store.load_payload(box, sequence_number)
 
     def snapshot(self, now: int) -> Snapshot:

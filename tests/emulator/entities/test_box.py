@@ -3,12 +3,11 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, Settlement
-from sbnotebook.emulator.entities.message import DeadLetterReason
+from sbnotebook.emulator.entities.message import DeadLetterReason, MessageEvent
 from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
-from sbnotebook.emulator.entities.registry import Registry
-from sbnotebook.emulator.entities.transitions import MessageEvent
+from sbnotebook.emulator.entities.registry import Changes, Registry
 from tests.emulator.entities.conftest import lock, properties, sent
 
 DEAD_LETTER = Settlement(MessageEvent.DEAD_LETTER, why=DeadLetterReason("Bad", "It is bad"))
@@ -40,7 +39,7 @@ def test_abandon_and_defer_can_set_properties(registry: Registry, queue: Queue) 
 def test_properties_cannot_be_set_beyond_what_a_message_may_have(registry: Registry, queue: Queue) -> None:
     queue.send(sent("x"), 0)
     message, token = lock(queue)
-    registry.changes.clear()
+    registry.changes = Changes()
     for settlement in (ABANDON, DEFER, DEAD_LETTER):
         for act in (queue.settle, queue.check_settlement):
             with pytest.raises(RefusedError, match="the limit is 65536"):
@@ -92,7 +91,7 @@ def test_a_deleted_queue_holds_no_lock_and_keeps_nothing(registry: Registry, mor
     mortal.send(sent("x"), 0)
     _, token = lock(mortal)
     registry.delete(mortal)
-    registry.changes.clear()
+    registry.changes = Changes()
     assert mortal.held(token, 0) is None
     for act in (lambda: mortal.settle(token, ABANDON, 6_000), lambda: mortal.renew(token, 0)):
         with pytest.raises(RefusedError, match="lock supplied is invalid"):

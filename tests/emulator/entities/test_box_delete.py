@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sbnotebook.emulator.entities.message_log import SHELF, Residency
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
-from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.registry import Changes, Registry
 from sbnotebook.emulator.store import Store
 from tests.emulator.entities.conftest import sent
 
@@ -18,7 +18,7 @@ def test_delete_does_not_read_messages_that_came_in_later(tmp_path: Path, regist
         for moment in range(3 * SHELF):
             queue.send(sent("x"), moment)
         store.apply(registry.changes)
-        registry.changes.clear()
+        registry.changes = Changes()
         registry.residency.shed()
         assert registry.residency.size == 0
         assert queue.delete(10, before=5, now=9_000) == 5

@@ -9,7 +9,7 @@ from sbnotebook.emulator.entities.box import ABANDON
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, Tier
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.emulator.entities.registry import Changes, Registry
 from tests.emulator.entities.conftest import BURY, lock, sent
 
 
@@ -75,7 +75,7 @@ def test_a_session_of_a_deleted_queue_gives_nothing_back(registry: Registry) -> 
     session, token = accept(calls)
     calls.receive(0, session)
     registry.delete(calls)
-    registry.changes.clear()
+    registry.changes = Changes()
     calls.close_session(session, token, 10)
     assert (bool(registry.changes), registry.residency.size) == (False, 0)
 
@@ -88,7 +88,7 @@ def test_a_queue_with_sessions_forwards_the_messages_it_has(registry: Registry, 
     fill(calls, "c")
     assert (calls.message_count, target.counts.active) == (0, 4)
     assert calls.sessions is not None
-    assert (list(calls.sessions.free), list(calls.sessions.listed(None))) == ([], [])
+    assert (list(calls.sessions.free), calls.session_ids(None)) == ([], [])
 
 
 def test_a_long_session_id_is_quoted_up_to_128_characters(calls: Queue) -> None:

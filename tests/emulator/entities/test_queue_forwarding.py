@@ -135,7 +135,7 @@ def test_a_failed_forward_ends_in_the_transfer_dead_letter_queue(
     assert queue.counts == (0, 0, 0, 0, 0, 1)
     assert reason(queue.transfer_dead_letter) == why
     registry.expire(10**9)
-    message = queue.transfer_dead_letter.receive_and_delete(10**9)
+    message = queue.transfer_dead_letter.receive(10**9, delete=True)
     assert message is not None
     assert message.sequence_number == 1
     assert registry.residency.size == 0

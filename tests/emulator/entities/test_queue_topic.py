@@ -21,7 +21,7 @@ def test_each_subscription_gets_its_own_copy(registry: Registry, topic: Topic) -
     three = registry.create_subscription(topic, "three")
     topic.send(sent("second"), 6)
     assert [each.counts.active for each in (one, two, three)] == [2, 2, 1]
-    assert one.receive_and_delete(7) is not None
+    assert one.receive(7, delete=True) is not None
     assert [each.counts.active for each in (one, two, three)] == [1, 2, 1]
     late = next(three.peek(0, 1))
     assert (late.sequence_number, late.enqueued_sequence_number, late.enqueued_time) == (1, 2, 6)
@@ -104,7 +104,7 @@ def test_a_scheduled_message_waits_at_the_topic(registry: Registry, topic: Topic
     topic.send(sent("x", message_id="id"), 0)
     waiting = next(subscription.peek(0, 1))
     assert topic.total_size == topic.log.size_bytes + waiting.size == subscription.total_size + len(message.payload)
-    assert subscription.receive_and_delete(0) is waiting
+    assert subscription.receive(0, delete=True) is waiting
     registry.expire(50)
     copy = next(subscription.peek(0, 1))
     assert (topic.scheduled_count, topic.log.size_bytes) == (0, 0)

@@ -8,7 +8,7 @@ import pytest
 
 from sbnotebook.emulator.entities.options import QueueOptions, SubscriptionOptions, Tier, TopicOptions
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.entities.registry import AnyEntity, Registry
+from sbnotebook.emulator.entities.registry import AnyEntity, Changes, Registry
 from sbnotebook.emulator.entities.rules.rule import FALSE_FILTER, Rule
 from sbnotebook.errors import InvalidEntityAddressError
 from tests.emulator.entities.conftest import sent
@@ -134,10 +134,10 @@ def test_a_topic_goes_with_its_subscriptions(registry: Registry) -> None:
     subscription = registry.create_subscription(topic, "s")
     topic.send(sent("x"), 0)
     topic.send(sent("y", scheduled_time=9), 0)
-    registry.changes.clear()
+    registry.changes = Changes()
     registry.delete(topic)
     assert registry.changes.entities == [(2, None), (1, None)]
-    registry.changes.clear()
+    registry.changes = Changes()
     assert (subscription.is_deleted, topic.is_deleted, registry.residency.size) == (True, True, 0)
     registry.expire(9)
     assert not registry.changes
@@ -213,11 +213,11 @@ def test_a_deleted_entity_leaves_no_alarm_in_memory(registry: Registry, *, clear
     gone = weakref.ref(queue)
     if clears:
         del queue
-        registry.clear()
+        registry.delete(*registry.entities)
     else:
         registry.delete(queue)
         del queue
-    registry.changes.clear()
+    registry.changes = Changes()
     gc.collect()
     assert gone() is None
     assert registry.next_deadline is None

@@ -134,7 +134,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.learn(path)
         box, expected = self.box(path), self.model.available(path)
         assert box.has_available == bool(expected)
-        found = box.receive_and_delete(self.now) if delete else box.receive(self.now)
+        found = box.receive(self.now, delete=delete)
         self.received(path, found, expected, self.now + 5000, delete=delete)
 
     @precondition(lambda self: self.model.holders)
@@ -144,8 +144,8 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.learn(SESSIONS)
         queue = self.box(SESSIONS).owner
         session, expected = queue.held_session(name, self.now), self.model.available(SESSIONS, name)
-        assert session.has_ready == bool(expected)
-        found = queue.receive_and_delete(self.now, session) if delete else queue.receive(self.now, session)
+        assert bool(session.ready) == bool(expected)
+        found = queue.receive(self.now, session, delete=delete)
         self.received(SESSIONS, found, expected, self.model.holders[name][1], delete=delete)
 
     def received(
@@ -361,7 +361,7 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
         self.compare_all()
         self.restart()
         self.compare_all()
-        self.registry.clear()
+        self.registry.delete(*self.registry.entities)
         self.kept.keep(self.registry)
         assert self.registry.residency.size == 0
         assert self.kept.snapshot(self.now)[0] == []

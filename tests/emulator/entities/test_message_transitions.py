@@ -9,11 +9,10 @@ from uuid import UUID, uuid4
 import pytest
 
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Settlement
-from sbnotebook.emulator.entities.message import BrokeredMessage
+from sbnotebook.emulator.entities.message import TRANSITIONS, BrokeredMessage, MessageEvent, Place, place_of
 from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.registry import Registry
-from sbnotebook.emulator.entities.transitions import TRANSITIONS, MessageEvent, Place, place_of
 from tests.emulator.entities.conftest import BURY, sent, settles
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "explanation" / "outcomes.md"
@@ -74,7 +73,7 @@ class Subject:
 
 
 def either(queue: Queue, *, delete: bool) -> object:
-    found = queue.receive_and_delete(0) if delete else queue.receive(0)
+    found = queue.receive(0, delete=delete)
     return found or queue.receive_deferred([1], 0, delete=delete)
 
 
