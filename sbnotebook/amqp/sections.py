@@ -28,7 +28,6 @@ VALUE: Final = 0x77
 FOOTER: Final = 0x78
 
 SECTIONS: Final = frozenset(range(HEADER, FOOTER + 1))
-"""All of them."""
 
 
 def section_head(code: int) -> bytes:

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any, Final, cast
+from collections.abc import Callable
+from typing import Annotated, Any, Final
 
 from sbnotebook.amqp import Array, Described, Symbol, UByte, ULong, encode
 from sbnotebook.emulator.amqp.performatives import composite, decode_composite
@@ -43,8 +43,6 @@ Frame = tuple[int, int, bytes]
 
 
 class FrameReader:
-    """Cuts a stream of bytes into protocol headers and frames."""
-
     def __init__(self, max_frame_size: int) -> None:
         self._max_frame_size = max_frame_size
         self._buffer = bytearray()
@@ -63,7 +61,6 @@ class FrameReader:
         self._buffer, self._offset = bytearray(), 0
 
     def next_header(self) -> bytes | None:
-        """Return the next 8 bytes, where a protocol header is due; None until all have arrived."""
         if self.unread < HEADER_SIZE:
             return None
         start, self._offset = self._offset, self._offset + HEADER_SIZE
@@ -98,7 +95,6 @@ class FrameWriter:
         self.size += size
 
     def write_bytes(self, data: bytes) -> None:
-        """Add bytes as they are: a protocol header, an empty frame."""
         self._parts.append(data)
         self.size += len(data)
 
@@ -110,7 +106,6 @@ class FrameWriter:
 
 
 LogIn = Callable[[str, str], bool]
-"""Accept a user by name and password, and return whether they are right."""
 
 MECHANISMS: Final = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
 """Those that Azure offers, in its order. All of them need one step."""
@@ -118,17 +113,13 @@ MECHANISMS: Final = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
 OFFER: Final = encode(Described(ULong(0x40), [Array(map(Symbol, MECHANISMS), Symbol)]))
 """The body of the first SASL frame that the server sends: sasl-mechanisms."""
 ACCEPTED: Final = encode(Described(ULong(0x44), [UByte(0), b"Welcome!"]))
-"""The body of the second one, sasl-outcome, to a client that is accepted."""
 REFUSED: Final = encode(Described(ULong(0x44), [UByte(1)]))
-"""The same for one that is not."""
-_PLAIN: Final = "PLAIN"
 
 
 @composite(0x41)
 class SaslInit:
     mechanism: Annotated[str, Symbol]
     initial_response: Annotated[bytes | None, bytes] = None
-    hostname: Annotated[str | None, str] = None
 
 
 def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:
@@ -136,15 +127,11 @@ def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:
     if not isinstance(init, SaslInit) or end != len(body):
         raise ProtocolViolationError("A sasl-init frame was expected.")
     accepted = init.mechanism in MECHANISMS
-    if init.mechanism == _PLAIN:
-        accepted = _is_known(init.initial_response or b"", log_in)
+    if init.mechanism == "PLAIN":
+        # An identity to act as, which has no meaning here, the name, and the password.
+        parts = (init.initial_response or b"").decode(errors="replace").split("\0")
+        accepted = len(parts) == 3 and log_in(parts[1], parts[2])
     return ACCEPTED if accepted else REFUSED, accepted
-
-
-def _is_known(response: bytes, log_in: LogIn) -> bool:
-    # An identity to act as, which has no meaning here, the name, and the password.
-    parts = response.decode(errors="replace").split("\0")
-    return len(parts) == 3 and log_in(parts[1], parts[2])
 
 
 _MEBIBYTE: Final = 1_048_576
@@ -159,8 +146,6 @@ _MAX_OF_A_STRANGER: Final = 4 * _MEBIBYTE
 
 
 class Pool:
-    """Memory that several connections share."""
-
     def __init__(self, limit: int, most: int, *, drops_oldest: bool = False) -> None:
         self.limit = limit
         self._most = most  # bytes of one connection
@@ -169,7 +154,6 @@ class Pool:
         self._held: dict[HeldMemory, int] = {}  # in the order in which they began to hold something
 
     def add(self, holder: HeldMemory, size: int) -> None:
-        """Count more bytes of a connection, or fewer if ``size`` is below 0."""
         held = self._held.get(holder, 0) + size
         self._size += size
         if held:
@@ -182,15 +166,12 @@ class Pool:
             text = f"This connection holds more than {self._most} bytes: its links and messages must take less memory."
             raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
         while self._size > self.limit and self._held:
-            self._drop_one(holder)
-
-    def _drop_one(self, adding: HeldMemory) -> None:
-        victim = next(iter(self._held)) if self._drops_oldest else max(self._held, key=self._held.__getitem__)
-        text = f"The connections of all clients hold more than {self.limit} bytes, and this one has to make room."
-        victim.leave()
-        if victim is adding:
-            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
-        victim.drop(text)
+            victim = next(iter(self._held)) if self._drops_oldest else max(self._held, key=self._held.__getitem__)
+            text = f"The connections of all clients hold more than {self.limit} bytes, and this one has to make room."
+            victim.leave()
+            if victim is holder:
+                raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
+            victim.drop(text)
 
 
 class SharedMemory:
@@ -264,15 +245,10 @@ def footprint(*values: object) -> int:
     while left:
         value: Any = left.pop()
         size += sys.getsizeof(value)
-        left += _parts(value)
+        if isinstance(value, dict):
+            left += [*value, *value.values()]
+        elif isinstance(value, list | tuple):
+            left += value
+        else:  # A composite, such as a source, or a described value.
+            left += [getattr(value, name) for name in getattr(value, "__dataclass_fields__", ())]
     return size
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        mapping = cast("dict[Any, Any]", value)
-        return [*mapping, *mapping.values()]
-    if isinstance(value, list | tuple):
-        return cast("Iterable[Any]", value)
-    # A composite, such as a source, or a described value.
-    return [getattr(value, name) for name in getattr(value, "__dataclass_fields__", ())]

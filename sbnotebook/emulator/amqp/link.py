@@ -114,7 +114,6 @@ class Link:
         self.end(LinkState.DETACHED)
 
     def end(self, state: LinkState) -> None:
-        """End the link: from now on it sends nothing."""
         self.state = state
         self._forget_attach()
         links = self.session.held.links
@@ -193,7 +192,6 @@ class ReceivingLink(Link):
             self.session.write_disposition(RECEIVER, delivery_id, outcome)
 
     def end(self, state: LinkState) -> None:
-        """End the link, and drop a message that has not come in whole."""
         super().end(state)
         self._keep(0)
         self._first = None
@@ -204,7 +202,6 @@ class ReceivingLink(Link):
         )
 
     def receive_flow(self, flow: Flow) -> None:
-        """Answer the sender's flow if it asks for an answer. It changes nothing."""
         if flow.echo and self.attached:
             self.write_flow()
 

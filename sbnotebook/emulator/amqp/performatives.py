@@ -7,7 +7,7 @@ Source: AMQP 1.0 part 2, sections 2.7 (performatives) and 2.8.14 (error); part 3
 
 A composite type of AMQP is a list of fields behind a descriptor: a number, or a name such as
 ``amqp:transactional-state:list``, which Proton writes in some places. A field without a default is mandatory. A default
-stands for null and for what the peer left out.
+stands for null and for what the peer left out. Last fields that the emulator does not use are not declared.
 
 Source: AMQP 1.0 part 1, types, sections 1.2 and 1.4. Microsoft's AMQP library for .NET takes numbers and names
 (Azure/azure-amqp, AmqpCodec.cs).
@@ -24,7 +24,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar, cast
 
-from sbnotebook.amqp import AmqpValue, Array, Symbol, UByte, UInt, ULong, UShort, decode, encode
+from sbnotebook.amqp import AmqpValue, Array, Symbol, UByte, UInt, ULong, UShort, decode, encode, list_of_encoded, skip
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 Anything: Final = "anything"
@@ -75,7 +75,8 @@ def composite(code: int, *, frozen: bool = True, kw_only: bool = False) -> Calla
         shape = cls, fields, frozenset(mandatory)
         words = _WORD_IN_NAME.sub("-", cls.__name__).lower()
         _CODES[cls] = code
-        _WRITERS[cls] = tuple((name, _writer(kinds[name][0])) for name in kinds)
+        _WRITERS[cls] = tuple((name, (_SPECIAL.get(kind) or _primitive(kind))[1]) for name, (kind, *_) in kinds.items())
+        _SPECIAL[cls] = (lambda value: value, lambda value: _NULL if value is None else encode_composite(value))
         _SHAPES.update(dict.fromkeys((bytes((0x00, 0x53, code)), code, f"amqp:{words}:list"), shape))
         if not fields:
             _WITHOUT_FIELDS[bytes((0x00, 0x53, code, _EMPTY_LIST))] = cls()
@@ -95,14 +96,6 @@ def _reader(kinds: tuple[Any, ...]) -> tuple[_Read, Mapping[int, Any]]:
 def _read_composite(classes: frozenset[type], data: bytes, at: int) -> tuple[Any, int]:
     known = _WITHOUT_FIELDS.get(data[at : at + 4])
     return (known, at + 4) if type(known) in classes else decode_composite(data, at, classes)
-
-
-def _writer(kind: Any) -> Callable[[Any], bytes]:
-    return _write_composite if kind in _CODES else (_SPECIAL.get(kind) or _primitive(kind))[1]
-
-
-def _write_composite(value: Any) -> bytes:
-    return _NULL if value is None else encode_composite(value)
 
 
 _Check = Callable[[Any], Any]
@@ -157,12 +150,6 @@ def _read_uint(check: _Check, data: bytes, at: int) -> tuple[Any, int]:
     return _read_value(check, data, at)
 
 
-def _read_boolean(check: _Check, data: bytes, at: int) -> tuple[Any, int]:
-    if data[at] == 0x56 and data[at + 1] < 2:
-        return data[at + 1] == 1, at + 2
-    return _read_value(check, data, at)
-
-
 def _read_binary(check: _Check, data: bytes, at: int) -> tuple[Any, int]:
     if data[at] != 0xA0:
         return _read_value(check, data, at)
@@ -172,7 +159,6 @@ def _read_binary(check: _Check, data: bytes, at: int) -> tuple[Any, int]:
 
 _QUICK_READERS: Final[dict[object, Callable[[_Check, bytes, int], tuple[Any, int]]]] = {
     UInt: _read_uint,
-    bool: _read_boolean,
     bytes: _read_binary,
 }
 
@@ -186,13 +172,7 @@ def encode_composite(value: Any) -> bytes:
     parts = [write(getattr(value, name)) for name, write in _WRITERS[cls]]
     while parts and parts[-1] == _NULL:
         parts.pop()
-    content = b"".join(parts)
-    head = bytes((0x00, 0x53, _CODES[cls]))
-    if not parts:
-        return head + b"\x45"
-    if len(content) < 255:
-        return head + bytes((0xC0, len(content) + 1, len(parts))) + content
-    return head + b"\xd0" + (len(content) + 4).to_bytes(4, "big") + len(parts).to_bytes(4, "big") + content
+    return bytes((0x00, 0x53, _CODES[cls])) + list_of_encoded(parts)
 
 
 def decode_composite(data: bytes, offset: int = 0, classes: frozenset[type] | None = None) -> tuple[Any, int]:
@@ -236,8 +216,8 @@ def _read_list(data: bytes, at: int, cls: type, fields: tuple[_Field, ...]) -> t
             at += 1
         if value is not None:  # null stands for the default
             given[name] = value
-    if count > len(fields):
-        raise _misfit(f"{cls.__name__} has {len(fields)} fields, not {count}.")
+    for _ in range(len(fields), count):
+        at = skip(data, at)
     if not at == end <= len(data):
         raise AmqpDecodeError(f"The size of a {cls.__name__} does not fit its fields.")
     return given, end
@@ -260,9 +240,7 @@ def _described(data: bytes, offset: int) -> tuple[_Shape, int]:
 
 
 SENDER: Final = False
-"""The role of the end of a link that sends."""
 RECEIVER: Final = True
-"""The role of the end of a link that receives."""
 
 _UINT_MAX: Final = 2**32 - 1
 _SMALL_STATE: Final = 200
@@ -322,8 +300,6 @@ _OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
 
 @composite(0x31)
 class Declare:
-    """The body of a message to a coordinator: begin a transaction."""
-
     global_id: Annotated[AmqpValue, Anything] = None
 
 
@@ -337,15 +313,11 @@ class Discharge:
 
 @composite(0x33)
 class Declared:
-    """The outcome of a declare: the transaction's id."""
-
     txn_id: Annotated[bytes, bytes]
 
 
 @composite(0x34)
 class TransactionalState:
-    """The state of a delivery within a transaction, and the outcome if there is one."""
-
     txn_id: Annotated[bytes, bytes]
     outcome: Annotated[Outcome | None, *_OUTCOMES] = None
 
@@ -358,8 +330,6 @@ _STATES: Final = (Received, *_OUTCOMES, Declared, TransactionalState)
 
 @composite(0x28)
 class Source:
-    """The end of a link that messages come from."""
-
     address: Annotated[AmqpValue, Anything] = None  # the entity's address as the peer wrote it, usually a string
     durable: Annotated[int, UInt] = 0
     expiry_policy: Annotated[str, Symbol] = "session-end"
@@ -375,8 +345,6 @@ class Source:
 
 @composite(0x29)
 class Target:
-    """The end of a link that messages go to; ``address`` is as the peer wrote it, usually a string."""
-
     address: Annotated[AmqpValue, Anything] = None
     durable: Annotated[int, UInt] = 0
     expiry_policy: Annotated[str, Symbol] = "session-end"
@@ -388,8 +356,6 @@ class Target:
 
 @composite(0x30)
 class Coordinator:
-    """The target of a link that controls transactions."""
-
     capabilities: Annotated[tuple[str, ...], Symbols] = ()
 
 
@@ -400,11 +366,6 @@ class Open:
     max_frame_size: Annotated[int, UInt] = _UINT_MAX
     channel_max: Annotated[int, UShort] = 65_535
     idle_time_out: Annotated[int | None, UInt] = None
-    outgoing_locales: Annotated[tuple[str, ...], Symbols] = ()
-    incoming_locales: Annotated[tuple[str, ...], Symbols] = ()
-    offered_capabilities: Annotated[tuple[str, ...], Symbols] = ()
-    desired_capabilities: Annotated[tuple[str, ...], Symbols] = ()
-    properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
 
 
 @composite(0x11, kw_only=True)
@@ -416,9 +377,6 @@ class Begin:
     incoming_window: Annotated[int, UInt]
     outgoing_window: Annotated[int, UInt]
     handle_max: Annotated[int, UInt] = _UINT_MAX
-    offered_capabilities: Annotated[tuple[str, ...], Symbols] = ()
-    desired_capabilities: Annotated[tuple[str, ...], Symbols] = ()
-    properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
 
 
 @composite(0x12, kw_only=True)
@@ -441,8 +399,6 @@ class Attach:
 
 @composite(0x13, frozen=False, kw_only=True)
 class Flow:
-    """Updates the windows of a session and, with a handle, the credit of a link."""
-
     next_incoming_id: Annotated[int | None, UInt] = None
     incoming_window: Annotated[int, UInt]
     next_outgoing_id: Annotated[int, UInt]
@@ -453,7 +409,6 @@ class Flow:
     available: Annotated[int | None, UInt] = None
     drain: Annotated[bool, bool] = False
     echo: Annotated[bool, bool] = False
-    properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
 
 
 @composite(0x14, frozen=False, kw_only=True)
@@ -470,7 +425,6 @@ class Transfer:
     state: Annotated[_State, *_STATES] = None
     resume: Annotated[bool, bool] = False
     aborted: Annotated[bool, bool] = False
-    batchable: Annotated[bool, bool] = False
 
 
 @composite(0x15, frozen=False, kw_only=True)
@@ -482,7 +436,6 @@ class Disposition:
     last: Annotated[int | None, UInt] = None
     settled: Annotated[bool, bool] = False
     state: Annotated[_State, *_STATES] = None
-    batchable: Annotated[bool, bool] = False
 
 
 @composite(0x16, kw_only=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from sbnotebook.emulator.amqp.frames import FrameWriter, HeldMemory
 from sbnotebook.emulator.amqp.link import DispositionReceived, Event, LinkState, ReceivingLink, SendingLink
@@ -96,19 +96,6 @@ class AmqpSession:
         """Return whether the peer takes no more frames of messages until it sends another flow."""
         return self._remote_incoming_window == 0
 
-    def receive(self, performative: Transfer | Disposition | Flow | Attach | Detach, payload: bytes) -> None:
-        match performative:
-            case Transfer():
-                self._receive_transfer(performative, payload)
-            case Disposition():
-                self._receive_disposition(performative)
-            case Flow():
-                self._receive_flow(performative)
-            case Attach():
-                self._receive_attach(performative)
-            case Detach():
-                self._receive_detach(performative)
-
     def end(self) -> None:
         links, self._links = self._links, {}
         self.held.handles -= len(links)
@@ -143,7 +130,6 @@ class AmqpSession:
         self._writer.write(self._channel, encode_settlement(self._writer.max_body_size, role, delivery_id, state))
 
     def deliver(self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool) -> None:
-        """Send a message as soon as the peer's window is open."""
         delivery = _Delivery(link, delivery_tag, payload, settled)
         if self._outbox or self._remote_incoming_window == 0 or not self._write_transfer(delivery):
             self._outbox.append(delivery)
@@ -151,7 +137,6 @@ class AmqpSession:
             self._flush()
 
     def forget_delivery(self, link: SendingLink, delivery_tag: bytes) -> int | None:
-        """Drop an unsettled delivery that we sent, and return its id; None if it is unknown."""
         delivery_id = link.delivery_ids.pop(delivery_tag, None)
         if delivery_id is not None:
             del self._unsettled[delivery_id]
@@ -174,7 +159,7 @@ class AmqpSession:
             self._outbox = deque(waiting for waiting in self._outbox if waiting.link is not link)
             self.held.add_answers(-sum(len(waiting.payload) for waiting in dropped))
 
-    def _receive_attach(self, attach: Attach) -> None:
+    def _receive_attach(self, attach: Attach, _: bytes) -> None:
         known = self._links.get(attach.handle)
         if known is not None and known.state is not LinkState.DETACHING:
             raise ProtocolViolationError(f"The handle {attach.handle} is in use.", "amqp:session:handle-in-use")
@@ -193,7 +178,7 @@ class AmqpSession:
         self.held.links[link.role, link.name] = self._links[attach.handle] = link
         self._tell(link)
 
-    def _receive_detach(self, detach: Detach) -> None:
+    def _receive_detach(self, detach: Detach, _: bytes) -> None:
         link = self._links.pop(detach.handle, None)
         if link is not None:
             self.held.handles -= 1
@@ -216,7 +201,7 @@ class AmqpSession:
         elif link is not None:
             raise ProtocolViolationError("A transfer came on a link of the other direction.", "amqp:not-allowed")
 
-    def _receive_flow(self, flow: Flow) -> None:
+    def _receive_flow(self, flow: Flow, _: bytes) -> None:
         # What we sent and the peer had not seen when it wrote this flow counts against its window.
         was_shut = self.is_shut
         unseen = (self._next_outgoing_id - (flow.next_incoming_id or 0)) % _SERIAL
@@ -232,7 +217,7 @@ class AmqpSession:
             if isinstance(each, SendingLink) and each.attached:
                 self._tell(each)
 
-    def _receive_disposition(self, disposition: Disposition) -> None:
+    def _receive_disposition(self, disposition: Disposition, _: bytes) -> None:
         if disposition.role is SENDER:
             return  # We settle what a peer sends at once, so it has nothing to say about it.
         outcome, txn_id = disposition.state, None
@@ -267,13 +252,18 @@ class AmqpSession:
 
     def _write_transfer(self, delivery: _Delivery) -> bool:
         """Write one frame of a message, and return whether it was the last one."""
-        if delivery.delivery_id is None:
-            delivery.delivery_id = self._number(delivery)
         payload, tag, settled = delivery.payload, delivery.delivery_tag, delivery.settled
+        delivery_id = delivery.delivery_id
+        if delivery_id is None:
+            delivery_id = delivery.delivery_id = self._next_delivery_id
+            self._next_delivery_id = (delivery_id + 1) % _SERIAL
+            if not settled:
+                self._unsettled[delivery_id] = delivery.link, tag
+                delivery.link.delivery_ids[tag] = delivery_id
         # One frame of at most the size that the peer takes.
         end = delivery.sent + self._writer.max_body_size - _TRANSFER_SIZE - len(tag)
         is_last = end >= len(payload)
-        head = encode_transfer(delivery.link.handle, delivery.delivery_id, tag, settled=settled, more=not is_last)
+        head = encode_transfer(delivery.link.handle, delivery_id, tag, settled=settled, more=not is_last)
         chunk = payload if is_last and not delivery.sent else payload[delivery.sent : end]
         self._writer.write(self._channel, head, chunk)
         # Each frame takes one place in the window.
@@ -282,10 +272,11 @@ class AmqpSession:
         self._remote_incoming_window -= 1
         return is_last
 
-    def _number(self, delivery: _Delivery) -> int:
-        delivery_id = self._next_delivery_id
-        self._next_delivery_id = (delivery_id + 1) % _SERIAL
-        if not delivery.settled:
-            self._unsettled[delivery_id] = (delivery.link, delivery.delivery_tag)
-            delivery.link.delivery_ids[delivery.delivery_tag] = delivery_id
-        return delivery_id
+    RECEIVERS: ClassVar[dict[type, Callable[[AmqpSession, Any, bytes], None]]] = {
+        Transfer: _receive_transfer,
+        Disposition: _receive_disposition,
+        Flow: _receive_flow,
+        Attach: _receive_attach,
+        Detach: _receive_detach,
+    }
+    """What to do with a performative of a session, and the payload behind it."""

@@ -23,9 +23,9 @@ from sbnotebook.emulator.entities.message import (
     MessageEvent,
     Place,
     place_of,
+    read_sent,
     render,
     with_application_properties,
-    with_dead_letter_reason,
     with_time_to_live,
 )
 from sbnotebook.emulator.entities.message_log import PARTITION_SHIFT, PARTITIONS, MessageLog, earliest, tour
@@ -52,7 +52,6 @@ class MessageSession:
         self._order: list[tuple[tuple[int, int], int]] = []  # a heap of places and numbers, with some that are gone
 
     def make_ready(self, message: BrokeredMessage, order: str) -> None:
-        """Let ``take_ready`` find a message: in the place of its number, at the front or the back."""
         number = message.sequence_number
         place = number, 0
         if order == "front":
@@ -63,7 +62,6 @@ class MessageSession:
         heappush(self._order, (place, number))
 
     def take_ready(self) -> BrokeredMessage | None:
-        """Return the ready message that is the next one, which is not ready any more; None without one."""
         while self._order:
             place, number = heappop(self._order)
             if number in self.ready and self.ready[number][0] == place:
@@ -122,8 +120,6 @@ class Counts(NamedTuple):
 
 
 class Settlement(NamedTuple):
-    """A receiver's decision about a message that it has locked."""
-
     event: MessageEvent  # COMPLETE, RELEASE, ABANDON, DEFER or DEAD_LETTER
     properties: Mapping[str, AmqpValue] = MappingProxyType({})
     why: DeadLetterReason | None = None  # the reason for which it is dead-lettered
@@ -171,7 +167,6 @@ class Box:
 
     @property
     def idle_since(self) -> int:
-        """Return when the entity was last used or changed, in ms."""
         return max(self.updated_time, self.accessed_time or self.created_time)
 
     def _next_number(self, partition: int = 0) -> int:
@@ -189,7 +184,6 @@ class Box:
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        """Return the boxes of an entity: itself and its sub-queues."""
         return (self,)
 
     @property
@@ -206,7 +200,6 @@ class Box:
         return len(self._locked)
 
     def rendered(self, message: BrokeredMessage, **options: bool) -> bytes:
-        """Return the encoded message as a client gets it; the options are those of ``render``."""
         return render(message, self.log.payload(message), **options)
 
     def receive(
@@ -259,16 +252,26 @@ class Box:
             return RefusedError(Condition.SESSION_LOCK_LOST, _SESSION_LOST)
         return RefusedError(Condition.MESSAGE_LOCK_LOST, _LOCK_LOST)
 
-    def check_settlement(self, token: UUID, settlement: Settlement, now: int) -> None:
-        message = self._to_settle(token, settlement, now)
-        if settlement.properties:
-            with_application_properties(self.log.payload(message), settlement.properties)
+    def check_settlement(self, token: UUID, settlement: Settlement, now: int) -> tuple[BrokeredMessage, bytes | None]:
+        """Return the message, and its payload if that changes."""
+        if settlement.event is MessageEvent.DEAD_LETTER and self.is_sub_queue:
+            text = "A message of a dead-letter queue cannot be dead-lettered."
+            raise RefusedError(Condition.NOT_ALLOWED, text)
+        message = self.held(token, now)
+        if message is None:
+            raise self.lock_lost()
+        if not settlement.properties:
+            return message, None
+        payload = with_application_properties(self.log.payload(message), settlement.properties)
+        excess = read_sent(payload).excess
+        if excess is not None:
+            raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, excess)
+        return message, payload
 
     def settle(self, token: UUID, settlement: Settlement, now: int) -> None:
         """Settle a locked message. To defer it counts as a delivery, so that it cannot be deferred for ever."""
-        message = self._to_settle(token, settlement, now)
-        if settlement.properties:
-            payload = with_application_properties(self.log.payload(message), settlement.properties)
+        message, payload = self.check_settlement(token, settlement, now)
+        if payload is not None:
             self.log.replace_payload(message, payload)
             self.context.changes.remove(self.box, message.sequence_number)
             self.context.changes.add(self.box, message)
@@ -355,15 +358,6 @@ class Box:
 
     # ------------------------------------------------------------------------------- how messages go
 
-    def _to_settle(self, token: UUID, settlement: Settlement, now: int) -> BrokeredMessage:
-        if settlement.event is MessageEvent.DEAD_LETTER and self.is_sub_queue:
-            text = "A message of a dead-letter queue cannot be dead-lettered."
-            raise RefusedError(Condition.NOT_ALLOWED, text)
-        message = self.held(token, now)
-        if message is None:
-            raise self.lock_lost()
-        return message
-
     def _apply(
         self,
         message: BrokeredMessage,
@@ -413,7 +407,6 @@ class Box:
             self.context.wake(self, message.expires_at)
 
     def start_forwarding(self, now: int) -> None:
-        """Send on the available messages, because the box now forwards them."""
         if self.sessions is None:
             taken = [*iter(self.log.take_ready, None)]
         else:
@@ -536,14 +529,12 @@ class ReceivingEntity(Box):
         return earliest(super().next_deadline, *ends)
 
     def start_forwarding(self, now: int) -> None:
-        """Send on the messages in here, if the entity or its dead-letter queue now forwards."""
         if self.options.forward_dead_letters_to is not None:
             self.dead_letter.start_forwarding(now)
         if self.options.forward_to is not None:
             super().start_forwarding(now)
 
     def forward_waiting(self, sequence_number: int, now: int) -> None:
-        """Forward a message that had to wait, if it is still there."""
         message = self.log.get(sequence_number)
         if message is not None and message.is_available and self.options.forward_to is not None:
             self._ready.withdraw(message)
@@ -597,7 +588,6 @@ class ReceivingEntity(Box):
         return sorted(with_state.union(message.session_id or "" for message in messages))
 
     def set_session_state(self, session: MessageSession, state: bytes | None, now: int) -> None:
-        """Set the state of a session; None removes it."""
         limit = self.context.tier.quotas.max_session_state
         if len(state or b"") > limit:
             text = f"The session state has {len(state or b'')} bytes, the limit is {limit}."
@@ -606,7 +596,6 @@ class ReceivingEntity(Box):
         self.context.changes.sessions[self.box, session.session_id] = state, now
 
     def restore_session_state(self, session: MessageSession, state: bytes | None, updated_time: int) -> None:
-        """Set the state of a session as the store has it, with the time (ms) when it was set."""
         self._state_bytes += len(state or b"") - len(session.state or b"")
         session.state, session.updated_time = state, updated_time
 
@@ -647,12 +636,12 @@ class ReceivingEntity(Box):
     def put_dead(
         self, message: BrokeredMessage, why: DeadLetterReason, now: int, to: SubQueueBox | None = None
     ) -> None:
-        """Put a message into the dead-letter queue, or into another sub-queue."""
-        payload = with_dead_letter_reason(with_time_to_live(message, message.payload or b""), *why)
-        message.payload, message.size = payload, len(payload)
+        payload = with_time_to_live(message, message.payload or b"")
+        reason = {"DeadLetterReason": why.reason, "DeadLetterErrorDescription": why.description}
+        message.payload = payload = with_application_properties(payload, reason)
+        message.size = len(payload)
         message.state, message.expires_at, message.session_id = BrokeredState.ACTIVE, None, None
         (to or self.dead_letter).put(message, now)
 
 
 Receivable = ReceivingEntity | SubQueueBox
-"""A queue, a subscription or a sub-queue: clients can receive from it."""

@@ -8,7 +8,7 @@ annotations".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from itertools import pairwise
@@ -40,11 +40,9 @@ from sbnotebook.amqp.sections import (
     with_map_items,
 )
 from sbnotebook.emulator.entities.options import MAX_HEADER_SIZE, MAX_PROPERTY_SIZE
-from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.errors import AmqpDecodeError
 
 SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
-"""Message annotation: when a sent message becomes active."""
 
 _PARTITION_KEY: Final = "x-opt-partition-key"
 # Places among the fields (AMQP 1.0 part 3, sections 3.2.1 and 3.2.4).
@@ -148,14 +146,10 @@ class SentMessage:
 
     def _property(self, place: int) -> AmqpValue:
         # Decoded only where an entity asks for it, which most do not.
-        if self.properties is None:
-            return None
-        values = cast("list[AmqpValue]", section_value(self.payload, self.properties))
-        return values[place] if place < len(values) else None
+        return None if self.properties is None else _field(self.payload, self.properties, place)
 
-    def read_header(self, header: AmqpValue) -> None:
-        values = cast("list[AmqpValue]", header)
-        life = values[_TIME_TO_LIVE] if len(values) > _TIME_TO_LIVE else None
+    def read_header(self, section: Section) -> None:
+        life = _field(self.payload, section, _TIME_TO_LIVE)
         _expect(life is None or (isinstance(life, int) and life >= 0), "the time to live must be milliseconds")
         self.time_to_live = None if life is None else min(cast("int", life), _MAX_TIME)
 
@@ -165,14 +159,19 @@ class SentMessage:
         if isinstance(end, int) and isinstance(start, int) and end > start:
             self.time_to_live = min(end - start, _MAX_TIME)
 
-    def read_annotations(self, annotations: AmqpValue) -> None:
-        _expect(isinstance(annotations, dict), "annotations must be a map")
-        values = cast("dict[str, AmqpValue]", annotations)
+    def read_annotations(self, section: Section) -> None:
+        values: Any = section_value(self.payload, section)
+        _expect(isinstance(values, dict), "annotations must be a map")
         when, key = values.get(SCHEDULED_TIME), values.get(_PARTITION_KEY)
         _expect(when is None or isinstance(when, Timestamp), f"{SCHEDULED_TIME} must be a timestamp")
-        _expect(when is None or cast("int", when) <= _MAX_TIME, f"{SCHEDULED_TIME} is too late")
-        self.scheduled_time = cast("int | None", when)
+        _expect(when is None or when <= _MAX_TIME, f"{SCHEDULED_TIME} is too late")
+        self.scheduled_time = when
         self.partition_key = None if key is None else str(key)
+
+
+def _field(payload: bytes, section: Section, place: int) -> AmqpValue:
+    values = cast("list[AmqpValue]", section_value(payload, section))
+    return values[place] if place < len(values) else None
 
 
 def read_sent(payload: bytes) -> SentMessage:
@@ -189,8 +188,7 @@ def read_sent(payload: bytes) -> SentMessage:
         if section.code < before.code:
             ordered = sorted(sections, key=attrgetter("code"))
             return read_sent(b"".join(payload[part.start : part.end] for part in ordered))
-    if not sections:
-        _expect(False, "it is empty")
+    _expect(bool(sections), "it is empty")
     # Read the sections in front of the body.
     message = SentMessage(payload, len(payload))
     for section in sections:
@@ -212,14 +210,13 @@ def _read_section(message: SentMessage, section: Section) -> None:
         if section.code == APPLICATION_PROPERTIES and section.end - section.start > MAX_PROPERTY_SIZE:
             message.property_size = max(map(len, values)) - _LARGE_VALUE_HEAD
     elif section.code == MESSAGE_ANNOTATIONS:
-        message.read_annotations(section_value(payload, section))
+        message.read_annotations(section)
     else:
-        if payload[section.value_start] not in LISTS:
-            _expect(False, "header and properties must be lists")
+        _expect(payload[section.value_start] in LISTS, "header and properties must be lists")
         if section.code == PROPERTIES:
             message.properties = section
         else:
-            message.read_header(section_value(payload, section))
+            message.read_header(section)
 
 
 def with_message_id(message: SentMessage) -> bytes:
@@ -431,11 +428,6 @@ def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
     return _HEADER + encode(fields)
 
 
-def with_dead_letter_reason(payload: bytes, reason: str | None, description: str | None) -> bytes:
-    """Return the encoded message with the application properties that explain its dead-lettering."""
-    return _with_properties(payload, {"DeadLetterReason": reason, "DeadLetterErrorDescription": description})
-
-
 def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
     """Return the encoded message with the time to live that its entity gave it, if the sender asked for more or none.
 
@@ -445,33 +437,20 @@ def with_time_to_live(message: BrokeredMessage, payload: bytes) -> bytes:
         return payload
     life = message.expires_at - message.enqueued_time
     header = find_section(payload, HEADER)
-    fields = [] if header is None else cast("list[Any]", section_value(payload, header))
-    asked = fields[_TIME_TO_LIVE] if len(fields) > _TIME_TO_LIVE else None
-    if life >= _MAX_UINT or (asked is not None and asked <= life):
+    asked = None if header is None else _field(payload, header, _TIME_TO_LIVE)
+    if life >= _MAX_UINT or (asked is not None and cast("int", asked) <= life):
         return payload
     return with_list_item(payload, HEADER, _TIME_TO_LIVE, encode(UInt(life)))
 
 
 def with_application_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
-    """Return the encoded message with these application properties set; all others stay."""
-    changed = _with_properties(payload, properties)
-    excess = read_sent(changed).excess
-    if excess is not None:
-        raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, excess)
-    return changed
-
-
-def _with_properties(payload: bytes, properties: Mapping[str, AmqpValue]) -> bytes:
-    """Set application properties; None removes one."""
+    """Return the encoded message with these application properties set, or removed if they are None."""
     encoded = {str(name): None if value is None else encode(value) for name, value in properties.items()}
     return with_map_items(payload, APPLICATION_PROPERTIES, encoded)
 
 
 def _senders_own(payload: bytes, section: Section) -> list[bytes]:
     """Return the sender's annotations, encoded as they came, without those that only the broker sets."""
-    return [key + value for key, value in _pairs(payload, section) if key_text(key) not in _BROKERS_OWN]
-
-
-def _pairs(payload: bytes, section: Section) -> Iterable[tuple[bytes, bytes]]:
     found = elements(payload, section.value_start, MAPS)
-    return zip(found[0::2], found[1::2], strict=True)
+    pairs = zip(found[0::2], found[1::2], strict=True)
+    return [key + value for key, value in pairs if key_text(key) not in _BROKERS_OWN]

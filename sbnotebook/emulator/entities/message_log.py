@@ -224,7 +224,6 @@ class MessageLog:
 
     @property
     def resident_size(self) -> int:
-        """Return about how many bytes the messages in memory take."""
         return sum(shelf.size + shelf.count * _OVERHEAD for shelf in self.resident_shelves())
 
     def shed(self, number: int) -> None:
@@ -246,7 +245,6 @@ class MessageLog:
         return shelf
 
     def _messages(self, number: int) -> dict[int, BrokeredMessage]:
-        """Return the messages of a shelf, by number; none without one."""
         shelf = self._shelves.get(number)
         if shelf is None:
             return {}
@@ -270,7 +268,6 @@ class MessageLog:
 
 
 def earliest(*moments: int | None) -> int | None:
-    """Return the first of these moments (ms); None if there is none."""
     return min((moment for moment in moments if moment is not None), default=None)
 
 

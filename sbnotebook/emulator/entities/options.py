@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from enum import Enum, StrEnum
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
@@ -30,7 +30,6 @@ MAX_PROPERTY_SIZE: Final = 32_768
 MAX_ID_LENGTH: Final = 128
 """Characters of a message id, session id or partition key."""
 MAX_HOPS: Final = 4
-"""How often one message is forwarded."""
 
 _KILOBYTE: Final = 1024
 
@@ -50,8 +49,6 @@ class Quotas(NamedTuple):
 
 
 class Tier(Enum):
-    """A namespace's tier, by the name that Service Bus gives to it."""
-
     BASIC = "Basic"
     STANDARD = "Standard"
     PREMIUM = "Premium"
@@ -74,8 +71,6 @@ FOREVER: Final = "P10675199DT2H48M5.4775807S"
 """The longest duration of .NET, which Service Bus writes for an unlimited time."""
 MAX_SIZE_MB: Final = 81_920
 """Megabytes of messages that an entity takes in at most."""
-DUPLICATE_WINDOW: Final = 600_000
-"""The default of the window of duplicate detection, ms."""
 
 _SCHEMES: Final = frozenset(("sb", "amqp", "amqps", "http", "https"))
 # From here on a duration is the longest that .NET knows, which means never
@@ -91,7 +86,6 @@ _SECOND, _MINUTE, _DAY = 1000, 60_000, 86_400_000
 _MAX_METADATA: Final = 1024
 
 Duration = timedelta | str | int
-"""A timedelta, a text such as ``"30s"``, or milliseconds."""
 _Given = TypeVar("_Given")
 _Kept = TypeVar("_Kept")
 
@@ -258,18 +252,18 @@ def _milliseconds(given: object) -> int:
     if isinstance(given, str):
         match = _SHORT.fullmatch(given.strip().lower())
         return _sum_of(*match.groups()) if match and any(match.groups()) else parse_duration(given)
-    return _whole(given)
+    return _typed(given, int)
 
 
-def _whole(given: object) -> int:
-    if not isinstance(given, int) or isinstance(given, bool):
+def _typed(given: Any, kind: Any) -> Any:
+    if not isinstance(given, kind) or (kind is int and isinstance(given, bool)):
         raise ConfigurationError(f"is of the wrong type: {type(given).__name__}.")
     return given
 
 
 def _number(name: str, default: _Kept, least: int, most: int) -> Option[_Kept, _Kept]:
     def check(given: Any) -> Any:
-        value = None if given is default is None else _whole(given)
+        value = None if given is default is None else _typed(given, int)
         if value is not None and not least <= value <= most:
             raise ConfigurationError(f"must be from {least} to {most}.")
         return value
@@ -279,35 +273,25 @@ def _number(name: str, default: _Kept, least: int, most: int) -> Option[_Kept, _
             raise ConfigurationError(f"must be a number from {least} to {most}, not {text[:40]!r}.")
         return int(text)
 
-    def write(value: Any) -> str | None:
-        return None if value is None else str(value)
-
+    write: Callable[[Any], str | None] = lambda value: None if value is None else str(value)  # noqa: E731
     return Option(name, default, check, read, write, values=f"{least:,} to {most:,}")
 
 
 def _flag(name: str, *, default: bool = False, is_fixed: bool = False) -> Option[bool, bool]:
-    def check(given: object) -> bool:
-        if not isinstance(given, bool):
-            raise ConfigurationError(f"is of the wrong type: {type(given).__name__}.")
-        return given
-
     def read(text: str) -> bool:
-        known = {"true": True, "1": True, "false": False, "0": False}  # as in XML Schema
-        if text.lower() not in known:
+        if text.lower() not in ("true", "1", "false", "0"):  # as in XML Schema
             raise ConfigurationError(f"is neither true nor false: {text[:40]!r}.")
-        return known[text.lower()]
+        return text.lower() in ("true", "1")
 
-    return Option(
-        name, default, check, read, lambda value: str(value).lower(), values="`true` or `false`", is_fixed=is_fixed
-    )
+    check = partial(_typed, kind=bool)
+    values = "`true` or `false`"
+    return Option(name, default, check, read, lambda value: str(value).lower(), values=values, is_fixed=is_fixed)
 
 
 def _text(name: str, expect: Callable[[str], None], values: str) -> Option[str | None, str | None]:
-    def check(given: object) -> str | None:
-        if not isinstance(given, str | None):
-            raise ConfigurationError(f"is of the wrong type: {type(given).__name__}.")
-        if given:
-            expect(given)
+    def check(given: str | None) -> str | None:
+        if _typed(given, str | None):
+            expect(str(given))
         return given
 
     return Option(name, None, check, values=values)
@@ -347,8 +331,6 @@ _TARGET: Final = "the name or the address of a queue or topic"
 
 @dataclass(frozen=True)
 class ReceivingOptions:
-    """Options of entities from which clients receive."""
-
     lock_duration: Option[Duration, int] = _duration("LockDuration", _MINUTE, 5 * _SECOND, 5 * _MINUTE, _LONG_LOCK)
     max_delivery_count: Option[int, int] = _number("MaxDeliveryCount", 10, 1, _MAX_INT)
     requires_session: Option[bool, bool] = _flag("RequiresSession", is_fixed=True)
@@ -366,12 +348,10 @@ class ReceivingOptions:
 
 @dataclass(frozen=True)
 class DestinationOptions:
-    """Options of entities to which clients send."""
-
     default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
     requires_duplicate_detection: Option[bool, bool] = _flag("RequiresDuplicateDetection", is_fixed=True)
     duplicate_detection_window: Option[Duration, int] = _duration(
-        "DuplicateDetectionHistoryTimeWindow", DUPLICATE_WINDOW, 20 * _SECOND, 7 * _DAY
+        "DuplicateDetectionHistoryTimeWindow", 10 * _MINUTE, 20 * _SECOND, 7 * _DAY
     )
     auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
     status: Option[EntityStatus | str, EntityStatus] = _STATUS

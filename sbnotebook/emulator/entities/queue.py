@@ -73,15 +73,10 @@ class Destination(Box):
         super().__init__(context, box, path, now=now)
         # Until when each id is a duplicate, the oldest first. Not a dict: its first item is slow to find when many
         # before it were removed.
-        self._seen: OrderedDict[str, int] = OrderedDict()
+        self.seen: OrderedDict[str, int] = OrderedDict()
         self._rounds = count()
 
-    def restore_seen(self, message_id: str, until: int) -> None:
-        """Restore a message id, with the time (ms) until which it is a duplicate, in the order of these."""
-        self._seen[message_id] = until
-
     def check(self, messages: Sequence[SentMessage]) -> None:
-        """Check that all of these messages can be taken in."""
         options, path = self.options, self.path
         if options.status is not EntityStatus.ACTIVE and not options.status.can_send:
             text = f"Messaging entity '{path}' is currently disabled for sending."
@@ -117,7 +112,11 @@ class Destination(Box):
         self.accessed_time = now
         # Number and date the message.
         number = self.next_number(sent) if number is None else number
-        when = None if sent.scheduled_time is None else _due(sent.scheduled_time, now, forwarded)
+        when = sent.scheduled_time
+        # The time that a rule's action set counts where the message is forwarded to (Service Bus documentation, "Topic
+        # filters and actions"). Nothing is known about forwarded dead letters, which the emulator does not delay.
+        if when is not None and (when <= now or (forwarded is not None and forwarded[1] is not None)):
+            when = None
         life = self._time_to_live(sent)
         # The record that the broker keeps of it.
         payload = with_message_id(sent)
@@ -186,7 +185,6 @@ class Destination(Box):
         return True
 
     def keyed_partition(self, sent: SentMessage) -> int | None:
-        """Return the partition that a message's key chooses; None if it has no key."""
         key = self._key(sent)
         return None if key is None else crc32(key.encode()) % PARTITIONS
 
@@ -209,11 +207,8 @@ class Destination(Box):
         is_read = (
             options.requires_duplicate_detection or options.enable_partitioning or isinstance(options, TopicOptions)
         )
-        if needs_session or is_read:
-            self._check_ids(message)
-
-    def _check_ids(self, message: SentMessage) -> None:
-        for name, value in (("SessionId", message.session_id), ("MessageId", message.message_id)):
+        ids = {"SessionId": message.session_id, "MessageId": message.message_id} if needs_session or is_read else {}
+        for name, value in ids.items():
             if value is not None and len(value) > MAX_ID_LENGTH:
                 text = f"The {name} of a message has at most {MAX_ID_LENGTH} characters."
                 raise RefusedError(Condition.ARGUMENT_ERROR, text)
@@ -232,14 +227,14 @@ class Destination(Box):
         if self.options.enable_partitioning:
             key = f"{sent.session_id or sent.partition_key or ''}\n{key}"
         # Forget the ids whose window has ended, the oldest first.
-        while self._seen and next(iter(self._seen.values())) <= now:
-            self._seen.popitem(last=False)
-        if self._seen.get(key, 0) > now:
+        while self.seen and next(iter(self.seen.values())) <= now:
+            self.seen.popitem(last=False)
+        if self.seen.get(key, 0) > now:
             return True
         # Remember a new id, as the newest.
         until = now + self.options.duplicate_detection_window
-        self._seen.pop(key, None)
-        self._seen[key] = until
+        self.seen.pop(key, None)
+        self.seen[key] = until
         self.context.changes.seen.append((self.entity_id, key, until))
         self.context.changes.seen_at = now
         return False
@@ -262,16 +257,6 @@ class Queue(ReceivingEntity, Destination):
 
     kind = "queue"
     options: QueueOptions  # pyright: ignore[reportIncompatibleVariableOverride]
-
-
-def _due(when: int, now: int, forwarded: Forwarded | None) -> int | None:
-    """Return when a message becomes active (ms); None for at once.
-
-    The time that the action of a rule set counts where the message is forwarded to (Service Bus documentation, "Topic
-    filters and actions"). Nothing is known about forwarded dead letters, which the emulator does not delay.
-    """
-    is_dead = forwarded is not None and forwarded[1] is not None
-    return None if when <= now or is_dead else when
 
 
 class Subscription(ReceivingEntity):
@@ -322,9 +307,9 @@ class Subscription(ReceivingEntity):
                 why = DeadLetterReason("FilterException", f"A rule of the subscription cannot be evaluated: {error}")
                 self.put_dead(self._copy(message, payload, now), why, now)
             return
-        # An action may have changed the session, or made the properties too large.
         for each in payloads:
             copy = self._copy(message, each, now)
+            # An action may have changed the session, or made the properties too large.
             changed = None if each is payload else read_sent(each)
             if changed is not None and self.options.requires_session:
                 copy.session_id = changed.session_id
@@ -380,7 +365,6 @@ class Topic(Destination):
         return super().total_size + sum(subscription.total_size for subscription in self.subscriptions_by_name.values())
 
     def put(self, message: BrokeredMessage, now: int) -> None:
-        """Hand on a message that is active; keep one that is scheduled."""
         if message.state is BrokeredState.SCHEDULED:
             super().put(message, now)
             return

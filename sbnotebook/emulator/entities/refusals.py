@@ -16,8 +16,6 @@ from sbnotebook.errors import AmqpDecodeError, EmulatorError, ProtocolViolationE
 
 
 class Condition(Enum):
-    """An error condition: its symbol, and its status code in a reply."""
-
     ARGUMENT_ERROR = ("com.microsoft:argument-error", 400)
     DECODE_ERROR = ("amqp:decode-error", 400)
     DETACH_FORCED = ("amqp:link:detach-forced", 503)
@@ -45,15 +43,12 @@ class Condition(Enum):
 
 
 class RefusedError(EmulatorError):
-    """An operation that is refused, with the condition that the client gets."""
-
     def __init__(self, condition: Condition, sentence: str) -> None:
         super().__init__(sentence)
         self.condition = condition
 
 
 KNOW_MORE: Final = "To know more visit https://aka.ms/sbResourceMgrExceptions."
-"""The end of some descriptions of Service Bus."""
 
 
 def new_error(condition: Condition, sentence: str) -> Error:

@@ -67,7 +67,6 @@ class Changes:
         self.added[box, message.sequence_number] = message
 
     def update(self, box: int, message: BrokeredMessage) -> None:
-        """Keep the state and the delivery count of a message."""
         key = box, message.sequence_number
         (self.added if key in self.added else self.updated)[key] = message
 
@@ -123,7 +122,6 @@ class Registry:
         return None if found is None else found.find_subscription(name)
 
     def find(self, path: str) -> AnyEntity | Receivable | None:
-        """Return the queue, topic, subscription or sub-queue that an entity path names; None if there is none."""
         # Most paths are the name of a queue or topic: no need to parse them.
         known = self._entities.get(path.casefold())
         if known is not None:
@@ -301,7 +299,6 @@ class Registry:
     def forward(
         self, message: BrokeredMessage, target: str, now: int, dead_letter_source: str | None
     ) -> DeadLetterReason | None:
-        """Send a message, with its payload, on to another queue or topic."""
         name = forwarding_target(target)
         destination = self._entities.get(name.casefold())
         if destination is None:
@@ -311,7 +308,6 @@ class Registry:
         return destination.take_forwarded(message, now, dead_letter_source)
 
     def add(self, entity: AnyEntity) -> None:
-        """Let an entity be found by its name."""
         if isinstance(entity, Subscription):
             entity.topic.subscriptions_by_name[entity.name.casefold()] = entity
         else:
@@ -366,7 +362,6 @@ class Registry:
         self.watch(entity)
 
     def watch(self, entity: AnyEntity) -> None:
-        """Wake an entity when it has work to do."""
         idle = _idle_time(entity)
         deadline = earliest(entity.next_deadline, None if idle is None else entity.idle_since + idle)
         if deadline is not None:
@@ -412,8 +407,6 @@ _Rows = list[tuple[Any, ...]]
 
 
 class Snapshot(NamedTuple):
-    """The rows of a store; times are in ms."""
-
     entities: _Rows  # number, kind, path, what ``stored`` returned, creation, update, last sequence number given out
     # Box, shelf, messages, bytes of their payloads, active ones, when the first is due, deferred and scheduled ones
     shelves: _Rows
@@ -461,7 +454,7 @@ def _fill(entities: Mapping[int, AnyEntity], snapshot: Snapshot) -> None:
     for entity_id, message_id, until in snapshot.seen:
         entity = entities.get(entity_id)
         if isinstance(entity, Queue | Topic):
-            entity.restore_seen(message_id, until)
+            entity.seen[message_id] = until
 
 
 def _entity(

@@ -15,13 +15,12 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
-from sbnotebook.emulator.entities.message import SentMessage
+from sbnotebook.emulator.entities.message import BrokeredMessage, SentMessage
 from sbnotebook.emulator.entities.message_log import PARTITION_SHIFT
 from sbnotebook.emulator.entities.queue import Queue, Subscription, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 
 SPANS_ENTITIES: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
-"""The refusal of a second queue or topic."""
 
 _SPANS_PARTITIONS: Final = "Local transactions cannot span multiple entities or partitions."
 _MAX_MESSAGES: Final = 100  # Messages that are sent; whether settlements count, too, is not documented
@@ -30,7 +29,6 @@ _Step = Callable[[int], object]
 
 
 def root_of(entity: Queue | Topic | Receivable) -> Queue | Topic:
-    """Return the queue or topic that an entity belongs to: itself, or that of a subscription or sub-queue."""
     owner = cast("Queue | Subscription | Topic", entity.owner)
     return owner.topic if isinstance(owner, Subscription) else owner
 
@@ -45,7 +43,7 @@ class Transaction:
         self.tokens: set[UUID] = set()  # the locks of the messages that it settles
         self.failure: str | None = None  # why it can only be rolled back; None while it can be committed
         self._root: Queue | Topic | None = None
-        self._partition: int | None = None
+        self._partitions: set[int | None] = set()
         self._message_count = 0
         self._checks: list[_Step] = []
         self._effects: list[_Step] = []
@@ -80,12 +78,10 @@ class Transaction:
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
         if token in self.tokens:
             raise RefusedError(Condition.NOT_ALLOWED, "The message is settled in this transaction already.")
-        message = entity.held(token, now)
-        if message is None:
-            raise entity.lock_lost()
+        message = _held(entity, token, now)
         self._join(root_of(entity), (message.sequence_number >> PARTITION_SHIFT,))
         self.tokens.add(token)
-        self._add(partial(_check_is_held, entity, token), act)
+        self._add(partial(_held, entity, token), act)
 
     def do(self, entity: ReceivingEntity | Topic, check: _Step, act: _Step) -> None:
         self._join(root_of(entity), ())
@@ -114,12 +110,10 @@ class Transaction:
         if self._root is not None and self._root is not root:
             raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)
         if root.options.enable_partitioning:
-            found = set(partitions)
-            if self._partition is not None:
-                found.add(self._partition)
+            found = self._partitions.union(partitions)
             if len(found) > 1 or None in found:
                 raise RefusedError(Condition.NOT_ALLOWED, _SPANS_PARTITIONS)
-            self._partition = next(iter(found), None)
+            self._partitions = found
         self._root = root
 
 
@@ -134,6 +128,8 @@ def _check_can_take(destination: Queue | Topic, messages: Sequence[SentMessage],
     destination.check(messages)
 
 
-def _check_is_held(entity: Receivable, token: UUID, now: int) -> None:
-    if entity.held(token, now) is None:
+def _held(entity: Receivable, token: UUID, now: int) -> BrokeredMessage:
+    message = entity.held(token, now)
+    if message is None:
         raise entity.lock_lost()
+    return message

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from sbnotebook.emulator.amqp.frames import ACCEPTED, EMPTY_FRAME, HEADER_SIZE, OFFER, SASL_FRAME, FrameWriter, SaslInit
+from sbnotebook.amqp import Described, Symbol, ULong, encode
+from sbnotebook.emulator.amqp.frames import ACCEPTED, EMPTY_FRAME, HEADER_SIZE, OFFER, SASL_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.link import LinkState, TransferReceived
-from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Error, Open, Transfer, encode_composite
+from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Error, Open, Transfer
 from tests.emulator.amqp.conftest import (
     AMQP_HEADER,
     SENDING_ATTACH,
@@ -18,7 +19,7 @@ SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 
 def _sasl_init(mechanism: str = "ANONYMOUS") -> bytes:
-    return _sasl_frame(encode_composite(SaslInit(mechanism, b"", "localhost")))
+    return _sasl_frame(encode(Described(ULong(0x41), [Symbol(mechanism), b"", "localhost"])))
 
 
 def _sasl_frame(body: bytes) -> bytes:

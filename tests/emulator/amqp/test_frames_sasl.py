@@ -20,7 +20,7 @@ def test_the_mechanisms_of_azure_are_offered_in_an_array() -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_an_offered_mechanism_is_accepted(mechanism: str) -> None:
     response = b"\0root\0s:cret" if mechanism == "PLAIN" else b""
-    answer, accepted = answer_init(encode_composite(SaslInit(mechanism, response, "localhost")), _knows)
+    answer, accepted = answer_init(encode_composite(SaslInit(mechanism, response)), _knows)
     assert accepted
     assert answer == ACCEPTED
     assert decode_exactly(ACCEPTED[3:]) == [UByte(0), b"Welcome!"]

@@ -23,7 +23,7 @@ from sbnotebook.emulator.entities.message import (
     BrokeredMessage,
     read_sent,
     render,
-    with_dead_letter_reason,
+    with_application_properties,
     with_message_id,
 )
 from sbnotebook.errors import AmqpDecodeError
@@ -192,7 +192,7 @@ def _deliver_if_taken(payload: bytes) -> None:
         taken = read_sent(payload).payload
     except AmqpDecodeError:
         return
-    dead = with_dead_letter_reason(taken, "reason", "description")
+    dead = with_application_properties(taken, {"DeadLetterReason": "reason"})
     assert read_sent(render(BrokeredMessage(1, 1, 0, dead), dead, with_lock=True))
 
 

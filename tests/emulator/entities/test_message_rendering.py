@@ -17,7 +17,6 @@ from sbnotebook.emulator.entities.message import (
     BrokeredState,
     render,
     with_application_properties,
-    with_dead_letter_reason,
     with_time_to_live,
 )
 from tests.emulator.entities.conftest import encoded, values
@@ -71,13 +70,13 @@ def test_everything_from_the_properties_on_stays_byte_for_byte() -> None:
 @pytest.mark.parametrize("sections", [{}, {PROPERTIES: ["id"]}, {HEADER: [True]}])
 def test_application_properties_are_made_where_there_are_none(sections: dict[int, AmqpValue]) -> None:
     sent = encoded(b"body", sections)
-    found = values(with_dead_letter_reason(sent, "Bad", None))
+    found = values(with_application_properties(sent, {"DeadLetterReason": "Bad", "Missing": None}))
     assert found == {**values(sent), APPLICATION_PROPERTIES: {"DeadLetterReason": "Bad"}}
 
 
 def test_an_older_reason_is_replaced() -> None:
     sent = encoded(sections={APPLICATION_PROPERTIES: {"DeadLetterReason": "old", "n": 1}})
-    replaced = with_dead_letter_reason(sent, "new", None)
+    replaced = with_application_properties(sent, {"DeadLetterReason": "new"})
     assert values(replaced)[APPLICATION_PROPERTIES] == {"n": 1, "DeadLetterReason": "new"}
     assert replaced.count(b"DeadLetterReason") == 1
 

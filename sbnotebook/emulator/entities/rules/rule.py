@@ -16,7 +16,6 @@ from sbnotebook.emulator.entities.rules.subject import RuleSubject, compare, to_
 from sbnotebook.errors import ConfigurationError
 
 DEFAULT_RULE: Final = "$Default"
-"""The name of the rule that a new subscription has."""
 CORRELATION_PROPERTIES: Final = {
     "CorrelationId": "correlation_id",
     "MessageId": "message_id",
@@ -27,7 +26,6 @@ CORRELATION_PROPERTIES: Final = {
     "ReplyToSessionId": "reply_to_session_id",
     "ContentType": "content_type",
 }
-"""The properties of a message that a correlation filter compares, by their names in Service Bus."""
 
 _RULE_NAME: Final = "RuleName"
 _MAX_NAME: Final = 50
@@ -45,43 +43,32 @@ class Filter:
 
     kind: str  # True, False, Sql or Correlation
     texts: Mapping[str, str]  # by their names in Service Bus
-    values: Mapping[str, AmqpValue] = field(default_factory=dict[str, AmqpValue])  # parameters, or properties
-    matches: Callable[[RuleSubject], bool] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.kind == "Sql":
-            test = compile_filter(self.texts[_EXPRESSION], self.values)
-            matches: Callable[[RuleSubject], bool] = lambda subject: test(subject) is True  # noqa: E731
-        elif self.kind == "Correlation":
-            matches = _comparing(self.texts, self.values)
-        else:
-            is_true = self.kind == "True"
-            matches = lambda _subject: is_true  # noqa: E731
-        object.__setattr__(self, "matches", matches)
+    values: Mapping[str, AmqpValue]  # parameters, or properties
+    matches: Callable[[RuleSubject], bool] = field(repr=False, compare=False)
 
 
-def _comparing(texts: Mapping[str, str], values: Mapping[str, AmqpValue]) -> Callable[[RuleSubject], bool]:
-    if not texts and not values:
-        raise ConfigurationError("A correlation filter needs at least one property to compare.")
-    user = [(name, to_operand(value)) for name, value in values.items()]
-    return lambda subject: (
-        all(subject.system(name) == text for name, text in texts.items())
-        and all(compare(operator.eq, subject.user(name), value) for name, value in user)
-    )
-
-
-TRUE_FILTER: Final = Filter("True", {_EXPRESSION: "1=1"})
-FALSE_FILTER: Final = Filter("False", {_EXPRESSION: "1=0"})
+TRUE_FILTER: Final = Filter("True", {_EXPRESSION: "1=1"}, {}, lambda _subject: True)
+FALSE_FILTER: Final = Filter("False", {_EXPRESSION: "1=0"}, {}, lambda _subject: False)
 
 
 def sql_filter(expression: str, parameters: Mapping[str, AmqpValue] | None = None) -> Filter:
-    return Filter("Sql", {_EXPRESSION: expression}, parameters or {})
+    test = compile_filter(expression, parameters or {})
+    return Filter("Sql", {_EXPRESSION: expression}, parameters or {}, lambda subject: test(subject) is True)
 
 
 def correlation_filter(properties: Mapping[str, AmqpValue] | None = None, **fields: str | None) -> Filter:
     """Return the filter that compares these fields, by their names in a message, and application properties."""
-    texts = {name: fields.get(own) for name, own in CORRELATION_PROPERTIES.items()}
-    return filter_of("Correlation", texts, properties or {})
+    texts = {name: text for name, own in CORRELATION_PROPERTIES.items() if (text := fields.get(own)) is not None}
+    user = [(name, to_operand(value)) for name, value in (properties or {}).items()]
+    if not texts and not user:
+        raise ConfigurationError("A correlation filter needs at least one property to compare.")
+
+    def matches(subject: RuleSubject) -> bool:
+        return all(subject.system(name) == text for name, text in texts.items()) and all(
+            compare(operator.eq, subject.user(name), value) for name, value in user
+        )
+
+    return Filter("Correlation", texts, properties or {}, matches)
 
 
 def filter_of(kind: str, texts: Mapping[str, str | None], values: Mapping[str, AmqpValue]) -> Filter:
@@ -91,8 +78,7 @@ def filter_of(kind: str, texts: Mapping[str, str | None], values: Mapping[str, A
         case "Sql":
             return sql_filter(texts.get(_EXPRESSION) or "", values)
         case "Correlation":
-            given = {name: text for name in CORRELATION_PROPERTIES if (text := texts.get(name)) is not None}
-            return Filter(kind, given, values)
+            return correlation_filter(values, **{own: texts.get(name) for name, own in CORRELATION_PROPERTIES.items()})
         case _:
             raise ConfigurationError(
                 f"There is no filter {kind[:40]!r}: use SqlFilter, CorrelationFilter, TrueFilter, FalseFilter."

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import uuid4
 
@@ -75,18 +76,17 @@ _SHOWN: Final = 40
 
 
 def compile_filter(expression: str, parameters: Parameters) -> Predicate:
-    """Return the function that tells whether a message fulfils the condition of a filter."""
     reader = _Reader(expression, parameters)
     found = _condition(reader.read_any())
-    reader.require_end()
+    if not reader.is_at_end:
+        reader.refuse()
     return found
 
 
 def compile_action(expression: str, parameters: Parameters) -> tuple[Statement, ...]:
-    """Return the functions that carry out an action, in order."""
     reader = _Reader(expression, parameters)
-    found = [reader.read_statement()]
-    while not reader.is_at_end:
+    found: list[Statement] = []
+    while not found or not reader.is_at_end:
         found.append(reader.read_statement())
     if len(found) > MOST_STATEMENTS:
         raise ConfigurationError(f"An action has at most {MOST_STATEMENTS} statements, this one has {len(found)}.")
@@ -103,8 +103,6 @@ class _Word(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of an expression: a condition or a value."""
-
     test: Predicate | None = None
     calculate: Calculation | None = None
     name: tuple[bool, str] | None = None
@@ -112,22 +110,22 @@ class _Part:
     is_text: bool = False
 
 
-def _condition(part: _Part) -> Predicate:
-    if part.test is None:
-        raise ConfigurationError("A condition is needed: compare a value alone with another, such as paid = TRUE.")
-    return part.test
+def _need(what: str, refusal: str, part: _Part) -> Any:
+    found = getattr(part, what)
+    if found is None:
+        raise ConfigurationError(refusal)
+    return found
 
 
-def _value(part: _Part) -> Calculation:
-    if part.calculate is None:
-        raise ConfigurationError("A value is needed where the SQL expression has a condition.")
-    return part.calculate
-
-
-def _name(part: _Part) -> tuple[bool, str]:
-    if part.name is None:
-        raise ConfigurationError("The name of a property is needed here, such as color or sys.Label.")
-    return part.name
+_condition: Final[Callable[[_Part], Predicate]] = partial(
+    _need, "test", "A condition is needed: compare a value alone with another, such as paid = TRUE."
+)
+_value: Final[Callable[[_Part], Calculation]] = partial(
+    _need, "calculate", "A value is needed where the SQL expression has a condition."
+)
+_name: Final[Callable[[_Part], tuple[bool, str]]] = partial(
+    _need, "name", "The name of a property is needed here, such as color or sys.Label."
+)
 
 
 class _Reader:
@@ -143,17 +141,13 @@ class _Reader:
     def is_at_end(self) -> bool:
         return self._words[self._at].kind == "end"
 
-    def require_end(self) -> None:
-        if not self.is_at_end:
-            self._refuse()
-
     def read_statement(self) -> Statement:
-        verb = self._words[self._at]
+        kind, verb, _ = self._words[self._at]
         self._at += 1
-        if verb.kind != "name" or verb.text.upper() not in ("SET", "REMOVE"):
+        is_set = verb.upper() == "SET"
+        if kind != "name" or not (is_set or verb.upper() == "REMOVE"):
             raise ConfigurationError("Each statement of an action starts with SET or REMOVE.")
         system, name = _name(self._read_property())
-        is_set = verb.text.upper() == "SET"
         if is_set and not self._take("="):
             raise ConfigurationError("SET needs a property and a value: SET color = 'red'.")
         value = _value(self._read_sum()) if is_set else None
@@ -199,7 +193,7 @@ class _Reader:
         elif self._take("LIKE"):
             test = self._read_like(_value(left))
         elif inverted:
-            self._refuse()
+            self.refuse()
         else:
             return left
         return _Part(test=_inverted(test) if inverted else test)
@@ -220,7 +214,7 @@ class _Reader:
         right, escape = self._read_sum(), None
         if self._take("ESCAPE"):
             if self._words[self._at].kind not in ("text", "parameter"):
-                self._refuse()
+                self.refuse()
             escape = self._read_operand()
         wanted, sign = _value(right), escape and _value(escape)
         # A constant pattern is compiled once, any other for each message.
@@ -286,7 +280,7 @@ class _Reader:
         if word.kind == "keyword" and word.text in _CONSTANTS:
             return _constant(_CONSTANTS[word.text])
         self._at -= 1
-        return self._refuse()
+        return self.refuse()
 
     def _read_property(self) -> _Part:
         scope, name = "", self._read_name()
@@ -302,7 +296,7 @@ class _Reader:
         word = self._words[self._at]
         is_scoped = self._at and self._words[self._at - 1].text == "."
         if word.kind not in ("name", "quoted") and not (word.kind == "keyword" and is_scoped):
-            self._refuse()
+            self.refuse()
         self._at += 1
         if word.kind == "name" and word.text.startswith("_"):
             raise ConfigurationError(f"The name {word.text!r} must be in square brackets: [{word.text}].")
@@ -349,7 +343,7 @@ class _Reader:
 
     def _require(self, text: str) -> None:
         if not self._take(text):
-            self._refuse()
+            self.refuse()
 
     @contextmanager
     def _deeper(self) -> Generator[None]:
@@ -359,7 +353,7 @@ class _Reader:
         yield
         self._nested -= 1
 
-    def _refuse(self) -> NoReturn:
+    def refuse(self) -> NoReturn:
         if len(self._words) == 1:
             raise ConfigurationError("A SQL expression is needed.")
         word = self._words[self._at - self.is_at_end]
@@ -380,7 +374,11 @@ def _words(expression: str) -> list[_Word]:
     while at < len(expression):
         found = _WORD.match(expression, at)
         if found is None:
-            raise ConfigurationError(_unreadable(expression, at))
+            is_open = expression[at] in "'[\""
+            where = (
+                ": a text or a name in it has no end" if is_open else f" at column {at + 1}, near {expression[at]!r}"
+            )
+            raise ConfigurationError(f"The SQL expression cannot be read{where}.")
         kind, text = str(found.lastgroup), found[0]
         if kind in ("text", "quoted"):
             text = text[1:-1].replace({"[": "]]", '"': '""', "'": "''"}[text[0]], {"[": "]"}.get(text[0], text[0]))
@@ -390,12 +388,6 @@ def _words(expression: str) -> list[_Word]:
             words.append(_Word(kind, text, at + 1))
         at = found.end()
     return [*words, _Word("end", "", at + 1)]
-
-
-def _unreadable(expression: str, at: int) -> str:
-    if expression[at] in "'[\"":
-        return "The SQL expression cannot be read: a text or a name in it has no end."
-    return f"The SQL expression cannot be read at column {at + 1}, near {expression[at]!r}."
 
 
 def _number(digits: str) -> Operand:

@@ -91,25 +91,17 @@ def to_operand(value: AmqpValue) -> Operand:
 
     Source: AMQP 1.0 in Service Bus, protocol guide, "Messages": .NET types as described types.
     """
-    if isinstance(value, datetime):
-        return Timestamp.from_datetime(value)
-    if not isinstance(value, Described):
-        return value
-    if value.descriptor == _URI and isinstance(value.value, str):
-        return value.value
-    if not isinstance(value.value, int):
-        return value
-    if value.descriptor == _TIMESPAN:
-        return timedelta(microseconds=value.value // _TICKS_PER_MICROSECOND)
-    if value.descriptor == _DATETIME_OFFSET:
-        return Timestamp((value.value - _TICKS_BEFORE_1970) // _TICKS_PER_MILLISECOND)
-    return value
-
-
-def amqp_value(value: Operand) -> AmqpValue:
-    if isinstance(value, timedelta):
-        return Described(_TIMESPAN, Long(value // timedelta(microseconds=1) * _TICKS_PER_MICROSECOND))
-    return value
+    match value:
+        case datetime():
+            return Timestamp.from_datetime(value)
+        case Described(kind, str(address)) if kind == _URI:
+            return address
+        case Described(kind, int(ticks)) if kind == _TIMESPAN:
+            return timedelta(microseconds=ticks // _TICKS_PER_MICROSECOND)
+        case Described(kind, int(ticks)) if kind == _DATETIME_OFFSET:
+            return Timestamp((ticks - _TICKS_BEFORE_1970) // _TICKS_PER_MILLISECOND)
+        case _:
+            return value
 
 
 def compare(test: Callable[[Any, Any], bool], left: Operand, right: Operand) -> bool | None:
@@ -122,7 +114,6 @@ def compare(test: Callable[[Any, Any], bool], left: Operand, right: Operand) -> 
 
 
 def combine(symbol: str, left: Operand, right: Operand) -> Operand:
-    """Calculate with two values."""
     if left is None or right is None:
         return None
     kinds = (_KINDS.get(type(left)), _KINDS.get(type(right)))
@@ -140,7 +131,6 @@ def combine(symbol: str, left: Operand, right: Operand) -> Operand:
 
 
 def negate(value: Operand) -> Operand:
-    """Return the value with a minus before it; None if it is missing."""
     if isinstance(value, timedelta):
         return -value
     if isinstance(value, float):
@@ -150,18 +140,20 @@ def negate(value: Operand) -> Operand:
 
 def text_of(value: Operand) -> str:
     """Return the value as text, as C# writes it."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Timestamp):
-        try:
-            return value.to_datetime().isoformat()
-        except OverflowError:
-            raise FilterError("A moment is too large.") from None
-    if isinstance(value, float):
-        return repr(float(value)).removesuffix(".0")
-    if isinstance(value, bool | int | UUID | timedelta):
-        return str(value)
-    raise FilterError(f"A value of the type {_type_of(value)} cannot be made a text.")
+    match value:
+        case str():
+            return value
+        case Timestamp():
+            try:
+                return value.to_datetime().isoformat()
+            except OverflowError:
+                raise FilterError("A moment is too large.") from None
+        case float():
+            return repr(float(value)).removesuffix(".0")
+        case bool() | int() | UUID() | timedelta():
+            return str(value)
+        case _:
+            raise FilterError(f"A value of the type {_type_of(value)} cannot be made a text.")
 
 
 def convert(value: Operand, existing: Operand) -> Operand:
@@ -193,13 +185,9 @@ def _calculated(symbol: str, left: Any, right: Any) -> Operand:
 
 
 def _integer_type(kinds: set[type[int]]) -> type[int]:
-    if ULong in kinds:
-        return ULong if kinds <= _UNSIGNED else Long
-    if Long in kinds or int in kinds:
-        return Long
-    if UInt in kinds:
-        return UInt if kinds <= _UNSIGNED else Long
-    return Int
+    # The numeric promotions of C#
+    widest = next((kind for kind in (ULong, Long, int, UInt) if kind in kinds), Int)
+    return widest if widest is Int or kinds <= _UNSIGNED else Long
 
 
 def _whole(symbol: str, left: int, right: int) -> int:
@@ -244,20 +232,19 @@ def _shifted(symbol: str, left: Operand, right: Operand) -> Operand:
     if symbol not in "+-":
         return None
     sign = 1 if symbol == "+" else -1
-    if isinstance(left, timedelta) and isinstance(right, timedelta):
-        return left + sign * right
-    if isinstance(left, Timestamp) and isinstance(right, timedelta):
-        return _moment(left + sign * (right // timedelta(milliseconds=1)))
-    if isinstance(left, Timestamp) and isinstance(right, Timestamp) and symbol == "-":
-        return timedelta(milliseconds=int(left) - int(right))
-    return None
-
-
-def _moment(milliseconds: int) -> Timestamp:
-    low, high = _RANGES[Long]
-    if not low <= milliseconds < high:
-        raise OverflowError
-    return Timestamp(milliseconds)
+    match left, right:
+        case timedelta(), timedelta():
+            return left + sign * right
+        case Timestamp(), timedelta():
+            moment = left + sign * (right // _MILLISECOND)
+            low, high = _RANGES[Long]
+            if not low <= moment < high:
+                raise OverflowError
+            return Timestamp(moment)
+        case Timestamp(), Timestamp() if symbol == "-":
+            return timedelta(milliseconds=int(left) - int(right))
+        case _:
+            return None
 
 
 def _type_of(value: Operand) -> str:
@@ -292,35 +279,30 @@ _HOMES: Final[dict[str, _Home]] = {
 
 
 class RuleSubject:
-    """One message while rules are evaluated on it."""
-
     __slots__ = ("_decoded", "_folded", "enqueued_time", "payload", "sequence_number")
 
     def __init__(self, payload: bytes, *, enqueued_time: int | None = None, sequence_number: int | None = None) -> None:
         self.payload = payload  # the encoded message, with all changes
-        self.enqueued_time = enqueued_time  # ms; when the topic took it
-        self.sequence_number = sequence_number  # in the topic
+        self.enqueued_time = None if enqueued_time is None else Timestamp(enqueued_time)  # when the topic took it
+        self.sequence_number = None if sequence_number is None else Long(sequence_number)  # in the topic
         self._decoded: dict[int, Any] = {}
         self._folded: dict[str, str] | None = None
 
     def user(self, name: str) -> Operand:
         """Return the value of an application property; None if there is none. The case of the name is ignored."""
-        properties = self._map(APPLICATION_PROPERTIES)
+        properties = self._value(APPLICATION_PROPERTIES, dict)
         value = properties.get(name)
-        if value is None:
-            key = self._key(name)
-            value = None if key is None else properties[key]
+        if value is None and (key := self._key(name)) is not None:
+            value = properties[key]
         return to_operand(value)
 
     def system(self, name: str) -> Operand:
-        """Return the value of a system property; None if it is not set. The case of the name is ignored."""
-        home = _HOMES.get(name.lower())
+        home, read = _HOMES.get(name.lower()), _READ_ONLY.get(name.lower())
         if home is not None:
             return self._read(home)
-        known = _READ_ONLY.get(name.lower())
-        if known is None:
+        if read is None:
             raise FilterError(f"There is no system property {name[:40]!r}.")
-        return known(self)
+        return read(self)
 
     def exists(self, name: str, *, system: bool) -> bool:
         """Tell whether a message has a property; an application property that is null counts, too."""
@@ -338,8 +320,10 @@ class RuleSubject:
         key = self._key(name)
         if key is not None:
             value = convert(value, self.user(key))
+        if isinstance(value, timedelta):
+            value = Described(_TIMESPAN, Long(value // timedelta(microseconds=1) * _TICKS_PER_MICROSECOND))
         try:
-            encoded = encode(amqp_value(value))
+            encoded = encode(value)
         except (OverflowError, TypeError, UnicodeError):
             raise FilterError(f"AMQP has nothing for the value of the property {name[:40]!r}.") from None
         self._write(APPLICATION_PROPERTIES, name if key is None else key, encoded)
@@ -367,22 +351,19 @@ class RuleSubject:
             fields = self._value(section, list)
             value = fields[key] if key < len(fields) else None
         else:
-            value = self._map(section).get(key)
+            value = self._value(section, dict).get(key)
         if kind is timedelta and isinstance(value, UInt):
             return timedelta(milliseconds=value)
         # The identifiers of a message may be numbers or UUIDs on AMQP; to Service Bus they are texts.
         return str(value) if kind is str and isinstance(value, int | UUID) else value
 
     def _key(self, name: str) -> str | None:
-        properties = self._map(APPLICATION_PROPERTIES)
+        properties = self._value(APPLICATION_PROPERTIES, dict)
         if name in properties:
             return name
         if self._folded is None:
             self._folded = {key.lower(): key for key in reversed(properties) if isinstance(key, str)}
         return self._folded.get(name.lower())
-
-    def _map(self, section: int) -> dict[Any, AmqpValue]:
-        return self._value(section, dict)
 
     def _value(self, code: int, kind: type) -> Any:
         known = self._decoded.get(code)
@@ -424,26 +405,13 @@ def _fitting(name: str, kind: type, value: Operand) -> bytes | None:
     raise FilterError(f"The system property {name[:40]!r} must be a {wanted}.")
 
 
-def _enqueued(subject: RuleSubject) -> Operand:
-    time = subject.enqueued_time
-    return None if time is None else Timestamp(time)
-
-
-def _number(subject: RuleSubject) -> Operand:
-    return None if subject.sequence_number is None else Long(subject.sequence_number)
-
-
-def _expiry(subject: RuleSubject) -> Operand:
-    return combine("+", _enqueued(subject), subject.system("TimeToLive"))
-
-
 _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
-    "enqueuedtimeutc": _enqueued,
-    "enqueuedtime": _enqueued,
-    "sequencenumber": _number,
-    "enqueuedsequencenumber": _number,
-    "expiresatutc": _expiry,
-    "expiresat": _expiry,
+    **dict.fromkeys(("enqueuedtimeutc", "enqueuedtime"), operator.attrgetter("enqueued_time")),
+    **dict.fromkeys(("sequencenumber", "enqueuedsequencenumber"), operator.attrgetter("sequence_number")),
+    **dict.fromkeys(
+        ("expiresatutc", "expiresat"),
+        lambda subject: combine("+", subject.enqueued_time, subject.system("TimeToLive")),
+    ),
     "size": lambda subject: Long(len(subject.payload)),
     # A message has been delivered, locked or dead-lettered only after the rules.
     "deliverycount": lambda _subject: Int(0),

@@ -23,12 +23,13 @@ from sbnotebook.amqp import (
     UInt,
     ULong,
     UShort,
+    encode,
 )  # fmt: skip
 from sbnotebook.emulator.entities.rules.subject import (
     MOST_TEXT_CHARACTERS,
     FilterError,
     Operand,
-    amqp_value,
+    RuleSubject,
     combine,
     compare,
     convert,
@@ -175,7 +176,7 @@ def test_dotnet_types_on_amqp_are_unwrapped() -> None:
     assert to_operand(Described(Symbol("com.microsoft:datetime-offset"), Long(ticks))) == moment
     assert to_operand(Described(Symbol("com.microsoft:uri"), "sb://a")) == "sb://a"
     assert to_operand(datetime(2024, 5, 6, tzinfo=UTC)) == moment
-    assert to_operand(amqp_value(HOUR)) == HOUR
+    assert to_operand(Described(Symbol("com.microsoft:timespan"), Long(36_000_000_000))) == HOUR
     other = Described(Symbol("another"), Long(1))
     assert to_operand(other) is other
     for name in ("com.microsoft:timespan", "com.microsoft:web"):
@@ -246,7 +247,9 @@ def test_a_moment_ends_where_its_type_does() -> None:
 
 
 def test_a_time_span_is_counted_in_ticks() -> None:
-    assert amqp_value(timedelta(microseconds=1)) == Described(Symbol("com.microsoft:timespan"), Long(10))
+    message = RuleSubject(b"")
+    message.set("span", timedelta(microseconds=1), system=False)
+    assert message.payload.endswith(encode(Described(Symbol("com.microsoft:timespan"), Long(10))))
     assert to_operand(Described(Symbol("com.microsoft:timespan"), Long(19))) == timedelta(microseconds=1)
     assert to_operand(Described(Symbol("com.microsoft:datetime-offset"), Long(621_355_968_000_010_000))) == 1
     uri = Described(Symbol("com.microsoft:uri"), Long(1))
