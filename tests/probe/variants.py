@@ -47,13 +47,13 @@ class Service:
 
         self.patch.setattr(owner, name, wrapped)
 
-    def counts(self, place: Place, event: MessageEvent, *, counts: bool) -> None:
+    def counts(self, event: MessageEvent, *, counts: bool) -> None:
         """Change whether a delivery counts."""
-        self.patch.setitem(TRANSITIONS, (place, event), TRANSITIONS[place, event]._replace(counts=counts))
+        self.patch.setitem(TRANSITIONS, event, (TRANSITIONS[event][0], counts))
 
-    def leads(self, place: Place, event: MessageEvent, to: Place) -> None:
+    def leads(self, event: MessageEvent, to: Place) -> None:
         """Change where an event leads to."""
-        self.patch.setitem(TRANSITIONS, (place, event), TRANSITIONS[place, event]._replace(to=to))
+        self.patch.setitem(TRANSITIONS, event, (to, TRANSITIONS[event][1]))
 
     def queues_have(self, **changed: Any) -> None:
         """Change the options of each queue that a probe makes."""
@@ -222,7 +222,7 @@ def _locks_end_with_links(service: Service) -> None:
 
 
 def _gone_with_links(service: Service) -> None:
-    service.leads(Place.LOCKED, MessageEvent.LOCK_DROPPED, Place.GONE)
+    service.leads(MessageEvent.LOCK_DROPPED, Place.GONE)
     _locks_end_with_links(service)
 
 
@@ -380,7 +380,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "partition-pages": _first_partition,
     "peek-from-number": _peek_behind,
     "lost-lock-refused": _time_stands_still,
-    "release-not-counted": lambda service: service.counts(Place.LOCKED, MessageEvent.RELEASE, counts=True),
+    "release-not-counted": lambda service: service.counts(MessageEvent.RELEASE, counts=True),
     "release-confirmed": _unconfirmed("released"),
     "release-range-confirmed": _unconfirmed("ranges"),
     "defer-range-confirmed": _unconfirmed("ranges"),
@@ -392,9 +392,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "partition-token-batch": _fault(mixed_partitions="taken"),
     "refused-tokens": _fault(refused_tokens="settled"),
     "deferred-all-or-none": _as_many_as_there_are,
-    "deferred-delivery-count": lambda service: service.counts(
-        Place.DEFERRED_LOCKED, MessageEvent.ABANDON, counts=False
-    ),
+    "deferred-delivery-count": lambda service: service.counts(MessageEvent.ABANDON, counts=False),
     "dead-letter-delivery-count": _counts_twice(MessageEvent.ABANDON),
     "deferred-removed-250": _hundred_at_once,
     "deferred-expiry": _time_stands_still,
@@ -427,18 +425,18 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ("release-range-confirmed", _refuse_some(MessageEvent.RELEASE, {2, 4}), "3 of 5 confirmed, 5 are there: "),
     (
         "release-range-confirmed",
-        lambda service: service.leads(Place.LOCKED, MessageEvent.RELEASE, Place.GONE),
+        lambda service: service.leads(MessageEvent.RELEASE, Place.GONE),
         "5 of 5 confirmed, 0 are there",
     ),
     (
         "complete-range-confirmed",
-        lambda service: service.leads(Place.LOCKED, MessageEvent.COMPLETE, Place.ACTIVE),
+        lambda service: service.leads(MessageEvent.COMPLETE, Place.ACTIVE),
         "5 of 5 confirmed, 5 are there",
     ),
     ("lock-outlives-link", _gone_with_links, "it was held; by its token: "),
     (
         "refused-tokens",
-        lambda service: service.leads(Place.LOCKED, MessageEvent.COMPLETE, Place.ACTIVE),
+        lambda service: service.leads(MessageEvent.COMPLETE, Place.ACTIVE),
         "",
     ),
     ("order-after-release", _fault(order_after_release="front"), ""),

@@ -22,7 +22,6 @@ from sbnotebook.emulator.entities.message import (
     DeadLetterReason,
     MessageEvent,
     Place,
-    place_of,
     read_sent,
     render,
     with_application_properties,
@@ -221,7 +220,7 @@ class Box:
         messages = [
             message
             for message in map(self.log.get, numbers)
-            if message is not None and place_of(message) is Place.DEFERRED
+            if message is not None and message.state is BrokeredState.DEFERRED and message.lock_token is None
             if session is None or message.session_id == session.session_id
         ]
         # An expired deferred message stays until a receiver asks for it: now it goes.
@@ -367,7 +366,7 @@ class Box:
         why: DeadLetterReason | None = None,
     ) -> None:
         """Move a message, which is not available, to where the table says."""
-        to, counts = TRANSITIONS[place_of(message), event]
+        to, counts = TRANSITIONS[event]
         self._unlock(message)
         if event is MessageEvent.EXPIRE:
             why = _EXPIRED
@@ -388,7 +387,8 @@ class Box:
 
     def _move(self, message: BrokeredMessage, to: Place, now: int, why: DeadLetterReason | None) -> None:
         if to is Place.ACTIVE:
-            self._offer(message, now, self.context.order_after_release(self.path))
+            if message.state is not BrokeredState.DEFERRED:
+                self._offer(message, now, self.context.order_after_release(self.path))
         elif to is Place.GONE:
             self._remove(message)
         elif to is Place.DEAD_LETTERED:

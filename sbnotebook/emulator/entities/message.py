@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import IntEnum, auto
+from enum import Enum, IntEnum, auto
 from itertools import pairwise
 from operator import attrgetter
 from secrets import token_hex
@@ -242,31 +242,14 @@ def with_message_id(message: SentMessage) -> bytes:
     return b"".join((payload[:start], properties, content, payload[end:]))
 
 
-class Place(IntEnum):
-    """The place of a message; it is in exactly one, from which ``TRANSITIONS`` leads to others.
-
-    They are numbers, because a table finds them quicker than members of another enumeration. The page "Outcomes" also
-    names the cause of each transition, and its time.
-
-    Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral", "Overview of
-    dead-letter queues", "Message expiration", "Message sequencing and timestamps"; for deliveries in a dead-letter
-    queue, azure-sdk-for-net 53437.
-    """
-
-    SCHEDULED = auto()
+class Place(Enum):
     ACTIVE = auto()
-    LOCKED = auto()
     DEFERRED = auto()
-    DEFERRED_LOCKED = auto()
     DEAD_LETTERED = auto()
     GONE = auto()
 
 
-class MessageEvent(IntEnum):
-    ACTIVATE = auto()
-    CANCEL = auto()
-    RECEIVE = auto()
-    RECEIVE_AND_DELETE = auto()
+class MessageEvent(IntEnum):  # A dict finds numbers quicker than members of another enumeration.
     COMPLETE = auto()
     ABANDON = auto()
     DEFER = auto()
@@ -275,48 +258,26 @@ class MessageEvent(IntEnum):
     LOCK_EXPIRED = auto()
     LOCK_DROPPED = auto()
     EXPIRE = auto()
-    FORWARD = auto()
 
 
-class Transition(NamedTuple):
-    to: Place
-    counts: bool = False  # as a failed delivery; not in a dead-letter queue
-
-
-TRANSITIONS: Final[dict[tuple[Place, MessageEvent], Transition]] = {
-    (Place.SCHEDULED, MessageEvent.ACTIVATE): Transition(Place.ACTIVE),
-    (Place.SCHEDULED, MessageEvent.CANCEL): Transition(Place.GONE),
-    (Place.ACTIVE, MessageEvent.RECEIVE): Transition(Place.LOCKED),
-    (Place.ACTIVE, MessageEvent.RECEIVE_AND_DELETE): Transition(Place.GONE),
-    (Place.ACTIVE, MessageEvent.EXPIRE): Transition(Place.DEAD_LETTERED),  # gone where expired messages are dropped
-    (Place.ACTIVE, MessageEvent.FORWARD): Transition(Place.GONE),
-    (Place.LOCKED, MessageEvent.COMPLETE): Transition(Place.GONE),
-    (Place.LOCKED, MessageEvent.ABANDON): Transition(Place.ACTIVE, counts=True),
-    (Place.LOCKED, MessageEvent.DEFER): Transition(Place.DEFERRED, counts=True),
-    (Place.LOCKED, MessageEvent.DEAD_LETTER): Transition(Place.DEAD_LETTERED),
-    (Place.LOCKED, MessageEvent.RELEASE): Transition(Place.ACTIVE),
-    (Place.LOCKED, MessageEvent.LOCK_EXPIRED): Transition(Place.ACTIVE, counts=True),
-    (Place.LOCKED, MessageEvent.LOCK_DROPPED): Transition(Place.ACTIVE),
-    (Place.DEFERRED, MessageEvent.RECEIVE): Transition(Place.DEFERRED_LOCKED),
-    (Place.DEFERRED, MessageEvent.RECEIVE_AND_DELETE): Transition(Place.GONE),
-    (Place.DEFERRED, MessageEvent.EXPIRE): Transition(Place.DEAD_LETTERED),  # gone where expired messages are dropped
-    (Place.DEFERRED_LOCKED, MessageEvent.COMPLETE): Transition(Place.GONE),
-    (Place.DEFERRED_LOCKED, MessageEvent.ABANDON): Transition(Place.DEFERRED, counts=True),
-    (Place.DEFERRED_LOCKED, MessageEvent.DEFER): Transition(Place.DEFERRED, counts=True),
-    (Place.DEFERRED_LOCKED, MessageEvent.DEAD_LETTER): Transition(Place.DEAD_LETTERED),
-    (Place.DEFERRED_LOCKED, MessageEvent.RELEASE): Transition(Place.DEFERRED),
-    (Place.DEFERRED_LOCKED, MessageEvent.LOCK_EXPIRED): Transition(Place.DEFERRED, counts=True),
-    (Place.DEFERRED_LOCKED, MessageEvent.LOCK_DROPPED): Transition(Place.DEFERRED),
+TRANSITIONS: Final = {
+    MessageEvent.COMPLETE: (Place.GONE, False),
+    MessageEvent.ABANDON: (Place.ACTIVE, True),
+    MessageEvent.DEFER: (Place.DEFERRED, True),
+    MessageEvent.DEAD_LETTER: (Place.DEAD_LETTERED, False),
+    MessageEvent.RELEASE: (Place.ACTIVE, False),
+    MessageEvent.LOCK_EXPIRED: (Place.ACTIVE, True),
+    MessageEvent.LOCK_DROPPED: (Place.ACTIVE, False),
+    MessageEvent.EXPIRE: (Place.DEAD_LETTERED, False),  # gone where expired messages are dropped
 }
-"""What happens to a message in a place; an event that has no row there is refused."""
+"""Where a message goes that a client has locked, or that expires, and whether the delivery counts as failed.
 
+A message that was deferred stays so, and does not become active. In a dead-letter queue no delivery counts. The page
+"Outcomes" has a table of all that can happen to a message.
 
-def place_of(message: BrokeredMessage) -> Place:
-    if message.state is BrokeredState.SCHEDULED:
-        return Place.SCHEDULED
-    if message.state is BrokeredState.DEFERRED:
-        return Place.DEFERRED if message.lock_token is None else Place.DEFERRED_LOCKED
-    return Place.ACTIVE if message.lock_token is None else Place.LOCKED
+Sources: Service Bus documentation, "Message transfers, locks, and settlement", "Message deferral", "Overview of
+dead-letter queues", "Message expiration"; for deliveries in a dead-letter queue, azure-sdk-for-net 53437.
+"""
 
 
 def _expect(condition: bool, rule: str) -> None:
