@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
@@ -196,29 +196,23 @@ def _items(data: bytes, start: int, end: int, count: int, room: Room) -> list[An
     return values
 
 
-def _list(wide: bool) -> _Decoder:
-    def read(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
-        count, start, end = _compound_head(data, offset, room, wide)
-        return _items(data, start, end, count, room), end
-
-    return read
+def _list(wide: bool, data: bytes, offset: int, room: Room) -> tuple[Any, int]:
+    count, start, end = _compound_head(data, offset, room, wide)
+    return _items(data, start, end, count, room), end
 
 
-def _map(wide: bool) -> _Decoder:
-    def read(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
-        count, start, end = _compound_head(data, offset, room, wide)
-        if count % 2:
-            raise AmqpDecodeError("An AMQP map has a key without a value.")
-        flat = _items(data, start, end, count, room)
-        keys = flat[0::2]
-        if len(keys) > _FEW_KEYS:
-            _check_keys(keys, room)
-        try:
-            return dict(zip(keys, flat[1::2], strict=True)), end
-        except TypeError:
-            raise AmqpDecodeError("An AMQP map has a list or a map as a key, which cannot be read.") from None
-
-    return read
+def _map(wide: bool, data: bytes, offset: int, room: Room) -> tuple[Any, int]:
+    count, start, end = _compound_head(data, offset, room, wide)
+    if count % 2:
+        raise AmqpDecodeError("An AMQP map has a key without a value.")
+    flat = _items(data, start, end, count, room)
+    keys = flat[0::2]
+    if len(keys) > _FEW_KEYS:
+        _check_keys(keys, room)
+    try:
+        return dict(zip(keys, flat[1::2], strict=True)), end
+    except TypeError:
+        raise AmqpDecodeError("An AMQP map has a list or a map as a key, which cannot be read.") from None
 
 
 def _check_keys(keys: list[Any], room: Room) -> None:
@@ -230,36 +224,29 @@ def _check_keys(keys: list[Any], room: Room) -> None:
         raise AmqpDecodeError(f"An AMQP map has more than {UNUSUAL_KEYS:,} keys that are not texts.")
 
 
-def _array(wide: bool) -> _Decoder:
-    def read(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
-        count, start, end = _compound_head(data, offset, room, wide)
-        if count == 0 and start == end:
-            room[_LEVELS] += 1
-            return Array(), end  # azure-servicebus leaves out the constructor of an empty array
-        code, start, descriptor = _array_constructor(data, start, room)
-        decoder = _DECODERS[code]
-        if decoder is _unknown or code == 0x00:
-            raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
-        if count > max(end - start, _MAX_EMPTY_ELEMENTS):
-            raise AmqpDecodeError("An AMQP array claims more elements than it has bytes.")
-        described = descriptor is not None and count > 0
-        values = Array(element_type=Described if described else _ELEMENT_TYPES.get(code, str))
-        for _ in range(count):
-            value, start = decoder(data, start, room)
-            values.append(value if descriptor is None else Described(descriptor[0], value))
+def _array(wide: bool, data: bytes, offset: int, room: Room) -> tuple[Any, int]:
+    count, start, end = _compound_head(data, offset, room, wide)
+    if count == 0 and start == end:
         room[_LEVELS] += 1
-        if start != end:
-            raise AmqpDecodeError("The size of an AMQP array does not fit its elements.")
-        return values, end
-
-    return read
-
-
-def _array_constructor(data: bytes, start: int, room: Room) -> tuple[int, int, tuple[Any] | None]:
-    if data[start] != 0x00:
-        return data[start], start + 1, None
-    descriptor, start = _decode(data, start + 1, room)
-    return data[start], start + 1, (descriptor,)
+        return Array(), end  # azure-servicebus leaves out the constructor of an empty array
+    # The elements share one constructor, and its descriptor.
+    descriptor, is_described = None, data[start] == 0x00
+    if is_described:
+        descriptor, start = _decode(data, start + 1, room)
+    code, start = data[start], start + 1
+    decoder = _DECODERS[code]
+    if decoder is _unknown or code == 0x00:
+        raise AmqpDecodeError(f"There is no AMQP type 0x{code:02x}.")
+    if count > max(end - start, _MAX_EMPTY_ELEMENTS):
+        raise AmqpDecodeError("An AMQP array claims more elements than it has bytes.")
+    values = Array(element_type=Described if is_described and count else _ELEMENT_TYPES.get(code, str))
+    for _ in range(count):
+        value, start = decoder(data, start, room)
+        values.append(Described(descriptor, value) if is_described else value)
+    room[_LEVELS] += 1
+    if start != end:
+        raise AmqpDecodeError("The size of an AMQP array does not fit its elements.")
+    return values, end
 
 
 def _described(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
@@ -298,12 +285,12 @@ _compound: Final[dict[int, _Decoder]] = {
     0x00: _described,
     0x45: lambda _data, offset, _room: ([], offset),
     0x56: _boolean,
-    0xC0: _list(False),
-    0xD0: _list(True),
-    0xC1: _map(False),
-    0xD1: _map(True),
-    0xE0: _array(False),
-    0xF0: _array(True),
+    0xC0: partial(_list, False),
+    0xD0: partial(_list, True),
+    0xC1: partial(_map, False),
+    0xD1: partial(_map, True),
+    0xE0: partial(_array, False),
+    0xF0: partial(_array, True),
 }  # fmt: skip
 for _code, _read in _compound.items():
     _DECODERS[_code] = _read

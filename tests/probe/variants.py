@@ -111,8 +111,8 @@ def _keep_numbers(service: Service) -> None:
 
     service.wrap(Box, "peek", peek)
 
-    def receive(method: Any, *args: Any) -> BrokeredMessage | None:
-        return _with_first_number(method(*args))
+    def receive(method: Any, *args: Any, **options: Any) -> BrokeredMessage | None:
+        return _with_first_number(method(*args, **options))
 
     service.wrap(Box, "receive", receive)
 
@@ -120,8 +120,8 @@ def _keep_numbers(service: Service) -> None:
 def _lower_numbers(service: Service) -> None:
     """An active message has a lower number than the one under which it was scheduled."""
 
-    def receive(method: Any, *args: Any) -> BrokeredMessage | None:
-        message = _with_first_number(method(*args))
+    def receive(method: Any, *args: Any, **options: Any) -> BrokeredMessage | None:
+        message = _with_first_number(method(*args, **options))
         if message is not None and message.scheduled_time is not None:
             message.sequence_number -= 1
         return message

@@ -97,21 +97,23 @@ class Link:
             self._forget_attach()
 
     def detach(self, error: Error | None = None) -> None:
-        if self.state is LinkState.ATTACHED:
-            self.session.write(Detach(handle=self.handle, closed=True, error=error))
-        elif self.state is LinkState.ATTACHING:
-            self._detach_unaccepted(error)
-        else:
-            return
-        self.end(LinkState.DETACHING)
+        if self.state in (LinkState.ATTACHING, LinkState.ATTACHED):
+            self._write_detach(error)
+            self.end(LinkState.DETACHING)
 
     def receive_detach(self, detach: Detach) -> None:
         """Answer the peer's detach, unless it is itself the answer to ours."""
-        if self.state is LinkState.ATTACHED:
-            self.session.write(Detach(handle=self.handle, closed=detach.closed))
-        elif self.state is LinkState.ATTACHING:
-            self._detach_unaccepted(None)
+        self._write_detach(None, closed=detach.closed)
         self.end(LinkState.DETACHED)
+
+    def _write_detach(self, error: Error | None, *, closed: bool = True) -> None:
+        if self.state is LinkState.ATTACHING:
+            # Our terminus is the one that the peer's messages go to or come from; null means "no link". With both,
+            # azure-servicebus would send before it reads the detach.
+            source, target = (self.source, None) if self.role is RECEIVER else (None, self.target)
+            self._answer_attach(source, target)
+        if self.state in (LinkState.ATTACHING, LinkState.ATTACHED):
+            self.session.write(Detach(handle=self.handle, closed=closed, error=error))
 
     def end(self, state: LinkState) -> None:
         self.state = state
@@ -135,17 +137,11 @@ class Link:
         before, self.size = self.size, _LINK_SIZE + size
         self.session.held.add_state(self.size - before)
 
-    def _detach_unaccepted(self, error: Error | None) -> None:
-        # Our terminus is the one that the peer's messages go to or come from; null means "no link". With both,
-        # azure-servicebus would send before it reads the detach.
-        if self.role is RECEIVER:
-            self._answer_attach(self.source, None, None)
-        else:
-            self._answer_attach(None, self.target, None)
-        self.session.write(Detach(handle=self.handle, closed=True, error=error))
-
     def _answer_attach(
-        self, source: Source | None, target: Target | Coordinator | None, properties: dict[str, AmqpValue] | None
+        self,
+        source: Source | None,
+        target: Target | Coordinator | None,
+        properties: dict[str, AmqpValue] | None = None,
     ) -> None:
         self.session.write(
             Attach(
@@ -183,6 +179,7 @@ class ReceivingLink(Link):
         return None if self._first is None else _txn_id(self._first)
 
     def grant_credit(self, credit: int) -> None:
+        """Let the peer send so many messages; also in place of a delivery of which the link's owner never hears."""
         if self.attached:
             self.credit = credit
             self.write_flow()
@@ -229,7 +226,7 @@ class ReceivingLink(Link):
             self._keep(0)
         self._first = None
         if transfer.aborted:
-            self._give_back_credit()
+            self.grant_credit(self.credit + 1)
             return None
         return self._arrived(first)
 
@@ -254,17 +251,11 @@ class ReceivingLink(Link):
             text = f"The message has {self._size} bytes, the limit is {limit}."
             if not first.settled:
                 self.settle(delivery_id, Rejected(Error("amqp:link:message-size-exceeded", text)))
-            self._give_back_credit()
+            self.grant_credit(self.credit + 1)
             return None
         txn_id = None if first.state is None else _txn_id(first)  # nearly no message has a state
         payload = b"".join(self._pieces)
         return TransferReceived(self, delivery_id, first.message_format or 0, payload, bool(first.settled), txn_id)
-
-    def _give_back_credit(self) -> None:
-        """Grant the credit of a delivery of which our side never hears, and so cannot renew it."""
-        if self.attached:
-            self.credit += 1
-            self.write_flow()
 
 
 def _txn_id(transfer: Transfer) -> bytes | None:

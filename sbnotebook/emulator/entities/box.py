@@ -194,10 +194,6 @@ class Box:
         """Tell whether ``receive`` would find a message; never in an entity with sessions."""
         return self.sessions is None and self.log.ready_count > 0
 
-    @property
-    def locked_count(self) -> int:
-        return len(self._locked)
-
     def rendered(self, message: BrokeredMessage, **options: bool) -> bytes:
         return render(message, self.log.payload(message), **options)
 
@@ -350,11 +346,6 @@ class Box:
         )
         self.put(active, now)
 
-    def close(self) -> None:
-        for box in self.boxes:
-            box.is_deleted = True
-            box.log.close()
-
     # ------------------------------------------------------------------------------- how messages go
 
     def _apply(
@@ -497,7 +488,7 @@ class ReceivingEntity(Box):
         active = self.message_count - self.deferred_count - self.scheduled_count
         return Counts(
             active,
-            self.locked_count,
+            len(self._locked),
             self.deferred_count,
             self.scheduled_count,
             self.dead_letter.message_count,

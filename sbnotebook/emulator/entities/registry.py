@@ -322,7 +322,9 @@ class Registry:
         if isinstance(entity, Topic):
             for subscription in entity.subscriptions:
                 self._delete(subscription)
-        entity.close()
+        for box in entity.boxes:
+            box.is_deleted = True
+            box.log.close()
         self.changes.entities.append((entity.entity_id, None))
 
     def _new_name(self, name: str) -> str:

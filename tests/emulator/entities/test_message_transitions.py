@@ -94,7 +94,7 @@ EVENTS: dict[str, Callable[[Subject], object]] = {
     "defer": lambda subject: subject.settle(DEFER),
     "dead letter": lambda subject: subject.settle(BURY),
     "release": lambda subject: subject.settle(RELEASE),
-    "lock expired": lambda subject: subject.queue.expire(LOCKED_FOR) if subject.queue.locked_count else None,
+    "lock expired": lambda subject: subject.queue.expire(LOCKED_FOR) if subject.queue.counts.locked else None,
     "lock dropped": lambda subject: subject.queue.drop_locks(0),
     "expire": Subject.expire,
     "forward": Subject.forward,
