@@ -47,7 +47,6 @@ from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 _AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 _SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 _CHANNEL_MAX: Final = 4095
-_MAX_FRAME_SIZE: Final = 65_536  # Bytes, as in every trace of Azure
 # Frames of one call of ``read``: to read some and then to handle them takes a fifth less CPU time than to take turns
 _FRAMES_AT_ONCE: Final = 64
 
@@ -72,13 +71,13 @@ class AmqpConnection:
     def __init__(
         self,
         *,
-        max_frame_size: int = _MAX_FRAME_SIZE,
+        max_frame_size: int = 65_536,
         idle_timeout_ms: int | None = None,
         log_in: LogIn = lambda _name, _password: False,
         held: HeldMemory | None = None,
     ) -> None:
         self.events: list[Event] = []
-        self._max_frame_size = max_frame_size
+        self._max_frame_size = max_frame_size  # bytes; the default is that of every trace of Azure
         self._idle_timeout_ms = idle_timeout_ms
         self._log_in = log_in
         # In which the peer expects a frame, None for ever. Call ``heartbeat`` twice as often.
@@ -109,7 +108,9 @@ class AmqpConnection:
         try:
             for _ in range(_FRAMES_AT_ONCE):
                 if not self._receive_next():
-                    self._count_unread()
+                    before, self._unread = self._unread, self._reader.unread
+                    if self._unread != before:
+                        self._held.add_messages(self._unread - before)
                     return False
                 # Not beyond an attach: what follows on the link makes sense only once its owner has answered it.
                 last = self.events[-1] if self.events else None
@@ -120,11 +121,6 @@ class AmqpConnection:
         except AmqpDecodeError as error:
             self._fail(Error("amqp:decode-error", str(error)))
         return True
-
-    def _count_unread(self) -> None:
-        before, self._unread = self._unread, self._reader.unread
-        if self._unread != before:
-            self._held.add_messages(self._unread - before)
 
     def receive_eof(self) -> None:
         self._end(None)

@@ -43,7 +43,6 @@ _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
 # Deliveries of a session that have ended without the peer and that the peer may still have something to say about
 _MAX_ENDED: Final = 1000
-_NO_OUTCOMES: Final = (Received, Declared, TransactionalState)  # States that settle nothing
 _SESSION_SIZE: Final = 4096  # Bytes that a session takes in memory
 _AnyLink = ReceivingLink | SendingLink
 # Bytes of a transfer without the payload and the delivery tag
@@ -223,7 +222,7 @@ class AmqpSession:
         outcome, txn_id = disposition.state, None
         if isinstance(outcome, TransactionalState):
             outcome, txn_id = outcome.outcome, outcome.txn_id
-        if outcome is None or isinstance(outcome, _NO_OUTCOMES):
+        if outcome is None or isinstance(outcome, Received | Declared | TransactionalState):
             if not disposition.settled:
                 return
             outcome = Released()

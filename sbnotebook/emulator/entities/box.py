@@ -100,8 +100,6 @@ class Sessions(dict[str, MessageSession]):
 
 BOXES_PER_ENTITY: Final = 4
 """An entity's number times this is its box; the next two are its dead-letter and its transfer dead-letter queue."""
-_LOCK_LOST: Final = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
-_SESSION_LOST: Final = "The session lock has expired on the MessageSession. Accept a new MessageSession."
 _EXPIRED: Final = DeadLetterReason("TTLExpiredException", "The message expired and was dead lettered.")
 _NO_SESSION_ID: Final = DeadLetterReason(
     "Session ID is null.",
@@ -244,8 +242,10 @@ class Box:
 
     def lock_lost(self) -> RefusedError:
         if self.sessions is not None:
-            return RefusedError(Condition.SESSION_LOCK_LOST, _SESSION_LOST)
-        return RefusedError(Condition.MESSAGE_LOCK_LOST, _LOCK_LOST)
+            text = "The session lock has expired on the MessageSession. Accept a new MessageSession."
+            return RefusedError(Condition.SESSION_LOCK_LOST, text)
+        text = "The lock supplied is invalid: it has expired, or the message is no longer in the queue."
+        return RefusedError(Condition.MESSAGE_LOCK_LOST, text)
 
     def check_settlement(self, token: UUID, settlement: Settlement, now: int) -> tuple[BrokeredMessage, bytes | None]:
         """Return the message, and its payload if that changes."""

@@ -34,8 +34,6 @@ _PARTS: Final = {
 """By the type of a filter: the name of its part, of the values in it, and of all that it can have."""
 # The meaning of names of other files and of the SDKs that resemble no name of this file
 _ANOTHER: Final = {"namespaceconfig": "Namespaces", "entities": "Queues", "subject": "Label", "sendto": "To"}
-# The shortest window of Microsoft's emulator, and of Service Bus
-_SHORTEST_WINDOW: Final = ("DuplicateDetectionHistoryTimeWindow", "PT5S", "PT20S")
 _AMQP: Final = "amqp"  # The name of the digits of a value whose AMQP type JSON does not have
 
 
@@ -80,9 +78,9 @@ def options_from_json(kind: type[_O], item: Mapping[str, Any]) -> _O:
     name = name_of(item)
     properties = as_object(item.get("Properties"), f"Properties of {name}", options_of(kind))
     texts = {key: _text(value) for key, value in properties.items()}
-    window, least_there, least = _SHORTEST_WINDOW
-    if texts.get(window) == least_there:
-        texts[window] = least
+    if texts.get("DuplicateDetectionHistoryTimeWindow") == "PT5S":
+        # The shortest window of Microsoft's emulator becomes that of Service Bus.
+        texts["DuplicateDetectionHistoryTimeWindow"] = "PT20S"
     try:
         return read_options(kind, texts)
     except ConfigurationError as error:

@@ -34,6 +34,7 @@ from sbnotebook.amqp.sections import (
     find_section,
     key_text,
     map_of,
+    section_head,
     section_value,
     split,
     with_list_item,
@@ -54,7 +55,6 @@ _MAX_TIME: Final = 253_402_300_799_999
 _NULL: Final = 0x40
 _LARGE_VALUE_HEAD: Final = 5  # Bytes in front of a text or of bytes that are longer than 255: the type and the length
 _PROPERTIES_HEAD: Final = Struct("!4sII")
-_CHECKED_MAPS: Final = frozenset((DELIVERY_ANNOTATIONS, APPLICATION_PROPERTIES))
 
 
 class BrokeredState(IntEnum):
@@ -205,7 +205,7 @@ def read_sent(payload: bytes) -> SentMessage:
 
 def _read_section(message: SentMessage, section: Section) -> None:
     payload = message.payload
-    if section.code in _CHECKED_MAPS:
+    if section.code in (DELIVERY_ANNOTATIONS, APPLICATION_PROPERTIES):
         values = elements(payload, section.value_start, MAPS)[1::2]
         if section.code == APPLICATION_PROPERTIES and section.end - section.start > MAX_PROPERTY_SIZE:
             message.property_size = max(map(len, values)) - _LARGE_VALUE_HEAD
@@ -285,9 +285,7 @@ def _expect(condition: bool, rule: str) -> None:
         raise AmqpDecodeError(f"The message cannot be read: {rule}.")
 
 
-_HEADER: Final = b"\x00\x53\x70"
-_DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71"
-_ANNOTATIONS: Final = b"\x00\x53\x72"
+_HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS = map(section_head, (HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS))
 _DELIVERY_COUNT: Final = 4  # its place among the fields of the header
 
 # The same for every message but for the numbers: each name with the constructor byte of its value

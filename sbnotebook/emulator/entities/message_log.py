@@ -17,7 +17,6 @@ from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 
 SHELF: Final = 1024
 """Sequence numbers on one shelf, which is loaded and given up as a whole."""
-_BUDGET: Final = 67_108_864  # Bytes of messages that stay in memory, if a store has them, too
 # Turns after which it is tried again to give up messages, though the last time there were too few to spare
 _PATIENCE: Final = 1024
 _OVERHEAD: Final = 512  # Bytes that a message takes besides its payload, about
@@ -26,11 +25,11 @@ _OVERHEAD: Final = 512  # Bytes that a message takes besides its payload, about
 class Residency:
     """Decides which messages are in memory, for all logs together."""
 
-    def __init__(self, storage: Any = None, budget: int = _BUDGET) -> None:
+    def __init__(self, storage: Any = None, budget: int = 67_108_864) -> None:
         self.storage = storage  # the ``Store``, from which messages are loaded that are not in memory; None without one
         self.size = 0
         self.turn = 0
-        self._budget = budget
+        self._budget = budget  # bytes of messages that stay in memory, if a store has them, too
         self.logs: set[MessageLog] = set()  # those that can give up messages
         self._try_again_at = budget
 

@@ -31,8 +31,6 @@ MAX_ID_LENGTH: Final = 128
 """Characters of a message id, session id or partition key."""
 MAX_HOPS: Final = 4
 
-_KILOBYTE: Final = 1024
-
 
 class Quotas(NamedTuple):
     max_message_size: int  # bytes of one message, unless the entity allows more
@@ -45,7 +43,7 @@ class Quotas(NamedTuple):
     has_topics: bool  # whether there are topics, sessions, duplicate detection and forwarding
 
     def message_size(self, wanted_kb: int | None) -> int:
-        return self.max_message_size if wanted_kb is None else min(wanted_kb * _KILOBYTE, self.max_large_message_size)
+        return self.max_message_size if wanted_kb is None else min(wanted_kb * 1024, self.max_large_message_size)
 
 
 class Tier(Enum):
@@ -55,16 +53,12 @@ class Tier(Enum):
 
     @cached_property  # It is asked for with every message, and to find an enumeration's member in a dict is slow.
     def quotas(self) -> Quotas:
-        return _QUOTAS[self]
-
-
-_QUOTAS: Final = {
-    Tier.BASIC: Quotas(256 * _KILOBYTE, 256 * _KILOBYTE, 256 * _KILOBYTE, 0, 14 * 86_400_000, 10_000, 0, False),
-    Tier.STANDARD: Quotas(256 * _KILOBYTE, 256 * _KILOBYTE, 256 * _KILOBYTE, 256 * _KILOBYTE, None, 10_000, 2000, True),
-    Tier.PREMIUM: Quotas(
-        1024 * _KILOBYTE, 102_400 * _KILOBYTE, 1024 * _KILOBYTE, 1024 * _KILOBYTE, None, 1_000_000, 2000, True
-    ),
-}
+        small, large = 262_144, 1_048_576  # 256 kB and 1 MB
+        return {
+            Tier.BASIC: Quotas(small, small, small, 0, 14 * 86_400_000, 10_000, 0, False),
+            Tier.STANDARD: Quotas(small, small, small, small, None, 10_000, 2000, True),
+            Tier.PREMIUM: Quotas(large, 100 * large, large, large, None, 1_000_000, 2000, True),
+        }[self]
 
 
 FOREVER: Final = "P10675199DT2H48M5.4775807S"
@@ -315,9 +309,6 @@ def _status(given: object) -> EntityStatus:
         raise ConfigurationError(f"is none of {', '.join(EntityStatus)}: {str(given)[:40]!r}.") from None
 
 
-# In the words of Service Bus: its documentation, "Azure Service Bus - Resource Manager exceptions".
-_LONG_LOCK: Final = "SubCode=40000. The supplied lock time exceeds the allowed maximum of '5' minutes."
-
 # What all entities have
 _TIME_TO_LIVE: Final[Option[Duration | None, int | None]] = _duration("DefaultMessageTimeToLive", None, _SECOND)
 _IDLE: Final[Option[Duration | None, int | None]] = _duration("AutoDeleteOnIdle", None, 5 * _MINUTE)
@@ -331,7 +322,14 @@ _TARGET: Final = "the name or the address of a queue or topic"
 
 @dataclass(frozen=True)
 class ReceivingOptions:
-    lock_duration: Option[Duration, int] = _duration("LockDuration", _MINUTE, 5 * _SECOND, 5 * _MINUTE, _LONG_LOCK)
+    # In the words of Service Bus: its documentation, "Azure Service Bus - Resource Manager exceptions".
+    lock_duration: Option[Duration, int] = _duration(
+        "LockDuration",
+        _MINUTE,
+        5 * _SECOND,
+        5 * _MINUTE,
+        "SubCode=40000. The supplied lock time exceeds the allowed maximum of '5' minutes.",
+    )
     max_delivery_count: Option[int, int] = _number("MaxDeliveryCount", 10, 1, _MAX_INT)
     requires_session: Option[bool, bool] = _flag("RequiresSession", is_fixed=True)
     default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE

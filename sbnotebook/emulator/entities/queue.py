@@ -38,15 +38,6 @@ from sbnotebook.errors import AmqpDecodeError
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
-_MEGABYTE: Final = 1_048_576
-_DISTINCT_KEYS: Final = (
-    "Batching brokered messages with distinct SessionId or PartitionKey is not supported for an entity with "
-    "partitioning enabled."
-)
-_DISTINCT_IDS: Final = (
-    "Batching brokered messages with distinct SessionId, PartitionKey, or MessageId  is not supported for an entity "
-    "with partitioning and duplicate detection enabled."
-)
 _TRANSFER_FAILURES: Final = {
     Condition.ENTITY_DISABLED: "MessagingEntityDisabled",
     Condition.RESOURCE_LIMIT_EXCEEDED: "QuotaExceeded",
@@ -85,7 +76,7 @@ class Destination(Box):
         size = 0
         for message in messages:
             size += len(message.payload)
-        if self.total_size + size > options.max_size_mb * _MEGABYTE:
+        if self.total_size + size > options.max_size_mb * 1_048_576:
             text = f"The entity '{path}' has reached its maximum size of {options.max_size_mb} MB."
             raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, text)
         for message in messages:
@@ -98,8 +89,11 @@ class Destination(Box):
         """
         options = self.options
         if options.enable_partitioning and len({self._key(message) for message in messages}) > 1:
-            text = _DISTINCT_IDS if options.requires_duplicate_detection else _DISTINCT_KEYS
-            raise RefusedError(Condition.NOT_ALLOWED, text)
+            keys, detection = "SessionId or PartitionKey", ""
+            if options.requires_duplicate_detection:
+                keys, detection = "SessionId, PartitionKey, or MessageId ", " and duplicate detection"
+            text = f"Batching brokered messages with distinct {keys} is not supported for an entity with partitioning"
+            raise RefusedError(Condition.NOT_ALLOWED, f"{text}{detection} enabled.")
 
     def next_number(self, sent: SentMessage) -> int:
         if not self.options.enable_partitioning:

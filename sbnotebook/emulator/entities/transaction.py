@@ -22,7 +22,6 @@ from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 
 SPANS_ENTITIES: Final = "Local transactions cannot span multiple top-level entities such as queue or topic."
 
-_SPANS_PARTITIONS: Final = "Local transactions cannot span multiple entities or partitions."
 _MAX_MESSAGES: Final = 100  # Messages that are sent; whether settlements count, too, is not documented
 
 _Step = Callable[[int], object]
@@ -112,7 +111,8 @@ class Transaction:
         if root.options.enable_partitioning:
             found = self._partitions.union(partitions)
             if len(found) > 1 or None in found:
-                raise RefusedError(Condition.NOT_ALLOWED, _SPANS_PARTITIONS)
+                text = "Local transactions cannot span multiple entities or partitions."
+                raise RefusedError(Condition.NOT_ALLOWED, text)
             self._partitions = found
         self._root = root
 

@@ -27,7 +27,6 @@ CORRELATION_PROPERTIES: Final = {
     "ContentType": "content_type",
 }
 
-_RULE_NAME: Final = "RuleName"
 _MAX_NAME: Final = 50
 _NO_NAME: Final = frozenset("@?#*/\\")
 _EXPRESSION: Final = "SqlExpression"
@@ -123,5 +122,5 @@ class Rule:
         )
         if self.action is not None:
             self.action.apply(changed)
-        changed.set(_RULE_NAME, self.name, system=False)
+        changed.set("RuleName", self.name, system=False)
         return changed.payload

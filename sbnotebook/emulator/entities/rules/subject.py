@@ -251,7 +251,6 @@ def _type_of(value: Operand) -> str:
     return "timespan" if isinstance(value, timedelta) else type_name(value)
 
 
-_LONGEST_SPAN: Final = 2**32 - 1
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -400,7 +399,7 @@ def _fitting(name: str, kind: type, value: Operand) -> bytes | None:
     if kind is Timestamp and isinstance(value, Timestamp):
         return encode(value)
     if isinstance(value, timedelta) and kind is timedelta and value >= timedelta():
-        return encode(UInt(min(value // _MILLISECOND, _LONGEST_SPAN)))
+        return encode(UInt(min(value // _MILLISECOND, 2**32 - 1)))
     wanted = "moment" if kind is Timestamp else "time span of zero or more"
     raise FilterError(f"The system property {name[:40]!r} must be a {wanted}.")
 
