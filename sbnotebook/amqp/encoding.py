@@ -260,8 +260,7 @@ def _encode_array(value: Array, small: int = 0xE0) -> bytes:
 def _array_content(value: Array) -> bytes:
     """Return the constructor that the elements share, and the elements without theirs."""
     if value.element_type is Described:
-        inner = Array(item.value for item in value)
-        return b"\x00" + encode(value[0].descriptor) + _array_content(inner)
+        return b"\x00" + encode(value[0].descriptor) + _array_content(Array(item.value for item in value))
     kind = Long if value.element_type is int else value.element_type
     if kind not in TYPES:
         raise TypeError(f"An AMQP array cannot hold {kind.__name__}.")

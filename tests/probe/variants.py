@@ -222,7 +222,7 @@ def _locks_end_with_links(service: Service) -> None:
 
 
 def _gone_with_links(service: Service) -> None:
-    service.leads(MessageEvent.LOCK_DROPPED, Place.GONE)
+    service.leads("lock_dropped", "gone")
     _locks_end_with_links(service)
 
 
@@ -380,7 +380,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "partition-pages": _first_partition,
     "peek-from-number": _peek_behind,
     "lost-lock-refused": _time_stands_still,
-    "release-not-counted": lambda service: service.counts(MessageEvent.RELEASE, counts=True),
+    "release-not-counted": lambda service: service.counts("release", counts=True),
     "release-confirmed": _unconfirmed("released"),
     "release-range-confirmed": _unconfirmed("ranges"),
     "defer-range-confirmed": _unconfirmed("ranges"),
@@ -392,8 +392,8 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "partition-token-batch": _fault(mixed_partitions="taken"),
     "refused-tokens": _fault(refused_tokens="settled"),
     "deferred-all-or-none": _as_many_as_there_are,
-    "deferred-delivery-count": lambda service: service.counts(MessageEvent.ABANDON, counts=False),
-    "dead-letter-delivery-count": _counts_twice(MessageEvent.ABANDON),
+    "deferred-delivery-count": lambda service: service.counts("abandon", counts=False),
+    "dead-letter-delivery-count": _counts_twice("abandon"),
     "deferred-removed-250": _hundred_at_once,
     "deferred-expiry": _time_stands_still,
     "deferred-dead-letter-of-session": _no_deferred_letters,
@@ -422,29 +422,29 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ("partition-pages", _one_twice, "59 of 60 messages"),
     ("peek-from-number", _peek_at(0), "1 of 30 messages"),
     ("peek-from-number", _peek_at(-1), "1 of 30 messages"),
-    ("release-range-confirmed", _refuse_some(MessageEvent.RELEASE, {2, 4}), "3 of 5 confirmed, 5 are there: "),
+    ("release-range-confirmed", _refuse_some("release", {2, 4}), "3 of 5 confirmed, 5 are there: "),
     (
         "release-range-confirmed",
-        lambda service: service.leads(MessageEvent.RELEASE, Place.GONE),
+        lambda service: service.leads("release", "gone"),
         "5 of 5 confirmed, 0 are there",
     ),
     (
         "complete-range-confirmed",
-        lambda service: service.leads(MessageEvent.COMPLETE, Place.ACTIVE),
+        lambda service: service.leads("complete", "active"),
         "5 of 5 confirmed, 5 are there",
     ),
     ("lock-outlives-link", _gone_with_links, "it was held; by its token: "),
     (
         "refused-tokens",
-        lambda service: service.leads(MessageEvent.COMPLETE, Place.ACTIVE),
+        lambda service: service.leads("complete", "active"),
         "",
     ),
     ("order-after-release", _fault(order_after_release="front"), ""),
     ("order-after-release-in-session", _fault(order_after_release="front"), ""),
     ("held-on-one-link", _fault(max_unsettled=100, over_max_unsettled="stop"), ""),
-    ("held-on-one-link", _refuse_some(MessageEvent.COMPLETE, {1}), "300 held"),
+    ("held-on-one-link", _refuse_some("complete", {1}), "300 held"),
     ("deferred-all-or-none", _some_stay_locked, ""),
-    ("deferred-delivery-count", _counts_twice(MessageEvent.ABANDON), "delivery counts [1, 3, 5], abandoned in between"),
+    ("deferred-delivery-count", _counts_twice("abandon"), "delivery counts [1, 3, 5], abandoned in between"),
     ("batch-refused-whole", _good_half, ""),
     ("batch-delete", _deletes_all, "3 removed, 2 left; a deferred message stays"),
     (
@@ -462,7 +462,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
 
 LIKE_EXPECTED: list[tuple[str, Callable[[Service], None], str]] = [
     ("scheduled-number", _lower_numbers, "2 → 1"),
-    ("deferred-delivery-count", _counts_twice(MessageEvent.DEFER), "delivery counts [2, 3, 4], abandoned in between"),
+    ("deferred-delivery-count", _counts_twice("defer"), "delivery counts [2, 3, 4], abandoned in between"),
     (
         "no-time-to-live",
         lambda service: service.queues_have(default_message_time_to_live=timedelta(milliseconds=2**32 - 1)),

@@ -101,9 +101,10 @@ class Link:
             self._write_detach(error)
             self.end(LinkState.DETACHING)
 
-    def receive_detach(self, detach: Detach) -> None:
-        """Answer the peer's detach, unless it is itself the answer to ours."""
-        self._write_detach(None, closed=detach.closed)
+    def receive_detach(self, detach: Detach | None) -> None:
+        """Answer the peer's detach, unless it is itself the answer to ours; None for the end of the session."""
+        if detach is not None:
+            self._write_detach(None, closed=detach.closed)
         self.end(LinkState.DETACHED)
 
     def _write_detach(self, error: Error | None, *, closed: bool = True) -> None:

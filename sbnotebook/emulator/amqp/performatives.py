@@ -262,10 +262,7 @@ class Error:
 
 @composite(0x23)
 class Received:
-    """The part of a delivery that the receiver has got so far. It is not an outcome."""
-
-    section_number: Annotated[int, UInt]
-    section_offset: Annotated[int, ULong]
+    """The receiver has got a part of a delivery so far. It is not an outcome."""
 
 
 @composite(0x24)
@@ -504,10 +501,8 @@ def encode_transfer(handle: int, delivery_id: int, delivery_tag: bytes, *, settl
     Equals ``encode_composite`` of a :class:`Transfer`, at a tenth of the cost.
     """
     tag_size = len(delivery_tag)
-    size = 20 + tag_size
-    head = (b"\x00\x53\x14\xc0", size, 6, 0x70, handle, 0x70, delivery_id, 0xA0, tag_size)
-    flags = _FLAGS[settled], _FLAGS[more]
-    return _TRANSFER_HEAD.pack(*head) + delivery_tag + _TRANSFER_END.pack(0x70, 0, *flags)
+    head = (b"\x00\x53\x14\xc0", 20 + tag_size, 6, 0x70, handle, 0x70, delivery_id, 0xA0, tag_size)
+    return _TRANSFER_HEAD.pack(*head) + delivery_tag + _TRANSFER_END.pack(0x70, 0, _FLAGS[settled], _FLAGS[more])
 
 
 Performative = Open | Begin | Attach | Flow | Transfer | Disposition | Detach | End | Close

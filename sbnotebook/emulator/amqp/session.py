@@ -37,7 +37,8 @@ from sbnotebook.emulator.amqp.performatives import (
 from sbnotebook.errors import ProtocolViolationError
 
 _SERIAL: Final = 2**32  # Transfer and delivery numbers are serial numbers (RFC 1982): after 2**32 - 1 comes 0
-# Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer.
+# Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer, and each flow that
+# gives it opens the window anew.
 _INCOMING_WINDOW: Final = 2**31 - 1
 _OUTGOING_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
@@ -73,7 +74,6 @@ class AmqpSession:
         self._tell = tell
         self._links: dict[int, _AnyLink] = {}
         self._next_incoming_id = begin.next_outgoing_id
-        self._incoming_window = _INCOMING_WINDOW
         self._next_outgoing_id = 0
         self._remote_incoming_window = begin.incoming_window
         self._next_delivery_id = 0
@@ -100,17 +100,12 @@ class AmqpSession:
         self.held.handles -= len(links)
         self.held.add_state(-_SESSION_SIZE)
         for link in links.values():
-            ours = link.state is LinkState.DETACHING
-            link.end(LinkState.DETACHED)
-            link.leave()
-            if not ours:
-                self._tell(link)
+            self._drop(link)
 
     def write(self, performative: Performative) -> None:
         self._writer.write(self._channel, encode_within(self._writer.max_body_size, performative))
 
     def write_flow(self, **link_state: Any) -> None:
-        self._incoming_window = _INCOMING_WINDOW
         self.write(
             Flow(
                 next_incoming_id=self._next_incoming_id,
@@ -181,17 +176,17 @@ class AmqpSession:
         link = self._links.pop(detach.handle, None)
         if link is not None:
             self.held.handles -= 1
-            ours = link.state is LinkState.DETACHING
-            link.receive_detach(detach)
-            link.leave()
-            if not ours:
-                self._tell(link)
+            self._drop(link, detach)
+
+    def _drop(self, link: _AnyLink, detach: Detach | None = None) -> None:
+        ours = link.state is LinkState.DETACHING
+        link.receive_detach(detach)
+        link.leave()
+        if not ours:
+            self._tell(link)
 
     def _receive_transfer(self, transfer: Transfer, payload: bytes) -> None:
         self._next_incoming_id = (self._next_incoming_id + 1) % _SERIAL
-        self._incoming_window -= 1
-        if self._incoming_window < _INCOMING_WINDOW // 2:
-            self.write_flow()
         link = self._links.get(transfer.handle)
         if isinstance(link, ReceivingLink):
             event = link.receive_transfer(transfer, payload)

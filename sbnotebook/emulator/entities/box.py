@@ -122,10 +122,10 @@ class Settlement(NamedTuple):
     why: DeadLetterReason | None = None  # the reason for which it is dead-lettered
 
 
-COMPLETE: Final = Settlement(MessageEvent.COMPLETE)
-RELEASE: Final = Settlement(MessageEvent.RELEASE)
-ABANDON: Final = Settlement(MessageEvent.ABANDON)
-DEFER: Final = Settlement(MessageEvent.DEFER)
+COMPLETE: Final = Settlement("complete")
+RELEASE: Final = Settlement("release")
+ABANDON: Final = Settlement("abandon")
+DEFER: Final = Settlement("defer")
 
 
 class Box:
@@ -220,7 +220,7 @@ class Box:
         # An expired deferred message stays until a receiver asks for it: now it goes.
         expired = [message for message in messages if message.has_expired(now)]
         for message in expired:
-            self._apply(message, MessageEvent.EXPIRE, now)
+            self._apply(message, "expire", now)
         if expired or len(messages) < len(numbers):
             return None
         # All of them are available: lock them, or remove them.
@@ -249,9 +249,8 @@ class Box:
 
     def check_settlement(self, token: UUID, settlement: Settlement, now: int) -> tuple[BrokeredMessage, bytes | None]:
         """Return the message, and its payload if that changes."""
-        if settlement.event is MessageEvent.DEAD_LETTER and self.is_sub_queue:
-            text = "A message of a dead-letter queue cannot be dead-lettered."
-            raise RefusedError(Condition.NOT_ALLOWED, text)
+        if settlement.event == "dead_letter" and self.is_sub_queue:
+            raise RefusedError(Condition.NOT_ALLOWED, "A message of a dead-letter queue cannot be dead-lettered.")
         message = self.held(token, now)
         if message is None:
             raise self.lock_lost()
@@ -302,17 +301,17 @@ class Box:
         The delivery counts as failed, except in a dead-letter queue.
         """
         for message in [*takewhile(lambda message: message.locked_until <= now, self._locked.values())]:
-            self._apply(message, MessageEvent.LOCK_EXPIRED, now)
+            self._apply(message, "lock_expired", now)
         for message in self.log.due(now):
             if message.state is BrokeredState.SCHEDULED:
                 self._activate(message, now)
             else:
                 self._ready.withdraw(message)
-                self._apply(message, MessageEvent.EXPIRE, now)
+                self._apply(message, "expire", now)
 
     def drop_locks(self, now: int) -> None:
         for message in [*self._locked.values()]:
-            self._apply(message, MessageEvent.LOCK_DROPPED, now)
+            self._apply(message, "lock_dropped", now)
 
     @property
     def next_deadline(self) -> int | None:
@@ -359,10 +358,10 @@ class Box:
         """Move a message, which is not available, to where the table says."""
         to, counts = TRANSITIONS[event]
         self._unlock(message)
-        if event is MessageEvent.EXPIRE:
+        if event == "expire":
             why = _EXPIRED
-            to = to if self.owner.options.dead_letter_on_expiration else Place.GONE
-        if to is Place.DEFERRED and message.state is not BrokeredState.DEFERRED:
+            to = to if self.owner.options.dead_letter_on_expiration else "gone"
+        if to == "deferred" and message.state is not BrokeredState.DEFERRED:
             message.state = BrokeredState.DEFERRED
             self.deferred_count += 1
         # In a sub-queue, which has no maximum, no delivery counts.
@@ -371,18 +370,18 @@ class Box:
             limit = self.owner.options.max_delivery_count
             if message.delivery_count >= limit:
                 text = f"Message could not be consumed after {limit} delivery attempts."
-                to, why = Place.DEAD_LETTERED, DeadLetterReason("MaxDeliveryCountExceeded", text)
-        if counts and to is not Place.DEAD_LETTERED:
+                to, why = "dead_lettered", DeadLetterReason("MaxDeliveryCountExceeded", text)
+        if counts and to != "dead_lettered":
             self.context.changes.update(self.box, message)
         self._move(message, to, now, why)
 
     def _move(self, message: BrokeredMessage, to: Place, now: int, why: DeadLetterReason | None) -> None:
-        if to is Place.ACTIVE:
+        if to == "active":
             if message.state is not BrokeredState.DEFERRED:
                 self._offer(message, now, self.context.order_after_release(self.path))
-        elif to is Place.GONE:
+        elif to == "gone":
             self._remove(message)
-        elif to is Place.DEAD_LETTERED:
+        elif to == "dead_lettered":
             message.payload = self.log.payload(message)
             self._remove(message)
             self.owner.put_dead(message, why or DeadLetterReason(None, None), now)
@@ -390,7 +389,7 @@ class Box:
     def _offer(self, message: BrokeredMessage, now: int, order: str = "place") -> None:
         """Make a message available, unless it has expired meanwhile."""
         if message.has_expired(now):
-            self._apply(message, MessageEvent.EXPIRE, now)
+            self._apply(message, "expire", now)
             return
         self._ready.make_ready(message, order)
         if message.expires_at is not None:
@@ -504,12 +503,12 @@ class ReceivingEntity(Box):
     def expire(self, now: int) -> None:
         for session in [*self.sessions.held] if self.sessions is not None else ():
             if session.locked_until <= now:
-                self._end_session(session, MessageEvent.LOCK_EXPIRED, now)
+                self._end_session(session, "lock_expired", now)
         super().expire(now)
 
     def drop_locks(self, now: int) -> None:
         for session in [*self.sessions.held] if self.sessions is not None else ():
-            self._end_session(session, MessageEvent.LOCK_DROPPED, now)
+            self._end_session(session, "lock_dropped", now)
         super().drop_locks(now)
         self.dead_letter.drop_locks(now)
         self.transfer_dead_letter.drop_locks(now)
@@ -552,7 +551,7 @@ class ReceivingEntity(Box):
     def close_session(self, session: MessageSession, token: UUID, now: int) -> None:
         """End a client's lock of a session; its messages are given back, without a failed delivery."""
         if session.holder == token and not self.is_deleted:
-            self._end_session(session, MessageEvent.RELEASE, now)
+            self._end_session(session, "release", now)
 
     def renew_session(self, session: MessageSession, now: int) -> int:
         until = session.locked_until = now + self.options.lock_duration
@@ -592,8 +591,7 @@ class ReceivingEntity(Box):
 
     def _sessions(self) -> Sessions:
         if self.sessions is None:
-            text = f"The entity '{self.path}' does not have sessions."
-            raise RefusedError(Condition.NOT_ALLOWED, text)
+            raise RefusedError(Condition.NOT_ALLOWED, f"The entity '{self.path}' does not have sessions.")
         return self.sessions
 
     def _end_session(self, session: MessageSession, event: MessageEvent, now: int) -> None:

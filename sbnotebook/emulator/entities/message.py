@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum, auto
+from enum import IntEnum
 from itertools import pairwise
 from operator import attrgetter
 from secrets import token_hex
 from struct import Struct
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, cast
 from uuid import UUID
 
 from sbnotebook.amqp import AmqpValue, Long, Symbol, Timestamp, UInt, encode
@@ -242,33 +242,19 @@ def with_message_id(message: SentMessage) -> bytes:
     return b"".join((payload[:start], properties, content, payload[end:]))
 
 
-class Place(Enum):
-    ACTIVE = auto()
-    DEFERRED = auto()
-    DEAD_LETTERED = auto()
-    GONE = auto()
-
-
-class MessageEvent(IntEnum):  # A dict finds numbers quicker than members of another enumeration.
-    COMPLETE = auto()
-    ABANDON = auto()
-    DEFER = auto()
-    DEAD_LETTER = auto()
-    RELEASE = auto()
-    LOCK_EXPIRED = auto()
-    LOCK_DROPPED = auto()
-    EXPIRE = auto()
-
-
-TRANSITIONS: Final = {
-    MessageEvent.COMPLETE: (Place.GONE, False),
-    MessageEvent.ABANDON: (Place.ACTIVE, True),
-    MessageEvent.DEFER: (Place.DEFERRED, True),
-    MessageEvent.DEAD_LETTER: (Place.DEAD_LETTERED, False),
-    MessageEvent.RELEASE: (Place.ACTIVE, False),
-    MessageEvent.LOCK_EXPIRED: (Place.ACTIVE, True),
-    MessageEvent.LOCK_DROPPED: (Place.ACTIVE, False),
-    MessageEvent.EXPIRE: (Place.DEAD_LETTERED, False),  # gone where expired messages are dropped
+Place = Literal["active", "deferred", "dead_lettered", "gone"]
+MessageEvent = Literal[
+    "complete", "abandon", "defer", "dead_letter", "release", "lock_expired", "lock_dropped", "expire"
+]
+TRANSITIONS: Final[dict[MessageEvent, tuple[Place, bool]]] = {
+    "complete": ("gone", False),
+    "abandon": ("active", True),
+    "defer": ("deferred", True),
+    "dead_letter": ("dead_lettered", False),
+    "release": ("active", False),
+    "lock_expired": ("active", True),
+    "lock_dropped": ("active", False),
+    "expire": ("dead_lettered", False),  # gone where expired messages are dropped
 }
 """Where a message goes that a client has locked, or that expires, and whether the delivery counts as failed.
 
@@ -337,7 +323,8 @@ def render(
     content = payload[rest:]
     # Add what only the broker sets.
     if without_body:
-        content = _without_body(content)
+        kept = (part for part in split(content) if not DATA <= part.code <= VALUE)
+        content = b"".join(content[part.start : part.end] for part in kept)
         delivery.append(_OMITTED_SIZE + encode(Long(len(payload) - rest - len(content))))
     if is_delivery and message.lock_token is not None:
         delivery.append(_LOCK_TOKEN + message.lock_token.bytes)
@@ -346,10 +333,6 @@ def render(
     return b"".join(
         (_header(message, header), _DELIVERY_ANNOTATIONS, map_of(delivery), _ANNOTATIONS, map_of(items), content)
     )
-
-
-def _without_body(content: bytes) -> bytes:
-    return b"".join(content[part.start : part.end] for part in split(content) if not DATA <= part.code <= VALUE)
 
 
 def _brokers_own(message: BrokeredMessage, *, is_delivery: bool, with_lock: bool, keeps_scheduled: bool) -> list[bytes]:

@@ -460,7 +460,6 @@ def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = No
             before = getattr(known, option.attribute)
             if values.setdefault(option.attribute, before) != before:
                 # In the words of Service Bus: azure-sdk-for-python, recordings of test_async_mgmt_queue_update_invalid.
-                what = kind.__name__.removesuffix("Options")
-                text = f"The value for the {name} property of an existing {what} cannot be changed."
-                raise ConfigurationError(f"SubCode=40000. {text}")
+                text = f"The value for the {name} property of an existing {kind.__name__.removesuffix('Options')}"
+                raise ConfigurationError(f"SubCode=40000. {text} cannot be changed.")
     return kind(**values)

@@ -302,8 +302,7 @@ class Registry:
         name = forwarding_target(target)
         destination = self._entities.get(name.casefold())
         if destination is None:
-            text = f"The entity '{name}' to forward to could not be found."
-            return DeadLetterReason("MessagingEntityNotFound", text)
+            return DeadLetterReason("MessagingEntityNotFound", f"The entity '{name}' to forward to could not be found.")
         self._copies += len(destination.subscriptions) if isinstance(destination, Topic) else 1
         return destination.take_forwarded(message, now, dead_letter_source)
 
@@ -358,9 +357,8 @@ class Registry:
 
     def _save(self, entity: AnyEntity) -> None:
         description = stored(entity.options, entity.rules if isinstance(entity, Subscription) else ())
-        times = entity.created_time, entity.updated_time
-        row = entity.kind, entity.path, description, *times, entity.last_sequence_number
-        self.changes.entities.append((entity.entity_id, row))
+        row = entity.kind, entity.path, description, entity.created_time, entity.updated_time
+        self.changes.entities.append((entity.entity_id, (*row, entity.last_sequence_number)))
         self.watch(entity)
 
     def watch(self, entity: AnyEntity) -> None:

@@ -99,7 +99,7 @@ _STATUSES: Final = {
     "deferred": DEFER,
     "released": RELEASE,
     "unlocked": RELEASE,
-    "suspended": Settlement(MessageEvent.DEAD_LETTER),
+    "suspended": Settlement("dead_letter"),
 }
 
 
@@ -111,12 +111,12 @@ def settlement_of(outcome: Outcome) -> Settlement:
         case Released():
             return RELEASE
         case Modified():
-            event = MessageEvent.DEFER if outcome.undeliverable_here else MessageEvent.ABANDON
+            event: MessageEvent = "defer" if outcome.undeliverable_here else "abandon"
             return Settlement(event, outcome.message_annotations or {})
         case Rejected():
             info: dict[Any, Any] = {} if outcome.error is None else dict(outcome.error.info)
             reason, description = (info.pop(f"DeadLetter{part}", None) for part in ("Reason", "ErrorDescription"))
-            return Settlement(MessageEvent.DEAD_LETTER, info, _why(reason, description))
+            return Settlement("dead_letter", info, _why(reason, description))
 
 
 def asked_settlement(body: dict[str, Any]) -> Settlement:

@@ -19,14 +19,14 @@ from sbnotebook.amqp.sections import (
     split,
 )
 from sbnotebook.emulator.entities.box import MessageSession, Receivable, Settlement
-from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, MessageEvent, SentMessage, read_sent
+from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason, SentMessage, read_sent
 from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.registry import Registry
 from tests.emulator.entities.store_helpers import OnDisk
 
-BURY = Settlement(MessageEvent.DEAD_LETTER, why=DeadLetterReason("Bad", None))
+BURY = Settlement("dead_letter", why=DeadLetterReason("Bad", None))
 
 
 def encoded(body: bytes = b"body", sections: Mapping[int, Any] | None = None) -> bytes:

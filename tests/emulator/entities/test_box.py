@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, Settlement
-from sbnotebook.emulator.entities.message import DeadLetterReason, MessageEvent
+from sbnotebook.emulator.entities.message import DeadLetterReason
 from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.registry import Changes, Registry
 from tests.emulator.entities.conftest import lock, properties, sent
 
-DEAD_LETTER = Settlement(MessageEvent.DEAD_LETTER, why=DeadLetterReason("Bad", "It is bad"))
+DEAD_LETTER = Settlement("dead_letter", why=DeadLetterReason("Bad", "It is bad"))
 
 
 def fill(queue: Queue, count: int) -> None:
