@@ -99,18 +99,13 @@ def test_a_session_flow_is_echoed(peer: Peer) -> None:
     assert (flow.handle, flow.next_incoming_id, flow.incoming_window) == (None, 1, 2**31 - 1)
 
 
-def test_our_window_is_reopened_before_it_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.amqp.session._INCOMING_WINDOW", 10)
+def test_each_credit_opens_our_window_anew() -> None:
     peer = Peer().open()
-    peer.sender()
-    for delivery_id in range(5):
-        peer.transfer(delivery_id)
-    assert peer.answers() == []
-    peer.transfer(5)
+    link = peer.sender()
+    peer.transfer(0)
+    link.grant_credit(5)
     flow = peer.answer(Flow)
-    assert (flow.handle, flow.next_incoming_id, flow.incoming_window) == (None, 6, 10)
-    peer.transfer(6)
-    assert peer.answers() == []
+    assert (flow.link_credit, flow.next_incoming_id, flow.incoming_window) == (5, 1, 2**31 - 1)
 
 
 def test_frames_wait_for_the_window() -> None:
