@@ -25,7 +25,7 @@ from sbnotebook.emulator.amqp.frames import (
     LogIn,
     SharedMemory,
 )
-from sbnotebook.emulator.amqp.link import Event, Link, LinkState
+from sbnotebook.emulator.amqp.link import AmqpSession, Event, Link, LinkState
 from sbnotebook.emulator.amqp.performatives import (
     Attach,
     Begin,
@@ -41,7 +41,6 @@ from sbnotebook.emulator.amqp.performatives import (
     decode_composite,
     encode_within,
 )
-from sbnotebook.emulator.amqp.session import AmqpSession
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 _AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.rules.sql import MOST_PATTERN_CHARACTERS, compile_filter, like_test
+from sbnotebook.emulator.entities.rules.rule import MOST_PATTERN_CHARACTERS, compile_filter, like_test
 from sbnotebook.emulator.entities.rules.subject import FilterError, RuleSubject
 from tests.chances import rounds
 from tests.costs import steps

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from sbnotebook.emulator.entities.rules.sql import MOST_STATEMENTS, compile_action
+from sbnotebook.emulator.entities.rules.rule import MOST_STATEMENTS, compile_action
 from sbnotebook.emulator.entities.rules.subject import RuleSubject
 from sbnotebook.errors import ConfigurationError
 

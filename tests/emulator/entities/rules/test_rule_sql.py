@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.entities.rules.rule import SqlAction, sql_filter
-from sbnotebook.emulator.entities.rules.sql import MOST_CHARACTERS, compile_filter
+from sbnotebook.emulator.entities.rules.rule import MOST_CHARACTERS, SqlAction, compile_filter, sql_filter
 from sbnotebook.emulator.entities.rules.subject import FilterError, RuleSubject
 from sbnotebook.errors import ConfigurationError
 

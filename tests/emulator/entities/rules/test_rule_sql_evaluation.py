@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sqlglot import exp, parse_one
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Symbol, Timestamp
-from sbnotebook.emulator.entities.rules.sql import compile_action, compile_filter
+from sbnotebook.emulator.entities.rules.rule import compile_action, compile_filter
 from sbnotebook.emulator.entities.rules.subject import FilterError, RuleSubject
 from sbnotebook.errors import ConfigurationError
 from tests.emulator.entities.rules.conftest import subject
