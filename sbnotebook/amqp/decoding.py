@@ -218,8 +218,7 @@ def _map(wide: bool, data: bytes, offset: int, room: Room) -> tuple[Any, int]:
 def _check_keys(keys: list[Any], room: Room) -> None:
     # Python salts the hashes of texts and bytes. A sender can choose numbers and ids whose hashes collide, which
     # takes the square of their number in time.
-    unusual = sum(not isinstance(key, (str, bytes)) for key in keys)
-    room[_KEYS] -= unusual**2
+    room[_KEYS] -= sum(not isinstance(key, (str, bytes)) for key in keys) ** 2
     if room[_KEYS] < 0:
         raise AmqpDecodeError(f"An AMQP map has more than {UNUSUAL_KEYS:,} keys that are not texts.")
 

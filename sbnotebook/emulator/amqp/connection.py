@@ -255,5 +255,4 @@ class AmqpConnection:
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.end()
-        self._reader.clear()
         self._held.leave()

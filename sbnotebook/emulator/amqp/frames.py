@@ -57,9 +57,6 @@ class FrameReader:
     def unread(self) -> int:
         return len(self._buffer) - self._offset
 
-    def clear(self) -> None:
-        self._buffer, self._offset = bytearray(), 0
-
     def next_header(self) -> bytes | None:
         if self.unread < HEADER_SIZE:
             return None

@@ -2,8 +2,8 @@
 
 The owner of the connection uses ``accept``, ``detach``, and the methods that the two kinds of link add. A call that
 comes too late, because the link is gone, does nothing: a detach may always overtake it. The methods named
-``receive_…`` and ``end`` are for the session. Frames for a handle that is not known, or no longer, are ignored: the peer
-may not have read our detach yet.
+``receive_…`` and ``end`` are for the session. Frames for a handle that is not known, or no longer, are ignored: the
+peer may not have read our detach yet.
 
 Source: AMQP 1.0 part 2, transport, sections 2.5 and 2.6.
 """
@@ -342,9 +342,8 @@ class SendingLink(Link):
         )
 
     def receive_flow(self, flow: Flow) -> None:
-        limit = (flow.delivery_count or 0) + (flow.link_credit or 0)
         # Messages sent since the peer wrote this flow count against its credit.
-        credit = (limit - self._delivery_count) % _SERIAL
+        credit = ((flow.delivery_count or 0) + (flow.link_credit or 0) - self._delivery_count) % _SERIAL
         self._credit = credit if credit < _SERIAL // 2 else 0
         self.drain = flow.drain
         if flow.echo and self.attached and not flow.drain:
@@ -398,8 +397,7 @@ for links that we refused or detached ourselves.
 
 # Frames; huge, because azure-servicebus stops at 0 until a flow comes. Credit is what limits a peer, and each flow that
 # gives it opens the window anew.
-_INCOMING_WINDOW: Final = 2**31 - 1
-_OUTGOING_WINDOW: Final = 2**31 - 1
+_WINDOW: Final = 2**31 - 1
 _HANDLE_MAX: Final = 4095
 # Deliveries of a session that have ended without the peer and that the peer may still have something to say about
 _MAX_ENDED: Final = 1000
@@ -443,8 +441,8 @@ class AmqpSession:
             Begin(
                 remote_channel=channel,
                 next_outgoing_id=0,
-                incoming_window=_INCOMING_WINDOW,
-                outgoing_window=_OUTGOING_WINDOW,
+                incoming_window=_WINDOW,
+                outgoing_window=_WINDOW,
                 handle_max=_HANDLE_MAX,
             )
         )
@@ -468,9 +466,9 @@ class AmqpSession:
         self.write(
             Flow(
                 next_incoming_id=self._next_incoming_id,
-                incoming_window=_INCOMING_WINDOW,
+                incoming_window=_WINDOW,
                 next_outgoing_id=self._next_outgoing_id,
-                outgoing_window=_OUTGOING_WINDOW,
+                outgoing_window=_WINDOW,
                 **link_state,
             )
         )

@@ -229,8 +229,7 @@ class Box:
         return messages
 
     def peek(self, sequence_number: int, count: int, session_id: str | None = None) -> Iterator[BrokeredMessage]:
-        is_partitioned = self.owner.is_partitioned
-        messages = tour(self.log, sequence_number) if is_partitioned else self.log.walk(sequence_number)
+        messages = (tour if self.owner.is_partitioned else MessageLog.walk)(self.log, sequence_number)
         if session_id is not None:
             messages = (message for message in messages if message.session_id == session_id)
         return islice(messages, count)

@@ -77,7 +77,8 @@ def options_from_json(kind: type[_O], item: Mapping[str, Any]) -> _O:
     """Read the options of an entity; one that is left out has the default of Service Bus."""
     name = name_of(item)
     properties = as_object(item.get("Properties"), f"Properties of {name}", options_of(kind))
-    texts = {key: _text(value) for key, value in properties.items()}
+    given = {key: value for key, value in properties.items() if value is not None}
+    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
     if texts.get("DuplicateDetectionHistoryTimeWindow") == "PT5S":
         # The shortest window of Microsoft's emulator becomes that of Service Bus.
         texts["DuplicateDetectionHistoryTimeWindow"] = "PT20S"
@@ -85,12 +86,6 @@ def options_from_json(kind: type[_O], item: Mapping[str, Any]) -> _O:
         return read_options(kind, texts)
     except ConfigurationError as error:
         raise ConfigurationError(f"In the configuration, {name}: {error}") from None
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "" if value is None else str(value)
 
 
 def stored(options: Options, rules: Iterable[Rule]) -> dict[str, Any]:

@@ -364,8 +364,7 @@ def _header(message: BrokeredMessage, sent: list[Any]) -> bytes:
         UInt(message.delivery_count),
     ]
     if message.expires_at is not None:
-        waits_until = message.scheduled_time if message.state is BrokeredState.SCHEDULED else None
-        since = waits_until or message.enqueued_time
+        since = (message.state is BrokeredState.SCHEDULED and message.scheduled_time) or message.enqueued_time
         fields[_TIME_TO_LIVE] = UInt(min(message.expires_at - since, _MAX_UINT))
     return _HEADER + encode(fields)
 

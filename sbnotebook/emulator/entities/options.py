@@ -64,7 +64,6 @@ class Tier(Enum):
 FOREVER: Final = "P10675199DT2H48M5.4775807S"
 """The longest duration of .NET, which Service Bus writes for an unlimited time."""
 MAX_SIZE_MB: Final = 81_920
-"""Megabytes of messages that an entity takes in at most."""
 
 _SCHEMES: Final = frozenset(("sb", "amqp", "amqps", "http", "https"))
 # From here on a duration is the longest that .NET knows, which means never
@@ -433,8 +432,8 @@ _O = TypeVar("_O", bound=Options)
 
 def forwarding_of(options: Options) -> dict[str, str]:
     """Return where an entity forwards its messages and its dead letters to, by the names of the attributes."""
-    targets = {name: getattr(options, name, None) for name in ("forward_to", "forward_dead_letters_to")}
-    return {name: target for name, target in targets.items() if target}
+    names = ("forward_to", "forward_dead_letters_to")
+    return {name: target for name in names if (target := getattr(options, name, None))}
 
 
 @cache
@@ -446,9 +445,8 @@ def options_of(kind: type[Options]) -> dict[str, Option[Any, Any]]:
 
 def texts_of(options: Options) -> dict[str, str]:
     """Return the options as Service Bus writes them, by their names there; those without a value are left out."""
-    values = vars(options)
-    written = {name: option.write(values[option.attribute]) for name, option in options_of(type(options)).items()}
-    return {name: text for name, text in written.items() if text is not None}
+    written = ((name, each.write(vars(options)[each.attribute])) for name, each in options_of(type(options)).items())
+    return {name: text for name, text in written if text is not None}
 
 
 def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = None) -> _O:

@@ -57,8 +57,7 @@ def new_error(condition: Condition, sentence: str) -> Error:
 
 def error_of(error: RefusedError | AmqpDecodeError | ProtocolViolationError) -> Error:
     """Return the error of an operation that is refused, or whose bytes cannot be read."""
-    condition = error.condition if isinstance(error, RefusedError) else Condition.DECODE_ERROR
-    return new_error(condition, str(error))
+    return new_error(error.condition if isinstance(error, RefusedError) else Condition.DECODE_ERROR, str(error))
 
 
 def with_tracking_id(sentence: str, tracker: str = "emulator") -> str:

@@ -134,8 +134,7 @@ class Registry:
             if address.sub_queue is None:
                 return entity
             if isinstance(entity, ReceivingEntity):
-                is_dead_letter = address.sub_queue is SubQueue.DEAD_LETTER
-                return entity.dead_letter if is_dead_letter else entity.transfer_dead_letter
+                return entity.dead_letter if address.sub_queue is SubQueue.DEAD_LETTER else entity.transfer_dead_letter
         return None
 
     # -------------------------------------------------------------------- making, changing, removing

@@ -77,8 +77,7 @@ class Transaction:
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
         if token in self.tokens:
             raise RefusedError(Condition.NOT_ALLOWED, "The message is settled in this transaction already.")
-        message = _held(entity, token, now)
-        self._join(root_of(entity), (message.sequence_number >> PARTITION_SHIFT,))
+        self._join(root_of(entity), (_held(entity, token, now).sequence_number >> PARTITION_SHIFT,))
         self.tokens.add(token)
         self._add(partial(_held, entity, token), act)
 

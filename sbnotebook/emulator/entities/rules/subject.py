@@ -120,7 +120,10 @@ def combine(symbol: str, left: Operand, right: Operand) -> Operand:
     if kinds == (_NUMBER, _NUMBER):
         return _calculated(symbol, left, right)
     if symbol == "+" and _TEXT in kinds:
-        return _joined(text_of(left), text_of(right))
+        text = text_of(left) + text_of(right)
+        if len(text) > MOST_TEXT_CHARACTERS:
+            raise FilterError(f"An expression puts together texts of at most {MOST_TEXT_CHARACTERS} characters.")
+        return text
     try:
         moment = _shifted(symbol, left, right)
     except OverflowError:
@@ -220,12 +223,6 @@ def _single(number: float) -> Float:
         return Float(struct.unpack("f", struct.pack("f", number))[0])
     except OverflowError:
         return Float(math.copysign(math.inf, number))
-
-
-def _joined(left: str, right: str) -> str:
-    if len(left) + len(right) > MOST_TEXT_CHARACTERS:
-        raise FilterError(f"A text that an expression puts together has at most {MOST_TEXT_CHARACTERS} characters.")
-    return left + right
 
 
 def _shifted(symbol: str, left: Operand, right: Operand) -> Operand:
