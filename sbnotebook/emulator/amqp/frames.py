@@ -38,10 +38,6 @@ EMPTY_FRAME: Final = bytes.fromhex("0000000802000000")
 _HEADER: Final = struct.Struct(">IBBH")
 
 
-Frame = tuple[int, int, bytes]
-"""The type of a frame, its channel, and its body. An empty body only shows that the peer is alive."""
-
-
 class FrameReader:
     def __init__(self, max_frame_size: int) -> None:
         self._max_frame_size = max_frame_size
@@ -63,7 +59,8 @@ class FrameReader:
         start, self._offset = self._offset, self._offset + HEADER_SIZE
         return bytes(self._buffer[start : self._offset])
 
-    def next_frame(self) -> Frame | None:
+    def next_frame(self) -> tuple[int, int, bytes] | None:
+        """Return the type of a frame, its channel, and its body, which is empty if it only shows a sign of life."""
         start, left = self._offset, len(self._buffer) - self._offset
         if left < HEADER_SIZE:
             return None

@@ -326,7 +326,11 @@ class SendingLink(Link):
         A disposition of the peer still comes as an event for some time, so that ``settle`` can answer it. After that
         the delivery takes no memory, even if the peer never settles.
         """
-        self.session.end_delivery(self, delivery_tag)
+        if delivery_tag in self.delivery_ids:
+            ended = self.session.ended
+            ended.append((self, delivery_tag))
+            if len(ended) > _MAX_ENDED:
+                self.session.forget_delivery(*ended.popleft())
 
     def drained(self) -> None:
         """Give back all credit, because there is nothing more to send."""
@@ -436,7 +440,7 @@ class AmqpSession:
         self._next_delivery_id = 0
         self._outbox: deque[_Delivery] = deque()
         self._unsettled: dict[int, tuple[SendingLink, bytes]] = {}
-        self._ended: deque[tuple[SendingLink, bytes]] = deque()
+        self.ended: deque[tuple[SendingLink, bytes]] = deque()
         self.write(
             Begin(
                 remote_channel=channel,
@@ -492,13 +496,6 @@ class AmqpSession:
         if delivery_id is not None:
             del self._unsettled[delivery_id]
         return delivery_id
-
-    def end_delivery(self, link: SendingLink, delivery_tag: bytes) -> None:
-        """Drop an unsettled delivery soon. The peer may be about to settle it."""
-        if delivery_tag in link.delivery_ids:
-            self._ended.append((link, delivery_tag))
-            if len(self._ended) > _MAX_ENDED:
-                self.forget_delivery(*self._ended.popleft())
 
     def forget_deliveries(self, link: SendingLink) -> None:
         """Drop everything that was sent, or still waits, on a link that has ended."""

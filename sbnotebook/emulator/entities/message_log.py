@@ -36,9 +36,8 @@ class Residency:
     def shed(self) -> None:
         """Give up the least recently used messages if there are too many; call it once all changes are kept."""
         self.turn += 1
-        if self.storage is None or self.size <= self._budget:
-            return
-        if self.size <= self._try_again_at and self.turn % _PATIENCE:
+        is_too_early = self.size <= self._try_again_at and self.turn % _PATIENCE
+        if self.storage is None or self.size <= self._budget or is_too_early:
             return
         shelves = [(shelf.last_used, shelf.number, log) for log in self.logs for shelf in log.resident_shelves()]
         for _, number, log in sorted(shelves, key=lambda entry: entry[0]):
@@ -52,9 +51,8 @@ class Residency:
 @dataclass(slots=True, eq=False)
 class _Shelf:
     number: int
-    messages: dict[int, BrokeredMessage] | None = field(
-        default_factory=dict[int, BrokeredMessage]
-    )  # None: in the store
+    # None while they are only in the store
+    messages: dict[int, BrokeredMessage] | None = field(default_factory=dict[int, BrokeredMessage])
     count: int = 0
     size: int = 0
     ready: list[int] = field(default_factory=list[int])  # a heap of sequence numbers, with some that are gone

@@ -116,8 +116,7 @@ class Transaction:
         self._root = root
 
 
-def _check_is_there(entity: Queue | Topic, now: int) -> None:
-    del now
+def _check_is_there(entity: Queue | Topic, _now: int) -> None:
     if entity.is_deleted:
         raise RefusedError(Condition.NOT_ALLOWED, f"The entity '{entity.path}' was deleted.")
 

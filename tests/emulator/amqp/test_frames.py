@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, SASL_FRAME, Frame, FrameReader, FrameWriter
+from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, SASL_FRAME, FrameReader, FrameWriter
 from sbnotebook.errors import ProtocolViolationError
 
 
-def _frames(reader: FrameReader) -> list[Frame]:
-    found: list[Frame] = []
+def _frames(reader: FrameReader) -> list[tuple[int, int, bytes]]:
+    found: list[tuple[int, int, bytes]] = []
     while (each := reader.next_frame()) is not None:
         found.append(each)
     return found
@@ -55,7 +55,7 @@ def test_the_pieces_do_not_matter(bodies: list[bytes], cuts: list[int]) -> None:
         writer.write(channel, body)
     data = writer.take()
     reader = FrameReader(512)
-    found: list[Frame] = []
+    found: list[tuple[int, int, bytes]] = []
     for start, end in pairwise(sorted([0, *(cut for cut in cuts if cut < len(data)), len(data)])):
         reader.receive(data[start:end])
         found += _frames(reader)
@@ -93,7 +93,7 @@ def _seconds_in_single_bytes(size: int) -> float:
     data = writer.take()
     reader = FrameReader(size)
     started = time.thread_time()
-    found: list[Frame] = []
+    found: list[tuple[int, int, bytes]] = []
     for at in range(size):
         reader.receive(data[at : at + 1])
         found += _frames(reader)
