@@ -188,7 +188,8 @@ def read_sent(payload: bytes) -> SentMessage:
         if section.code < before.code:
             ordered = sorted(sections, key=attrgetter("code"))
             return read_sent(b"".join(payload[part.start : part.end] for part in ordered))
-    _expect(bool(sections), "it is empty")
+    if not sections:
+        _expect(False, "it is empty")
     # Read the sections in front of the body.
     message = SentMessage(payload, len(payload))
     for section in sections:
@@ -212,7 +213,8 @@ def _read_section(message: SentMessage, section: Section) -> None:
     elif section.code == MESSAGE_ANNOTATIONS:
         message.read_annotations(section)
     else:
-        _expect(payload[section.value_start] in LISTS, "header and properties must be lists")
+        if payload[section.value_start] not in LISTS:
+            _expect(False, "header and properties must be lists")
         if section.code == PROPERTIES:
             message.properties = section
         else:

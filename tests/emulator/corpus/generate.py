@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
-from sbnotebook.amqp import encode
-from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameWriter, SaslInit
+from sbnotebook.amqp import Described, Symbol, ULong, encode
+from sbnotebook.emulator.amqp.frames import SASL_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -35,6 +35,7 @@ from sbnotebook.emulator.amqp.performatives import (
 
 FOLDER = Path(__file__).parent
 HEADER, SASL_HEADER = b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"
+PLAIN = encode(Described(ULong(0x41), [Symbol("PLAIN"), b"\x00u\x00p", "h"]))
 FRAMING, DECODE = "connection-framing-error", "decode-error"
 
 
@@ -95,7 +96,7 @@ def amqp() -> dict[str, bytes]:
     ends: dict[str, bytes] = {
         "silence other-version": b"AMQP\x00\x00\x09\x01",
         "silence cut-header": b"AMQP\x00\x01",
-        "silence no-mechanism": SASL_HEADER + frame(SaslInit("PLAIN", b"\x00u\x00p", "h"), kind=SASL_FRAME),
+        "silence no-mechanism": SASL_HEADER + frame(PLAIN, kind=SASL_FRAME),
         "silence sasl-nonsense": SASL_HEADER + frame(b"\x00\x53\x41\xa1\x01x", kind=SASL_FRAME),
         f"{FRAMING} frame-of-2-GiB": HEADER + b"\x7f\xff\xff\xff\x02\x00\x00\x00",
         f"{FRAMING} frame-of-4-bytes": OPEN + b"\x00\x00\x00\x04\x02\x00\x00\x00",

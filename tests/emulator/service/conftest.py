@@ -102,7 +102,7 @@ class RawClient:
             self.put_token(text or token())
 
     def _log_in(self, name: str, key: str) -> None:
-        init = encode_composite(SaslInit("PLAIN", f"\0{name}\0{key}".encode(), "127.0.0.1"))
+        init = encode_composite(SaslInit("PLAIN", f"\0{name}\0{key}".encode()))
         self._writer.write(0, init, kind=SASL_FRAME)
         self.socket.sendall(b"AMQP\x03\x01\x00\x00" + self._writer.take())
         assert self.socket.recv(8, socket.MSG_WAITALL) == b"AMQP\x03\x01\x00\x00"
