@@ -34,7 +34,6 @@ class SystemClock:
         return (self._offset + steady) // 1_000_000
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
-        """Call ``wake`` in the running event loop at a moment (ms), and return a function that cancels it."""
         delay = max(when - self.now(), 0) / 1000
         return asyncio.get_running_loop().call_later(delay, wake).cancel
 

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
-from sbnotebook.emulator.config import Wanted, apply_config, read_config
+from sbnotebook.emulator.config import read_config
 from sbnotebook.emulator.entities.options import Tier
 from sbnotebook.emulator.logs import write_log
 from sbnotebook.emulator.process import EmulatorState, default_data_dir
@@ -59,7 +59,6 @@ def emulator(  # noqa: PLR0913 - one for each option
         raise ConfigurationError("Write sbnotebook emulator --from FILE, without other options.")
     if in_memory and data_dir is not None:
         raise ConfigurationError("Say either --in-memory or --data-dir.")
-    entities = [] if config is None else read_config(config)
     directory = None if in_memory else data_dir or default_data_dir()
     server = EmulatorServer(
         host=host,
@@ -67,6 +66,7 @@ def emulator(  # noqa: PLR0913 - one for each option
         http_port=http_port,
         data_dir=directory,
         queues=queue or (),
+        entities=() if config is None else read_config(config),
         tier=tier,
         host_names=allow_host or (),
         tls_port=tls_port if tls else None,
@@ -75,27 +75,20 @@ def emulator(  # noqa: PLR0913 - one for each option
     write_log()
     _warn_unless_loopback(host)
     prepare_process()
-    run_loop(_serve(server, entities, directory, end_after_unused))
+    run_loop(_serve(server, directory, end_after_unused))
 
 
-async def _serve(
-    server: EmulatorServer, entities: list[Wanted], data_dir: Path | None, end_after_unused: float
-) -> None:
+async def _serve(server: EmulatorServer, data_dir: Path | None, end_after_unused: float) -> None:
     _stop_on_signals(server)
     async with server:
-        apply_config(server.broker.registry, entities, server.broker.clock.now())
         await server.broker.committed()
         with _found_in(data_dir, server):
-            print("\n".join(_ready(server)), flush=True)  # noqa: T201
+            # First the connection string that needs no certificate.
+            lines = [server.connection_string]
+            if server.tls_connection_string is not None:
+                lines += [server.tls_connection_string, f"Certificate to trust: {server.certificate}"]
+            print("\n".join(lines), flush=True)  # noqa: T201
             await server.serve(end_after_unused=end_after_unused)
-
-
-def _ready(server: EmulatorServer) -> list[str]:
-    """Return the lines that say how to reach it: first the connection string that needs no certificate."""
-    with_tls = (
-        [server.tls_connection_string, f"Certificate to trust: {server.certificate}"] if server.certificate else []
-    )
-    return [server.connection_string, *filter(None, with_tls)]
 
 
 @contextmanager
@@ -104,7 +97,7 @@ def _found_in(data_dir: Path | None, server: EmulatorServer) -> Generator[None]:
     if data_dir is None:
         yield
         return
-    state = EmulatorState(os.getpid(), server.host, server.port, server.connection_string, server.secret)
+    state = EmulatorState(os.getpid(), server.host, server.port, server.connection_string, server.broker.secret)
     state.write(data_dir)
     try:
         yield
@@ -135,8 +128,11 @@ def _warn_unless_loopback(host: str) -> None:
     except ValueError:
         is_loopback = host.casefold() == "localhost"
     if not is_loopback:
-        text = f"everyone who reaches {host} can use the emulator: its key is known to all, and nothing is encrypted."
-        print(f"sbnotebook emulator: warning: {text}", file=sys.stderr)  # noqa: T201
+        print(  # noqa: T201
+            f"sbnotebook emulator: warning: everyone who reaches {host} can use the emulator: its key is known to all, "
+            "and nothing is encrypted.",
+            file=sys.stderr,
+        )
 
 
 def _stop_on_signals(server: EmulatorServer) -> None:

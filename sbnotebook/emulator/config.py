@@ -29,7 +29,7 @@ from sbnotebook.emulator.entities.options import (
     TopicOptions,
     forwarding_target,
 )
-from sbnotebook.emulator.entities.queue import Subscription, Topic
+from sbnotebook.emulator.entities.queue import Subscription
 from sbnotebook.emulator.entities.refusals import RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Registry
 from sbnotebook.emulator.entities.rules.rule import FALSE_FILTER, Rule
@@ -54,8 +54,7 @@ _LAST_COMMA: Final = re.compile(rf"{_TEXT}|,(?=\s*[\]}}])", re.DOTALL)
 _NAMESPACE: Final = ("Name", "Queues", "Topics")
 _ITEM: Final = ("Name", "Properties")
 _LEFT_OUT: Final = ("AutoDeleteOnIdle", "MaxSizeInMegabytes", "Status", "UserMetadata")
-# Without rules a subscription gets nothing, and in this file everything.
-_NO_RULES: Final = (Rule("none", FALSE_FILTER),)
+_NO_MESSAGE: Final = Rule("none", FALSE_FILTER)
 _TARGETS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 
 
@@ -97,23 +96,29 @@ def _wanted(kind: type[Options], item: dict[str, Any]) -> Wanted:
 
 def config_to_json(registry: Registry) -> dict[str, Any]:
     """Return the configuration of all entities, without keys, sizes, metadata, automatic deletion and status."""
-    topics = [_item(each.path, each.options) | {"Subscriptions": _subscriptions(each)} for each in registry.topics]
+    topics = [
+        _item(topic.path, topic.options)
+        | {
+            "Subscriptions": [
+                # Without rules a subscription gets nothing, and in this file everything.
+                _item(each.name, each.options) | {"Rules": list(map(rule_to_json, each.rules or [_NO_MESSAGE]))}
+                for each in topic.subscriptions
+            ]
+        }
+        for topic in registry.topics
+    ]
     queues = [_item(queue.path, queue.options) for queue in registry.queues]
     return {"UserConfig": {"Namespaces": [{"Name": "sbnotebook", "Queues": queues, "Topics": topics}]}}
 
 
-def _subscriptions(topic: Topic) -> list[dict[str, Any]]:
-    return [
-        _item(each.name, each.options) | {"Rules": list(map(rule_to_json, each.rules or _NO_RULES))}
-        for each in topic.subscriptions
-    ]
-
-
 def _item(name: str, options: Options) -> dict[str, Any]:
-    properties = {key: value for key, value in options_to_json(options).items() if key not in _LEFT_OUT}
-    # The name of a target alone: the address is that of this emulator.
-    targets = {key: forwarding_target(properties[key]) for key in _TARGETS if key in properties}
-    return {"Name": name, "Properties": properties | targets}
+    properties = {
+        # The name of a target alone: the address is that of this emulator.
+        key: forwarding_target(value) if key in _TARGETS else value
+        for key, value in options_to_json(options).items()
+        if key not in _LEFT_OUT
+    }
+    return {"Name": name, "Properties": properties}
 
 
 def apply_config(registry: Registry, config: Iterable[Wanted], now: int) -> None:
@@ -129,26 +134,20 @@ def apply_config(registry: Registry, config: Iterable[Wanted], now: int) -> None
 
 
 def _apply(registry: Registry, wanted: Wanted, now: int) -> None:
-    if wanted.kind is SubscriptionOptions:
-        found: AnyEntity | None = registry.find_subscription(wanted.topic, wanted.name)
-    else:
-        found = registry.find_queue(wanted.name) if wanted.kind is QueueOptions else registry.find_topic(wanted.name)
-    if found is None:
-        _create(registry, wanted, now)
-        return
-    if wanted.options is not None and found.options != wanted.options:
-        registry.update(found, wanted.options, now=now)
-    if isinstance(found, Subscription) and wanted.rules:
-        _apply_rules(registry, found, wanted.rules, now)
-
-
-def _create(registry: Registry, wanted: Wanted, now: int) -> None:
     options: Any = wanted.options or wanted.kind()
     topic = registry.find_topic(wanted.topic)
     if topic is not None:
-        registry.create_subscription(topic, wanted.name, options, now=now, rules=wanted.rules or None)
+        found: AnyEntity | None = topic.find_subscription(wanted.name)
     else:
+        found = registry.find_queue(wanted.name) if wanted.kind is QueueOptions else registry.find_topic(wanted.name)
+    if found is None and topic is not None:
+        registry.create_subscription(topic, wanted.name, options, now=now, rules=wanted.rules or None)
+    elif found is None:
         registry.create(wanted.name, options, now=now)
+    elif wanted.options is not None and found.options != wanted.options:
+        registry.update(found, wanted.options, now=now)
+    if isinstance(found, Subscription) and wanted.rules:
+        _apply_rules(registry, found, wanted.rules, now)
 
 
 def _apply_rules(registry: Registry, subscription: Subscription, rules: Iterable[Rule], now: int) -> None:
@@ -156,10 +155,8 @@ def _apply_rules(registry: Registry, subscription: Subscription, rules: Iterable
         before = subscription.find_rule(rule.name)
         if before is None or replace(before, created_time=rule.created_time) != rule:
             registry.put_rule(subscription, rule, now=now)
-    names = {rule.name.casefold() for rule in rules}
-    for rule in subscription.rules:
-        if rule.name.casefold() not in names:
-            registry.remove_rule(subscription, rule.name, now=now)
+    for name in {rule.name.casefold() for rule in subscription.rules} - {rule.name.casefold() for rule in rules}:
+        registry.remove_rule(subscription, name, now=now)
 
 
 def _once(kind: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:

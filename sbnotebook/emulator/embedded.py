@@ -7,7 +7,7 @@ import atexit
 import threading
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ from sbnotebook.emulator.entities.options import (
     Tier,
     TopicOptions,
 )
+from sbnotebook.emulator.entities.queue import Topic
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.rules.rule import Rule
 from sbnotebook.emulator.faults import Faults
@@ -59,14 +60,7 @@ class RunningEmulator:
 
     def counts(self, path: str) -> Counts:
         """Return the numbers of messages that a queue or subscription holds now."""
-
-        def counts(broker: Broker) -> Counts:
-            entity = broker.registry.find(path)
-            if not isinstance(entity, ReceivingEntity):
-                raise EmulatorError(f"There is no queue or subscription {path!r}.")
-            return entity.counts
-
-        return self._do(counts)
+        return self._do(lambda broker: _found(broker, path, ReceivingEntity, "queue or subscription").counts)
 
     def create_queue(self, name: str, options: QueueOptions | None = None) -> None:
         """Create a queue."""
@@ -85,14 +79,11 @@ class RunningEmulator:
         rules: Sequence[Rule] | None = None,
     ) -> None:
         """Create a subscription."""
-
-        def create(broker: Broker) -> None:
-            found = broker.registry.find_topic(topic)
-            if found is None:
-                raise EmulatorError(f"There is no topic {topic!r}.")
-            broker.registry.create_subscription(found, name, options, now=broker.now, rules=rules)
-
-        self._do(create)
+        self._do(
+            lambda broker: broker.registry.create_subscription(
+                _found(broker, topic, Topic, "topic"), name, options, now=broker.now, rules=rules
+            )
+        )
 
     def delete(self, path: str) -> None:
         """Remove a queue, topic or subscription with all its messages."""
@@ -130,7 +121,6 @@ class RunningEmulator:
             found = broker.registry.find(path)
             if not isinstance(found, Receivable):
                 raise EmulatorError(f"There is no queue or subscription {path!r}.")
-            owner = found.owner
             for message in messages:
                 found.put(message, broker.now)
                 found.deferred_count += message.state is BrokeredState.DEFERRED
@@ -140,7 +130,7 @@ class RunningEmulator:
 
         self._do(put)
 
-    # The faults of ``fault_injection.ACTS``.
+    # The faults of ``broker.ACTS``.
 
     def lose_locks(self, path: str | None = None) -> None:
         """Lose all locks, or those of one entity."""
@@ -172,17 +162,7 @@ class RunningEmulator:
 
     def reset(self) -> None:
         """Return to an empty namespace: no entity, no fault, no connection, and the clock of the start."""
-
-        async def reset() -> None:
-            broker = self._server.broker
-            await broker.drop_peers()
-            broker.registry.delete(*broker.registry.entities)
-            broker.renew_identity()
-            broker.faults, broker.freezes_new = Faults(), False
-            broker.use_clock(self._clock)
-            await broker.committed()
-
-        self._run(reset)
+        self._run(lambda: self._server.broker.clear(self._clock))
 
     def stop(self) -> None:
         """Ask the emulator to end. ``running`` waits for the end."""
@@ -191,7 +171,7 @@ class RunningEmulator:
                 self._loop.call_soon_threadsafe(self._server.request_stop)
 
     def _break(self, act: str, path: str | None = None) -> None:
-        from sbnotebook.emulator.service.fault_injection import change_faults
+        from sbnotebook.emulator.service.broker import change_faults
 
         self._do(lambda broker: change_faults(broker, {act: path or True}))
 
@@ -218,7 +198,13 @@ class RunningEmulator:
             raise EmulatorError("The emulator has ended.") from None
 
 
-@contextmanager
+def _found(broker: Broker, path: str, kind: type[_T], name: str) -> _T:
+    entity = broker.registry.find(path)
+    if not isinstance(entity, kind):
+        raise EmulatorError(f"There is no {name} {path!r}.")
+    return entity
+
+
 def running(
     *,
     queues: Iterable[str] | Mapping[str, QueueOptions | None] = (),
@@ -229,7 +215,7 @@ def running(
     tier: Tier = Tier.PREMIUM,
     keys: Sequence[AuthorizationRule] = (),
     key: str | None = None,
-) -> Generator[RunningEmulator]:
+) -> AbstractContextManager[RunningEmulator]:
     """Run an emulator while the block runs, in a thread with its own event loop.
 
     Example:
@@ -237,7 +223,7 @@ def running(
         ...     emulator.counts("orders").active
         0
     """
-    from sbnotebook.emulator.server import EmulatorServer, run_loop
+    from sbnotebook.emulator.server import EmulatorServer
 
     server = EmulatorServer(
         port=port,
@@ -249,14 +235,13 @@ def running(
         keys=keys,
         key=key,
     )
-    with _in_thread(server, run_loop) as emulator:
-        yield emulator
+    return _in_thread(server)
 
 
 @contextmanager
-def _in_thread(
-    server: EmulatorServer, run_loop: Callable[[Coroutine[Any, Any, None]], None]
-) -> Generator[RunningEmulator]:
+def _in_thread(server: EmulatorServer) -> Generator[RunningEmulator]:
+    from sbnotebook.emulator.server import run_loop
+
     started: Future[RunningEmulator] = Future()
 
     def run() -> None:

@@ -27,30 +27,27 @@ def _clean(record: logging.LogRecord) -> bool:
     return True
 
 
-class LogLimit:
-    """Lets through only so many records of a handler: some at once, and after that one every ten seconds.
+def log_limit(clock: Callable[[], float] = time.monotonic) -> Callable[[logging.LogRecord], bool]:
+    """Return a filter that lets through only so many records: some at once, and after that one every ten seconds.
 
-    The first record after a gap says how many were left out.
+    It cleans them. The first record after a gap says how many were left out.
     """
+    left, since, missing = float(_BURST), clock(), 0
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._left = float(_BURST)
-        self._since = clock()
-        self._missing = 0
-
-    def __call__(self, record: logging.LogRecord) -> bool:
-        """Return whether a record may be written, and clean it."""
-        now = self._clock()
-        self._left, self._since = min(_BURST, self._left + (now - self._since) / _PACE), now
-        if self._left < 1:
-            self._missing += 1
+    def may_write(record: logging.LogRecord) -> bool:
+        nonlocal left, since, missing
+        now = clock()
+        left, since = min(_BURST, left + (now - since) / _PACE), now
+        if left < 1:
+            missing += 1
             return False
-        self._left -= 1
+        left -= 1
         _clean(record)
-        if self._missing:
-            record.msg, self._missing = f"({self._missing} lines are left out here.) {record.msg}", 0
+        if missing:
+            record.msg, missing = f"({missing} lines are left out here.) {record.msg}", 0
         return True
+
+    return may_write
 
 
 def clean_logger(name: str) -> logging.Logger:
@@ -63,13 +60,12 @@ def clean_logger(name: str) -> logging.Logger:
 def write_log() -> None:
     """Write the log of a process that does nothing but run an emulator to its standard error, within the limit."""
     handler = logging.StreamHandler()
-    handler.addFilter(LogLimit())
+    handler.addFilter(log_limit())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", handlers=[handler])
 
 
 def _visible(text: str) -> str:
-    return text if text.isprintable() else "".join(map(_escaped, text))
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
+        for character in text
+    )

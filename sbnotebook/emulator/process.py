@@ -30,9 +30,9 @@ from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
-from sbnotebook.emulator.store import is_in_use, make_private
+from sbnotebook.emulator.store import is_in_use, make_private, take_lock
 from sbnotebook.errors import EmulatorError, EmulatorStartError
 
 PROOF: Final = "Proof"
@@ -114,7 +114,6 @@ class EmulatorState:
 
 
 def default_data_dir() -> Path:
-    """Return the user's own directory for the emulator's data."""
     from platformdirs import user_data_path
 
     return user_data_path("sbnotebook", appauthor=False) / "emulator"
@@ -132,7 +131,8 @@ def ensure_running(data_dir: Path | None = None) -> str:
             raise EmulatorStartError(
                 f"The data directory {directory} belongs to another user of this machine: choose one of your own."
             )
-        with _starting(directory):
+        # Only one process at a time looks for the emulator and starts it.
+        with closing(take_lock(directory / _LOCK_FILE, 2 * _START_TIMEOUT)):
             state = EmulatorState.read(directory)
             if state is None or not _take_lease(directory, state):
                 state = _start(directory)
@@ -154,11 +154,6 @@ def stop(data_dir: Path | None = None) -> bool:
     connection.close()
     with suppress(ProcessLookupError):
         os.kill(state.pid, signal.SIGTERM)
-    _wait_until_ended(directory, state)
-    return True
-
-
-def _wait_until_ended(directory: Path, state: EmulatorState) -> None:
     deadline = time.monotonic() + _START_TIMEOUT
     # It removes its state before it closes its store. If the next emulator has started already, the state belongs to
     # it.
@@ -169,22 +164,11 @@ def _wait_until_ended(directory: Path, state: EmulatorState) -> None:
     for process in _started:
         if process.pid == state.pid:
             process.wait(_START_TIMEOUT)
+    return True
 
 
 def _unusable(directory: Path, error: Exception) -> EmulatorStartError:
     return EmulatorStartError(f"The emulator cannot use the data directory {directory}: {error}.")
-
-
-@contextmanager
-def _starting(directory: Path) -> Generator[None]:
-    """Let only one process at a time look for the emulator and start it.
-
-    SQLite's lock works alike on every system, and ends with the process that holds it.
-    """
-    make_private(directory / _LOCK_FILE)
-    with closing(sqlite3.connect(directory / _LOCK_FILE, timeout=2 * _START_TIMEOUT, isolation_level=None)) as lock:
-        lock.execute("BEGIN EXCLUSIVE")
-        yield
 
 
 def _start(directory: Path) -> EmulatorState:
@@ -192,8 +176,14 @@ def _start(directory: Path) -> EmulatorState:
     command = [sys.executable, "-P", "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)]
     command += ["--end-after-unused", str(_UNUSED)]
     make_private(directory / _LOG_FILE)
+    # On its own, so that an interrupt of the notebook's kernel does not end it.
+    flags = 0
+    if sys.platform == "win32":
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
     with (directory / _LOG_FILE).open("wb") as log:
-        process = _spawn(command, log)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, creationflags=flags
+        )
     _started.append(process)
     deadline = time.monotonic() + _START_TIMEOUT
     while process.poll() is None and time.monotonic() < deadline:
@@ -205,16 +195,6 @@ def _start(directory: Path) -> EmulatorState:
     process.kill()
     lines = (directory / _LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
     raise EmulatorStartError("The emulator did not start. The end of its log:\n" + "\n".join(lines))
-
-
-def _spawn(command: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    # On its own, so that an interrupt of the notebook's kernel does not end it.
-    flags = 0
-    if sys.platform == "win32":
-        flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
-    return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, creationflags=flags
-    )
 
 
 def _take_lease(directory: Path, state: EmulatorState) -> bool:
@@ -252,7 +232,7 @@ def _proven(state: EmulatorState) -> http.client.HTTPConnection | None:
         with _ended_in_time(connection.sock):
             connection.request("GET", f"/health?challenge={challenge}")
             answer = json.loads(connection.getresponse().read(_MAX_ANSWER))
-        if isinstance(answer, dict) and answer == {"status": "ok", "pid": state.pid, "proof": proof}:
+        if answer == {"status": "ok", "pid": state.pid, "proof": proof}:
             stack.pop_all()
             return connection
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 import ssl
 import time
@@ -42,7 +41,7 @@ _SILENCE: Final = 30.0  # Seconds that a client may take to its first byte, or t
 _DEAF: Final = 30.0  # Seconds that a client over HTTP may take to read what fills its connection
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _MAX_HEAD: Final = 65_536  # The most bytes of a head to wait for; more than the server for HTTP accepts
-_ROUND_TRIP: Final = 2  # Delays that opening a connection takes before the client sends its first byte
+_DELAYS_TO_FIRST_BYTE: Final = 3  # Opening a connection takes two before the client sends it
 
 
 class Line(asyncio.Protocol, asyncio.Transport):
@@ -53,6 +52,8 @@ class Line(asyncio.Protocol, asyncio.Transport):
     place for ever.
     """
 
+    _socket: asyncio.Transport  # it ignores calls after its end
+
     def __init__(self, broker: Broker, http: Callable[[], asyncio.Protocol]) -> None:
         super().__init__()
         self._broker = broker
@@ -60,8 +61,7 @@ class Line(asyncio.Protocol, asyncio.Transport):
         self._protocol: asyncio.Protocol | None = None
         self._hear: Callable[[bytes], None] = self._sniff
         self._inward, self._outward = _Lane(broker), _Lane(broker)
-        self._socket: asyncio.Transport | None = None
-        self._is_http = self._is_closing = False
+        self._is_closing = False
         self._end: asyncio.TimerHandle | None = None
         self._head = bytearray()
 
@@ -69,7 +69,9 @@ class Line(asyncio.Protocol, asyncio.Transport):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
-        self._inward.hold(_ROUND_TRIP)
+        if self._broker.faults.network_delay_ms:
+            delays = _DELAYS_TO_FIRST_BYTE * self._broker.faults.network_delay_ms / 1000
+            self._inward.free_at = asyncio.get_running_loop().time() + delays
         self._end_after(_SILENCE)
         self._broker.connections.arrive(self)
 
@@ -80,13 +82,12 @@ class Line(asyncio.Protocol, asyncio.Transport):
             self._hear(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._socket = None
         self._inward.carry(self._lose, exc)
 
     def pause_writing(self) -> None:
         if self._protocol is not None:
             self._protocol.pause_writing()
-            self._end_after(_DEAF if self._is_http else None)
+            self._end_after(None if isinstance(self._protocol, AmqpPeer) else _DEAF)
 
     def resume_writing(self) -> None:
         if self._protocol is not None:
@@ -105,14 +106,13 @@ class Line(asyncio.Protocol, asyncio.Transport):
             _LOGGER.info("A client speaks neither AMQP nor HTTP. TLS has a port of its own: --tls.")
             self.abort()
         elif self._head.find(_END_OF_HEAD, searched) >= 0 or len(self._head) > _MAX_HEAD:
-            self._speak(self._new_http(), is_http=True)  # which refuses a head that is too long
+            self._broker.connections.speak_http(self)
+            self._speak(self._new_http())  # which refuses a head that is too long
 
-    def _speak(self, protocol: asyncio.Protocol, *, is_http: bool = False) -> None:
+    def _speak(self, protocol: asyncio.Protocol) -> None:
         if not self.is_closing():
             self._end_after(None)
-            self._protocol, self._hear, self._is_http = protocol, protocol.data_received, is_http
-            if is_http:
-                self._broker.connections.speak_http(self)
+            self._protocol, self._hear = protocol, protocol.data_received
             protocol.connection_made(self)
             protocol.data_received(bytes(self._head))
             self._head.clear()
@@ -131,44 +131,38 @@ class Line(asyncio.Protocol, asyncio.Transport):
     # ---------------------------------------------------------------- to the socket
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default if self._socket is None else self._socket.get_extra_info(name, default)
+        return self._socket.get_extra_info(name, default)
 
     def is_closing(self) -> bool:
-        return self._is_closing or self._socket is None or self._socket.is_closing()
+        return self._is_closing or self._socket.is_closing()
 
     def pause_reading(self) -> None:
-        if self._socket is not None:
-            self._socket.pause_reading()
+        self._socket.pause_reading()
 
     def resume_reading(self) -> None:
-        if self._socket is not None:
-            self._socket.resume_reading()
+        self._socket.resume_reading()
 
     def get_write_buffer_size(self) -> int:
-        return 0 if self._socket is None else self._socket.get_write_buffer_size()
+        return self._socket.get_write_buffer_size()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self._outward.free_at or self._broker.faults.network_delay_ms:
             self._outward.carry(self._send, bytes(data))
-        elif self._socket is not None and not self._socket.is_closing():
+        elif not self._socket.is_closing():
             self._socket.write(data)
 
     def close(self) -> None:
-        self._is_closing = True
-        self._outward.carry(self._hang_up)
+        if not self._is_closing:
+            self._is_closing = True
+            self._outward.carry(self._socket.close)
 
     def abort(self) -> None:
         self._is_closing = True
-        if self._socket is not None:
-            self._socket.abort()
+        self._socket.abort()
 
-    def _send(self, data: bytes) -> None:
-        if self._socket is not None and not self._socket.is_closing():
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._socket.is_closing():
             self._socket.write(data)
-
-    def _hang_up(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
 
 
 class _Lane:
@@ -179,27 +173,20 @@ class _Lane:
         self._broker = broker
         self._under_way: deque[tuple[Callable[..., None], Any]] = deque()
 
-    def _delay(self) -> float:
-        return self._broker.faults.network_delay_ms / 1000
-
-    def hold(self, delays: int) -> None:
-        """Carry nothing for so many delays, in addition to the first."""
-        if self._delay():
-            self.free_at = asyncio.get_running_loop().time() + (delays + 1) * self._delay()
-
     def carry(self, act: Callable[..., None], *arguments: Any) -> None:
         """Call ``act`` after the delay; at once where there is none."""
-        if not (self.free_at or self._broker.faults.network_delay_ms):
+        delay = self._broker.faults.network_delay_ms / 1000
+        if not (self.free_at or delay):
             act(*arguments)
             return
         loop = asyncio.get_running_loop()
-        self.free_at = max(self.free_at, loop.time() + self._delay())
+        self.free_at = max(self.free_at, loop.time() + delay)
         self._under_way.append((act, arguments))
         loop.call_at(self.free_at, self._arrive)
 
     def _arrive(self) -> None:
         act, arguments = self._under_way.popleft()
-        if not (self._under_way or self._delay()):
+        if not (self._under_way or self._broker.faults.network_delay_ms):
             self.free_at = 0.0
         act(*arguments)
 
@@ -224,6 +211,9 @@ class EmulatorServer:
             client = ServiceBusClient.from_connection_string(server.connection_string)
     """
 
+    broker: Broker  # the namespace, which may only be used in the server's event loop
+    port: int
+
     def __init__(  # noqa: PLR0913 - all that a namespace can be started with
         self,
         *,
@@ -240,6 +230,7 @@ class EmulatorServer:
         host_names: Iterable[str] = (),
         tls_port: int | None = None,
         tls_dir: Path | None = None,
+        entities: Iterable[Wanted] = (),
     ) -> None:
         if ":" in host:
             raise ConfigurationError(
@@ -248,18 +239,16 @@ class EmulatorServer:
             )
         self._host, self._data_dir = host, data_dir
         self._wanted_ports = [port] if http_port is None else [port, http_port]
-        self._entities = _wanted(queues, topics or {})
+        self._entities = [*_wanted(queues, topics or {}), *entities]
         self._clock = clock or SystemClock()
-        root = ROOT_RULE if key is None else replace(ROOT_RULE, primary_key=key)
-        self._keys = (root, *keys)
+        self._keys = (ROOT_RULE if key is None else replace(ROOT_RULE, primary_key=key), *keys)
         self._host_names = tuple(host_names)
         self._tls_port, self._tls_dir = tls_port, tls_dir
-        self._tls_listener: asyncio.Server | None = None
-        self.certificate: Path | None = None  # what clients of the port with TLS have to trust; None without TLS
+        # For clients that speak TLS, and what they have to trust; None without TLS
+        self.tls_connection_string: str | None = None
+        self.certificate: Path | None = None
         self._registry = Registry(tier)
-        self.secret: Final = secrets.token_hex()
         self._exit = AsyncExitStack()
-        self._listeners: list[asyncio.Server] = []
         self._stopping = asyncio.Event()
         self._failure: Exception | None = None
 
@@ -267,10 +256,6 @@ class EmulatorServer:
     def host(self) -> str:
         """Return the address at which programs of this machine reach it, even if it listens on all addresses."""
         return _LOOPBACK if self._host == _EVERYWHERE else self._host
-
-    @property
-    def port(self) -> int:
-        return self._listeners[0].sockets[0].getsockname()[1]
 
     @property
     def http_url(self) -> str:
@@ -284,45 +269,28 @@ class EmulatorServer:
         key = self._keys[0]
         return f"Endpoint=sb://{host}:{port};SharedAccessKeyName={key.key_name};SharedAccessKey={key.primary_key}"
 
-    @property
-    def tls_connection_string(self) -> str | None:
-        """Return the connection string for clients that speak TLS; None without TLS."""
-        if self._tls_listener is None:
-            return None
-        host = "localhost" if self.host == _LOOPBACK else self.host
-        return self._address(host, self._tls_listener.sockets[0].getsockname()[1])
-
-    @property
-    def broker(self) -> Broker:
-        """Return the namespace, which may only be used in the server's event loop."""
-        return self._broker
-
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            # Load the messages.
             store = None
             if self._data_dir is not None:
                 store = Store(self._data_dir)
                 stack.callback(store.close)
                 now = self._clock.now()
                 restore(self._registry, store.load(now), store, now=now)
-            # Create the namespace.
-            self._broker = Broker(self._registry, self._clock, store, self._on_store_failure)
-            self._broker.access.rules = self._keys
+            self.broker = Broker(self._registry, self._clock, store, self._on_store_failure)
+            self.broker.access.rules = self._keys
             apply_config(self._registry, self._entities, self._clock.now())
             # Listen, HTTP first: every port speaks both protocols.
             http = await self._start_http()
             stack.push_async_callback(http.cleanup)
-            stack.callback(self._broker.stop)
-            for port in self._wanted_ports:
-                listener = await self._listen(port, cast("_Factory", http.server))
-                stack.callback(listener.close)
-                self._listeners.append(listener)
+            stack.callback(self.broker.stop)
+            self.port, *_ = [await self._listen(stack, port, http) for port in self._wanted_ports]
             if self._tls_port is not None and self._tls_dir is not None:
                 context, self.certificate = tls_context(self._tls_dir, self._host_names)
-                self._tls_listener = await self._listen(self._tls_port, cast("_Factory", http.server), context)
-                stack.callback(self._tls_listener.close)
-            self._broker.schedule_turn()
+                tls_port = await self._listen(stack, self._tls_port, http, context)
+                host = "localhost" if self.host == _LOOPBACK else self.host
+                self.tls_connection_string = self._address(host, tls_port)
+            self.broker.schedule_turn()
             self._exit = stack.pop_all()
         return self
 
@@ -331,7 +299,6 @@ class EmulatorServer:
         await self._exit.aclose()
 
     def request_stop(self) -> None:
-        """Let ``serve`` return."""
         self._stopping.set()
 
     async def serve(self, *, end_after_unused: float = inf) -> None:
@@ -340,42 +307,41 @@ class EmulatorServer:
         while not self._stopping.is_set() and time.monotonic() - last_used < end_after_unused:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), min(_POLL, end_after_unused))
-            if self._broker.leases or self._broker.peers:
+            if self.broker.leases or self.broker.peers:
                 last_used = time.monotonic()
         if self._failure is not None:
             raise EmulatorError(f"The emulator has ended, its data could not be kept: {self._failure}.")
 
     async def _start_http(self) -> web.AppRunner:
-        # A handler is cancelled when its client is gone: so a lease ends.
-        app = application(
-            self._broker,
-            secret=self.secret,
-            host_names=(self._host, socket.gethostname(), *self._host_names),
-        )
+        names = (self._host, socket.gethostname(), *self._host_names)
         runner = web.AppRunner(
-            app,
+            application(self.broker, names),
             access_log=None,
             logger=_LOGGER,
-            handler_cancellation=True,
+            handler_cancellation=True,  # When its client is gone: so a lease ends.
             shutdown_timeout=0,
             keepalive_timeout=_KEEP_ALIVE,
         )
         await runner.setup()
         return runner
 
-    async def _listen(self, port: int, http: _Factory, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        within = None if tls is None else _HANDSHAKE
+    async def _listen(
+        self, stack: AsyncExitStack, port: int, http: web.AppRunner, tls: ssl.SSLContext | None = None
+    ) -> int:
+        """Listen until the stack ends, and return the port, which the system chooses for 0."""
         try:
-            return await asyncio.get_running_loop().create_server(
-                lambda: Line(self._broker, http),
+            listener = await asyncio.get_running_loop().create_server(
+                lambda: Line(self.broker, cast("_Factory", http.server)),
                 self._host,
                 port,
                 backlog=_BACKLOG,
                 ssl=tls,
-                ssl_handshake_timeout=within,
+                ssl_handshake_timeout=None if tls is None else _HANDSHAKE,
             )
         except (OSError, OverflowError, UnicodeError) as error:
             raise EmulatorStartError(f"The emulator cannot listen on {self._host}, port {port}: {error}.") from None
+        stack.callback(listener.close)
+        return listener.sockets[0].getsockname()[1]
 
     def _on_store_failure(self, error: Exception) -> None:
         self._failure = error

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing, contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -23,13 +23,13 @@ from sbnotebook.errors import EmulatorError
 
 FILE_NAME: Final = "emulator.sqlite3"
 _LOCK_FILE: Final = "emulator.lock"
-BUSY_TIMEOUT: Final = 5.0
-"""Seconds to wait for an emulator that is ending."""
+BUSY_TIMEOUT: Final = 5.0  # Seconds to wait for an emulator that is ending
 APPLICATION_ID: Final = 0x53426E62
 """Marks the file in its header as the emulator's (SQLite documentation, "PRAGMA application_id")."""
 VERSION: Final = 2
 
-_TABLES: Final = """
+_SCHEMA: Final = f"""
+BEGIN;
 CREATE TABLE entity (
     id INTEGER PRIMARY KEY,
     kind TEXT NOT NULL,
@@ -79,13 +79,22 @@ CREATE TABLE seen (
 CREATE INDEX seen_until ON seen (until);
 CREATE TABLE identity (id TEXT NOT NULL);
 INSERT INTO identity VALUES (lower(hex(randomblob(16))));
-"""
-_STAMP: Final = f"""
 PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {VERSION};
+COMMIT;
+"""  # noqa: S608 - nothing of a client
+_OPENING: Final = """
+PRAGMA locking_mode = EXCLUSIVE;
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+-- 64 MB instead of 4: it waits for the disk less often.
+PRAGMA wal_autocheckpoint = 16000;
+-- Some systems build SQLite so that it writes even free pages once more, to overwrite the old bytes.
+PRAGMA secure_delete = FAST;
+-- Beginning to write keeps SQLite's other tools out from now on.
+BEGIN IMMEDIATE;
+COMMIT;
 """
-
-SCHEMA: Final = f"BEGIN;{_TABLES}{_STAMP}COMMIT;"
 
 # Bytes of the largest payload that comes with its shelf: a shelf of larger ones could take a gigabyte
 _MAX_SHELF_PAYLOAD: Final = 16_384
@@ -262,26 +271,19 @@ class Store:
             numbers = [(number, entity_id) for entity_id, number in changes.last.items()]
             execute("UPDATE entity SET last_sequence_number = ? WHERE id = ?", numbers)
         if changes.added:
-            self._write_added(changes.added)
+            added = [(at, *each) for at, each in enumerate(changes.added.items(), self._payload_id + 1)]
+            self._payload_id += len(added)
+            execute(_ADD, [(*key, *_fields(message), at) for at, key, message in added])
+            execute("INSERT INTO payload VALUES (?, ?)", [(at, message.payload) for at, _, message in added])
         if changes.updated:
             updated = changes.updated.items()
             execute(_UPDATE, [(int(message.state), message.delivery_count, *key) for key, message in updated])
 
-    def _write_added(self, added: Mapping[_Key, BrokeredMessage]) -> None:
-        ids = range(self._payload_id + 1, self._payload_id + len(added) + 1)
-        rows = [(*key, *_fields(message), at) for at, (key, message) in zip(ids, added.items(), strict=True)]
-        payloads = [(at, _payload(message)) for at, message in zip(ids, added.values(), strict=True)]
-        self._payload_id += len(added)
-        self._database.executemany(_ADD, rows)
-        self._database.executemany("INSERT INTO payload VALUES (?, ?)", payloads)
-
     def _write_sessions(self, changes: Changes) -> None:
         for key, (state, updated_time) in changes.sessions.items():
-            if state is None:
-                self._database.execute("DELETE FROM session WHERE box = ? AND session_id = ?", key)
-            else:
-                row = (*key, state, updated_time)
-                self._database.execute("INSERT OR REPLACE INTO session VALUES (?, ?, ?, ?)", row)
+            self._database.execute("DELETE FROM session WHERE box = ? AND session_id = ?", key)
+            if state is not None:
+                self._database.execute("INSERT INTO session VALUES (?, ?, ?, ?)", (*key, state, updated_time))
 
     def _sweep(self, entity_id: int) -> None:
         """Remove some of the remains of a deleted entity."""
@@ -297,40 +299,28 @@ class Store:
 
 @contextmanager
 def open_database(directory: Path) -> Generator[sqlite3.Connection]:
-    """Open the file of a data directory; a missing one is created."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = directory / FILE_NAME
     # Before any other check: if two emulators start at once, one waits here.
-    with closing(_take_lock(directory, BUSY_TIMEOUT)):
+    with closing(take_lock(directory / _LOCK_FILE, BUSY_TIMEOUT)):
         if path.exists():
             _check_header(path)
         else:
             create(path)
         with closing(_connect(path, BUSY_TIMEOUT)) as database:
-            database.execute("PRAGMA locking_mode = EXCLUSIVE")
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")
-            # 64 MB instead of 4: it waits for the disk less often.
-            database.execute("PRAGMA wal_autocheckpoint = 16000")
-            # Some systems build SQLite so that it writes even free pages once more, to overwrite the old bytes.
-            database.execute("PRAGMA secure_delete = FAST")
-            # Beginning to write keeps SQLite's other tools out from now on.
-            database.execute("BEGIN IMMEDIATE")
-            database.execute("COMMIT")
+            database.executescript(_OPENING)
             yield database
 
 
 def is_in_use(directory: Path) -> bool:
-    """Tell whether an emulator has the store of this data directory open."""
     try:
-        _take_lock(directory, timeout=0).close()
+        take_lock(directory / _LOCK_FILE, timeout=0).close()
     except sqlite3.OperationalError as error:
         return "locked" in str(error)
     return False
 
 
 def opening_error(path: Path, error: Exception) -> EmulatorError:
-    """Return the error that says what to do about a file that cannot be opened or read."""
     if "locked" in str(error):
         return EmulatorError(f"Another emulator uses {path}: stop it, or choose another data directory.")
     if isinstance(error, OSError) or not path.exists():
@@ -361,7 +351,7 @@ def create(path: Path) -> None:
     draft.unlink(missing_ok=True)
     draft.touch(mode=0o600)
     with closing(_connect(draft, BUSY_TIMEOUT)) as database:
-        database.executescript(SCHEMA)
+        database.executescript(_SCHEMA)
     draft.replace(path)
 
 
@@ -375,15 +365,15 @@ def make_private(path: Path) -> None:
         path.chmod(0o600)
 
 
-def _take_lock(directory: Path, timeout: float) -> sqlite3.Connection:
-    """Lock a data directory until the result is closed, or the process ends.
+def take_lock(path: Path, timeout: float) -> sqlite3.Connection:
+    """Take the lock that a file is for, until the result is closed or the process ends.
 
-    The lock is on a file that is never replaced. The database's own lock would be gone once a user removes the
-    database, and POSIX drops it when this process closes the file once (fcntl, "F_SETLK").
+    The file is never replaced. The database's own lock would be gone once a user removes the database, and POSIX drops
+    it when this process closes the file once (fcntl, "F_SETLK"). SQLite's lock works alike on every system.
     """
-    if directory.is_dir():
-        make_private(directory / _LOCK_FILE)
-    lock = _connect(directory / _LOCK_FILE, timeout)
+    if path.parent.is_dir():
+        make_private(path)
+    lock = _connect(path, timeout)
     try:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.Error:
@@ -425,10 +415,3 @@ def _fields(message: BrokeredMessage) -> tuple[object, ...]:
         _NONE if message.dead_letter_source is None else message.dead_letter_source,
         message.hops,
     )
-
-
-def _payload(message: BrokeredMessage) -> bytes:
-    if message.payload is None:
-        text = f"the message {message.sequence_number} came without its payload"
-        raise ValueError(text)
-    return message.payload

@@ -34,8 +34,9 @@ def tls_context(directory: Path, names: Iterable[str] = ()) -> tuple[ssl.SSLCont
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(path, directory / _KEY)
     except (OSError, ValueError) as error:
-        text = f"The emulator cannot use the certificate in {directory}: {error}. Remove it to get another one."
-        raise EmulatorStartError(text) from error
+        raise EmulatorStartError(
+            f"The emulator cannot use the certificate in {directory}: {error}. Remove it to get another one."
+        ) from error
     return context, path
 
 

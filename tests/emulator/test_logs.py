@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sbnotebook.emulator.logs import LogLimit, clean_logger
+from sbnotebook.emulator.logs import clean_logger, log_limit
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_a_traceback_is_kept_and_cannot_be_mistaken(written: io.StringIO) -> Non
 
 def test_a_flood_is_cut_and_the_gap_is_named(handler: logging.StreamHandler[io.StringIO], written: io.StringIO) -> None:
     now = 0.0
-    handler.addFilter(LogLimit(lambda: now))
+    handler.addFilter(log_limit(lambda: now))
     log = logging.getLogger("example")
     for number in range(10_000):
         log.warning("line %d", number)

@@ -20,7 +20,7 @@ from sbnotebook.cli import app
 from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions, TopicOptions
 from sbnotebook.emulator.entities.options import options_of
 from sbnotebook.emulator.faults import Faults
-from sbnotebook.emulator.service.fault_injection import ACTS
+from sbnotebook.emulator.service.broker import ACTS
 from sbnotebook.magics.current import SbMagics
 from sbnotebook.probe.run import PROBES
 from sbnotebook.testing import plugin

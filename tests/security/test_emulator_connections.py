@@ -79,7 +79,7 @@ def test_a_client_writes_no_lines_into_the_log(tmp_path: Path) -> None:
 async def test_a_proven_lease_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker, "_MOST_HTTP", 3)
     async with EmulatorServer() as server, aiohttp.ClientSession(server.http_url) as http:
-        proven = await http.get("/lease", headers={PROOF: prove_lease(server.secret)})
+        proven = await http.get("/lease", headers={PROOF: prove_lease(server.broker.secret)})
         taken = [await http.get("/lease", headers={PROOF: "00"}) for _ in range(5)]
         for lease in (proven, *taken):
             with suppress(aiohttp.ClientError):
@@ -102,6 +102,15 @@ async def test_a_body_that_never_comes_is_not_waited_for(monkeypatch: pytest.Mon
         )
         writer.write(head + b"{")
         assert b" 408 " in await asyncio.wait_for(reader.readline(), 30)
+        writer.close()
+
+
+@pytest.mark.anyio
+async def test_a_request_without_a_key_is_refused_before_its_body() -> None:
+    async with EmulatorServer() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"PUT /orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n")
+        assert b" 401 " in await asyncio.wait_for(reader.readline(), 5)
         writer.close()
 
 

@@ -13,7 +13,7 @@ import hmac
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from math import inf
 from typing import Final
 from urllib.parse import unquote, unquote_plus
@@ -30,7 +30,6 @@ _PREFIX: Final = "SharedAccessSignature "
 _MAX_TOKEN: Final = 8192
 _MAX_ADDRESS: Final = 260
 _MAX_TOKENS: Final = 1000  # Tokens of one connection; it needs one for each entity that it uses
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 MANAGEMENT: Final = "/$management"
 """The end of the address of an entity's management node."""
@@ -54,8 +53,14 @@ class Grant:
     def covers(self, path: str) -> bool:
         """Return whether the token is for this path, with any claim."""
         path = path.casefold()
-        is_within = not self.scope or f"{path}/".startswith(f"{self.scope}/")
-        return is_within and self.entity in (None, _entity(path))
+        return f"{path}/".startswith(self.scope and f"{self.scope}/") and self.entity in (None, _entity(path))
+
+    def expect(self, path: str) -> None:
+        if not self.covers(path):
+            raise _refused(
+                "InvalidAudience: The authorization contains a token with a wrong audience: "
+                f"it is not for '{path[:_MAX_ADDRESS]}'."
+            )
 
     def allows(self, path: str, claims: frozenset[str]) -> bool:
         return self.covers(path) and bool(self.claims & (claims | {MANAGE}))
@@ -74,18 +79,13 @@ class NamespaceAccess:
         rule, entity = self._signer(fields, scope)
         until = int(fields["se"]) * 1000
         if until <= self.clock.now():
-            end = (_EPOCH + timedelta(milliseconds=until)).strftime("%Y-%m-%d %H:%M:%SZ")
-            raise _refused(f"ExpiredToken: The token is expired. Expiration time: '{end}'.")
+            end = datetime.fromtimestamp(int(fields["se"]), UTC)
+            raise _refused(f"ExpiredToken: The token is expired. Expiration time: '{end:%Y-%m-%d %H:%M:%SZ}'.")
         return Grant(scope, entity, rule.claims, until)
 
     def log_in(self, key_name: str, key: str) -> Grant | None:
-        """Return the claims of a key, of the namespace or of an entity; None if there is no such key."""
-        rules: list[tuple[AuthorizationRule, str | None]] = [(rule, None) for rule in self.rules]
-        for entity in self._registry.entities:
-            rules += [(rule, entity.path.casefold()) for rule in entity.options.authorization_rules]
-        for rule, path in rules:
-            keys = [each for each in (rule.primary_key, rule.secondary_key) if each]
-            if rule.key_name == key_name and any(hmac.compare_digest(each.encode(), key.encode()) for each in keys):
+        for rule, path in self._rules(*self._registry.entities):
+            if rule.key_name == key_name and any(hmac.compare_digest(each, key.encode()) for each in _keys(rule)):
                 return Grant(path or "", path, rule.claims, inf)
         return None
 
@@ -105,11 +105,12 @@ class NamespaceAccess:
 
     def require_manage(self, host: str, path: str, token: str | None) -> None:
         if token is None:
-            header = "'Authorization: SharedAccessSignature …'"
-            raise _refused(f"MissingToken: Send a header {header}, signed with a key that may manage.")
+            raise _refused(
+                "MissingToken: Send a header 'Authorization: SharedAccessSignature …', signed with a key that may "
+                "manage."
+            )
         grant = self.grant(token)
-        if not grant.covers(path):
-            raise _refused(_wrong_audience(path))
+        grant.expect(path)
         if not grant.allows(path, frozenset({MANAGE})):
             raise _refused(_unauthorized(host, path, MANAGE))
 
@@ -118,11 +119,10 @@ class NamespaceAccess:
         signed = f"{fields['sr']}\n{fields['se']}".encode(errors="replace")
         signature = unquote(fields["sig"]).encode(errors="replace")
         name = unquote_plus(fields["skn"])
-        named = [(rule, entity) for rule, entity in self._rules(scope) if rule.key_name == name]
+        named = [each for each in self._rules(self._registry.find(_entity(scope))) if each[0].key_name == name]
         for rule, entity in named:
-            # A rule need not have a second key: anyone could sign with an empty one.
-            keys = [key for key in (rule.primary_key, rule.secondary_key) if key]
-            if any(hmac.compare_digest(_signature(key, signed), signature) for key in keys):
+            digests = (hmac.digest(key, signed, "sha256") for key in _keys(rule))
+            if any(hmac.compare_digest(base64.b64encode(digest), signature) for digest in digests):
                 return rule, entity
         place = f"'{scope[:260]}' or the namespace" if scope else "the namespace"
         hint = (
@@ -132,17 +132,15 @@ class NamespaceAccess:
         )
         raise _refused(f"InvalidSignature: The token has an invalid signature. {hint}")
 
-    def _rules(self, scope: str) -> Iterator[tuple[AuthorizationRule, str | None]]:
-        path = _entity(scope)
-        entity = self._registry.find(path)
-        if isinstance(entity, Queue | Topic):
-            yield from ((rule, path) for rule in entity.options.authorization_rules)
+    def _rules(self, *entities: object) -> Iterator[tuple[AuthorizationRule, str | None]]:
+        """Yield the keys of these queues and topics, each with its path in lower case, and those of the namespace."""
+        for entity in entities:
+            if isinstance(entity, Queue | Topic):
+                yield from ((rule, entity.path.casefold()) for rule in entity.options.authorization_rules)
         yield from ((rule, None) for rule in self.rules)
 
 
 class ConnectionAccess:
-    """The claims that the tokens of one connection grant."""
-
     def __init__(
         self,
         namespace: NamespaceAccess,
@@ -167,8 +165,7 @@ class ConnectionAccess:
         grant = self._namespace.grant(token)
         address = audience if "://" in audience else f"sb://{self._host}/{grant.scope}"
         path = _scope(address)
-        if not grant.covers(path):
-            raise _refused(_wrong_audience(path))
+        grant.expect(path)
         self._namespace.expect(address)
         self._host = _host(address) or self._host
         self._grants.pop(path, None)
@@ -215,22 +212,21 @@ def _refused(sentence: str) -> RefusedError:
 def _fields(token: str) -> dict[str, str]:
     """Return the fields of a token, still encoded as they were when they were signed."""
     if not token.startswith(_PREFIX):
-        text = "MalformedToken: The emulator accepts only shared access signatures: connect with a key."
-        raise _refused(text)
+        raise _refused("MalformedToken: The emulator accepts only shared access signatures: connect with a key.")
     # Too long, a field twice, or a field missing: the token is refused as a whole.
     pairs = [pair.partition("=") for pair in token.removeprefix(_PREFIX)[:_MAX_TOKEN].split("&")]
     fields = {name: value for name, _, value in pairs}
     is_whole = len(token) <= _MAX_TOKEN and len(fields) == len(pairs) and {"sr", "sig", "se", "skn"} <= fields.keys()
     if not is_whole or not _SECONDS.fullmatch(fields["se"]):
-        text = (
+        raise _refused(
             f"MalformedToken: The token must have sr, sig, se in seconds and skn, and at most {_MAX_TOKEN} characters."
         )
-        raise _refused(text)
     return fields
 
 
-def _signature(key: str, signed: bytes) -> bytes:
-    return base64.b64encode(hmac.digest(key.encode(), signed, "sha256"))
+def _keys(rule: AuthorizationRule) -> list[bytes]:
+    # A rule need not have a second key: anyone could sign with an empty one.
+    return [key.encode() for key in (rule.primary_key, rule.secondary_key) if key]
 
 
 def namespace_of(host: str) -> str:
@@ -254,14 +250,9 @@ def _entity(path: str) -> str:
     return _INSIDE_ENTITY.split(path, maxsplit=1)[0]
 
 
-def _wrong_audience(path: str) -> str:
-    return f"InvalidAudience: The authorization contains a token with a wrong audience: it is not for '{path[:260]}'."
-
-
 def _unauthorized(host: str, path: str, *claims: str) -> str:
     # Azure names the path in lower case here: azure-sdk-for-net 11619.
-    wanted = ",".join(claims)
     return (
-        f"Unauthorized access. '{wanted}' claim(s) are required to perform this operation. "
+        f"Unauthorized access. '{','.join(claims)}' claim(s) are required to perform this operation. "
         f"Resource: 'sb://{host}/{path.casefold()[:_MAX_ADDRESS]}'."
     )

@@ -1,5 +1,7 @@
 """The broker, which all connections share, and its turn: take in, deliver, store, and only then confirm.
 
+Here are its faults that happen at once, too: lost locks, closed links, dropped and frozen connections.
+
 Connections are limited. A client that has shown that it may be here, by a token or the proof of a lease, keeps its
 place. Of the others the oldest one goes when there are too many: a client needs much less than a second to show it, so
 who keeps others out has to connect again and again.
@@ -8,11 +10,14 @@ who keeps others out has to connect again and again.
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from dataclasses import asdict
+from math import inf
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 from sbnotebook.emulator.amqp.frames import SharedMemory
@@ -27,8 +32,9 @@ from sbnotebook.emulator.entities.registry import AnyEntity, Changes, Registry
 from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults, Faults
 from sbnotebook.emulator.logs import clean_logger
-from sbnotebook.emulator.service.access import NamespaceAccess
+from sbnotebook.emulator.service.access import MANAGEMENT, NamespaceAccess
 from sbnotebook.emulator.store import Store
+from sbnotebook.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.links import ReceiverLink, SessionReceiverLink
@@ -91,7 +97,6 @@ def _most() -> int:
 
 
 _LOST: Final = (Condition.MESSAGE_LOCK_LOST, Condition.SESSION_LOCK_LOST)
-_BROKEN_OFF: Final = "The service was unable to process the request; please retry the operation."
 _STATUSES: Final = {
     "completed": COMPLETE,
     "abandoned": ABANDON,
@@ -104,7 +109,6 @@ _STATUSES: Final = {
 
 
 def settlement_of(outcome: Outcome) -> Settlement:
-    """Return the settlement that an outcome of AMQP asks for."""
     match outcome:
         case Accepted():
             return COMPLETE
@@ -115,8 +119,8 @@ def settlement_of(outcome: Outcome) -> Settlement:
             return Settlement(event, outcome.message_annotations or {})
         case Rejected():
             info: dict[Any, Any] = {} if outcome.error is None else dict(outcome.error.info)
-            reason, description = (info.pop(f"DeadLetter{part}", None) for part in ("Reason", "ErrorDescription"))
-            return Settlement("dead_letter", info, _why(reason, description))
+            why = _why(info.pop("DeadLetterReason", None), info.pop("DeadLetterErrorDescription", None))
+            return Settlement("dead_letter", info, why)
 
 
 def asked_settlement(body: dict[str, Any]) -> Settlement:
@@ -126,9 +130,8 @@ def asked_settlement(body: dict[str, Any]) -> Settlement:
         raise RefusedError(Condition.ARGUMENT_ERROR, f"There is no disposition {status[:80]!r}.")
     if settlement in (COMPLETE, RELEASE):
         return settlement
-    properties = cast("dict[str, Any] | None", body.get("properties-to-modify")) or {}
     why = _why(body.get("deadletter-reason"), body.get("deadletter-description"))
-    return settlement._replace(properties=properties, why=why)
+    return settlement._replace(properties=body.get("properties-to-modify") or {}, why=why)
 
 
 def settle(
@@ -166,7 +169,8 @@ def _break_off(faults: EntityFaults, settle_held: Callable[[], None]) -> None:
         raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
     if faults.broken_off_is == "settled":
         settle_held()
-    raise RefusedError(Condition.INTERNAL_ERROR, _BROKEN_OFF)
+    text = "The service was unable to process the request; please retry the operation."
+    raise RefusedError(Condition.INTERNAL_ERROR, text)
 
 
 def settle_later(
@@ -221,12 +225,13 @@ class Broker:
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.registry = registry
-        registry.is_in_use = self.is_in_use
+        registry.is_in_use = lambda entity: any(peer.is_attached_to(entity.boxes) for peer in self.peers)
         registry.order_after_release = lambda path: self.faults.at(path).order_after_release
         self.clock = clock
         self.now = clock.now()  # ms; the time that ``advance`` returned last
         self.access = NamespaceAccess(registry, SystemClock())
         self.identity = store.identity if store is not None else uuid4().hex
+        self.secret: Final = secrets.token_hex()  # by which the owner of the process knows it
         self.faults = Faults()
         self.freezes_new = False
         self.session_links: dict[tuple[ReceivingEntity, str], str] = {}
@@ -244,7 +249,7 @@ class Broker:
         self._turn_is_due = False
         self._is_stopped = False
         self._turn_ended: asyncio.Future[None] | None = None
-        self._alarm_time: int | None = None
+        self._alarm_time = inf  # ms
         self._cancel_alarm: Callable[[], None] = no_alarm
 
     def advance(self) -> int:
@@ -307,16 +312,9 @@ class Broker:
         for peer in list(self.peers):
             peer.detach_from(entity.boxes, condition, sentence, is_node=is_node)
 
-    def is_in_use(self, entity: AnyEntity) -> bool:
-        return any(peer.is_attached_to(entity.boxes) for peer in self.peers)
-
-    def was_used(self, entity: AnyEntity | Receivable) -> None:
-        """Note that a client was attached to an entity until now, so that only from now on it is idle."""
-        entity.owner.accessed_time = self.clock.now()
-
     def use_clock(self, clock: Clock) -> None:
         self._cancel_alarm()
-        self._alarm_time = None
+        self._alarm_time = inf
         self.clock = clock
         self.schedule_turn()
 
@@ -335,19 +333,20 @@ class Broker:
         """
         self._operations += operations
 
-    async def drop_peers(self) -> None:
+    async def clear(self, clock: Clock) -> None:
+        """Return to an empty namespace, with a new identity: no entity, no fault, no connection."""
         for peer in list(self.peers):
             peer.abort()
         await self.committed()  # by then the loop has reported it to each of them
-
-    def renew_identity(self) -> None:
-        """Give the namespace a new identity, because it was emptied."""
+        self.registry.clear()
         self.identity = uuid4().hex
         if self._store is not None:
             self._store.save_identity(self.identity)
+        self.faults, self.freezes_new = Faults(), False
+        self.use_clock(clock)
+        await self.committed()
 
     def stop(self) -> None:
-        """Take the last turn, and close all connections."""
         self._take_turn()
         self._is_stopped = True
         self._cancel_alarm()
@@ -379,8 +378,6 @@ class Broker:
         try:
             now = self.advance()
             is_behind = self.registry.continue_forwarding(now)
-            if not (self._receivers or self.session_waiters):
-                return is_behind
             for waiter in list(self.session_waiters):
                 if waiter.entity.sessions is not None and waiter.entity.sessions.free:
                     waiter.accept(None, now)
@@ -415,14 +412,14 @@ class Broker:
 
     def _set_alarm(self) -> None:
         deadline = self.registry.next_deadline
-        if deadline is None or (self._alarm_time is not None and self._alarm_time <= deadline):
+        if deadline is None or self._alarm_time <= deadline:
             return  # An alarm that comes too early sets the next one, which is cheaper than to set it anew each turn.
         self._cancel_alarm()
         self._alarm_time = deadline
         self._cancel_alarm = self.clock.wake_at(deadline, self._on_alarm)
 
     def _on_alarm(self) -> None:
-        self._alarm_time = None
+        self._alarm_time = inf
         self.schedule_turn()
 
 
@@ -446,3 +443,100 @@ def _dismiss(receiver: ReceiverLink, waiting: _Receivers) -> None:
     del waiting[receiver]
     if receiver.is_draining:
         receiver.end_drain()
+
+
+def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]:
+    standing = dict(document)
+    resets = standing.pop("reset", None)
+    _expect_true("reset", True if resets is None else resets)
+    asked = {name: _target(broker, name, standing.pop(name)) for name in ACTS if name in standing}
+    faults = Faults() if resets else broker.faults
+    faults.change(standing)
+    broker.faults = faults
+    if resets:
+        _thaw(broker)
+    for name, path in asked.items():
+        ACTS[name](broker, path)
+    return asdict(faults)
+
+
+def _lose_locks(broker: Broker, path: str | None) -> None:
+    # As when the service moves an entity.
+    now = broker.advance()
+    for entity in _named(broker, path):
+        if isinstance(entity, Receivable):
+            entity.drop_locks(now)
+    broker.schedule_turn()
+
+
+def _close_links(broker: Broker, path: str | None) -> None:
+    is_node = path is not None and path.endswith(MANAGEMENT)
+    for entity in _named(broker, path and path.removesuffix(MANAGEMENT)):
+        sentence = f"The entity '{entity.path}' was changed."
+        broker.detach(entity, Condition.DETACH_FORCED, sentence, is_node=is_node)
+    broker.schedule_turn()
+
+
+def _drop_connections(broker: Broker, path: str | None) -> None:
+    for peer in _connected(broker, path):
+        peer.abort()
+
+
+def _freeze(broker: Broker, path: str | None) -> None:
+    for peer in _connected(broker, path):
+        peer.freeze()
+    if path is None:
+        _freeze_new(broker)
+
+
+def _freeze_new(broker: Broker, *_: object) -> None:
+    broker.freezes_new = True
+
+
+def _thaw(broker: Broker, *_: object) -> None:
+    broker.freezes_new = False
+    for peer in list(broker.peers):
+        peer.thaw()
+
+
+ACTS: Final[dict[str, Callable[[Broker, str | None], None]]] = {
+    "thaw": _thaw,
+    "freeze_new": _freeze_new,
+    "lose_locks": _lose_locks,
+    "close_links": _close_links,
+    "drop_connections": _drop_connections,
+    "freeze": _freeze,
+}
+"""In the order in which those of one request happen, by the name of the method of ``RunningEmulator``."""
+_OF_ALL: Final = frozenset(("thaw", "freeze_new"))  # Those that cannot be for one entity only
+
+
+def _target(broker: Broker, name: str, value: object) -> str | None:
+    if name in _OF_ALL:
+        _expect_true(name, value)
+    if value is True:
+        return None
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name!r} must be the path of an entity, or true for all.")
+    _named(broker, value.removesuffix(MANAGEMENT) if name == "close_links" else value)
+    return value
+
+
+def _expect_true(name: str, value: object) -> None:
+    if value is not True:
+        raise ConfigurationError(f"{name!r} can only be true.")
+
+
+def _named(broker: Broker, path: str | None) -> list[AnyEntity | Receivable]:
+    registry = broker.registry
+    if path is None:
+        return [*registry.entities, *(each for topic in registry.topics for each in topic.subscriptions)]
+    entity = registry.find(path)
+    if entity is None:
+        raise ConfigurationError(f"There is no entity {path[:80]!r}.")
+    return [entity]
+
+
+def _connected(broker: Broker, path: str | None) -> list[AmqpPeer]:
+    boxes = [] if path is None else [box for entity in _named(broker, path) for box in entity.boxes]
+    return [peer for peer in broker.peers if path is None or peer.is_attached_to(boxes)]

@@ -13,6 +13,7 @@ Azure's SDKs (azure-sdk-for-net, SessionRecords of ServiceBusManagementClientLiv
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -22,7 +23,7 @@ from uuid import UUID, uuid4
 from xml.etree import ElementTree as ET
 
 from sbnotebook.amqp import AmqpValue, Described, Int, Long, Short, Symbol, Timestamp
-from sbnotebook.emulator.entities.box import ReceivingEntity
+from sbnotebook.emulator.entities.box import Counts, ReceivingEntity
 from sbnotebook.emulator.entities.options import (
     FOREVER,
     AuthorizationRule,
@@ -39,6 +40,7 @@ from sbnotebook.emulator.entities.queue import Queue, Subscription, Topic
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.rules.rule import (
     DEFAULT_RULE,
+    TRUE_FILTER,
     Filter,
     Rule,
     SqlAction,
@@ -133,8 +135,14 @@ def document(root: ET.Element) -> bytes:
 def add_text(parent: ET.Element, tag: str, text: str) -> ET.Element:
     """Add an element with a text. Characters that XML does not allow are replaced."""
     element = ET.SubElement(parent, tag)
-    element.text = "".join(char if _is_allowed(char) else "\ufffd" for char in text)
+    element.text = _NOT_ALLOWED.sub("\ufffd", text)
     return element
+
+
+def add_texts(parent: ET.Element, **texts: str) -> None:
+    """Add an element of Service Bus for each of these texts, in this order."""
+    for name, text in texts.items():
+        add_text(parent, SERVICE_BUS + name, text)
 
 
 def atom_time(milliseconds: int, *, whole: bool = False) -> str:
@@ -142,11 +150,6 @@ def atom_time(milliseconds: int, *, whole: bool = False) -> str:
     seconds, rest = divmod(milliseconds, 1000)
     digits = "" if whole or not rest else f".{rest:03}".rstrip("0")
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{digits}Z"
-
-
-def _is_allowed(char: str) -> bool:
-    # XML 1.0, section 2.2.
-    return char in "\t\n\r" or " " <= char <= "\ud7ff" or "\ue000" <= char <= "\ufffd" or char > "\uffff"
 
 
 def _use_prefixes(element: ET.Element, default: str) -> None:
@@ -163,12 +166,14 @@ def _use_prefixes(element: ET.Element, default: str) -> None:
         _use_prefixes(child, default)
 
 
+_NOT_ALLOWED: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 _COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 _FILTER_COUNTS_SINCE: Final = "2024-05"
 _LARGE_MESSAGES_SINCE: Final = "2021-05"
 _MIN_MESSAGE_SIZE: Final = 1024  # Kilobytes (Service Bus documentation, "Large messages support")
 _MAX_KEYS: Final = 12
 _MAX_KEY: Final = 256
+_KEYS: Final = ("PrimaryKey", "SecondaryKey")
 _CLAIMS: Final = (Claim.MANAGE, Claim.SEND, Claim.LISTEN)  # The rights in the order in which Service Bus writes them
 _ADDRESSES: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 _QUEUE: Final = [
@@ -224,9 +229,9 @@ def describe_entity(
     # The SDK for Python writes the longest time in microseconds, and gets it back so: azure-sdk-for-python, recordings
     # of test_async_mgmt_queue_update_success.
     for part in () if sent is None else sent:
-        name = part.tag.removeprefix(SERVICE_BUS)
-        if texts.get(name) == FOREVER and (part.text or "").strip().startswith(FOREVER[:-5]):
-            texts[name] = (part.text or "").strip()
+        name, text = part.tag.removeprefix(SERVICE_BUS), (part.text or "").strip()
+        if texts.get(name) == FOREVER and text.startswith(FOREVER[:-5]):
+            texts[name] = text
     # Older versions do not know of the size limit.
     if version >= _LARGE_MESSAGES_SINCE:
         texts.setdefault("MaxMessageSizeInKilobytes", _message_size_text(tier))
@@ -245,16 +250,10 @@ def describe_entity(
 
 def describe_namespace(name: str, tier: Tier, created_time: int) -> ET.Element:
     root = ET.Element(f"{SERVICE_BUS}NamespaceInfo")
-    units = [("MessagingUnits", "1")] if tier is Tier.PREMIUM else []
-    for key, value in (
-        ("CreatedTime", atom_time(created_time)),
-        ("MessagingSKU", tier.value),
-        *units,
-        ("ModifiedTime", atom_time(created_time)),
-        ("Name", name),
-        ("NamespaceType", "Messaging"),
-    ):
-        add_text(root, SERVICE_BUS + key, value)
+    add_texts(root, CreatedTime=atom_time(created_time), MessagingSKU=tier.value)
+    if tier is Tier.PREMIUM:
+        add_texts(root, MessagingUnits="1")
+    add_texts(root, ModifiedTime=atom_time(created_time), Name=name, NamespaceType="Messaging")
     return root
 
 
@@ -264,8 +263,9 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes needs api-version {_LARGE_MESSAGES_SINCE} or later.")
     # A client sends back the limit that it has read.
     if tier is not Tier.PREMIUM and texts.pop("MaxMessageSizeInKilobytes", "") not in ("", _message_size_text(tier)):
-        text = "SubCode=40000. Bad Request. MaxMessageSizeInKilobytes can be set in the tier Premium only."
-        raise ConfigurationError(text)
+        raise ConfigurationError(
+            "SubCode=40000. Bad Request. MaxMessageSizeInKilobytes can be set in the tier Premium only."
+        )
     options = read_options(kind, texts, known)
     size = getattr(options, "max_message_size_kb", None)
     if size is not None and size < _MIN_MESSAGE_SIZE:
@@ -288,8 +288,7 @@ def describe_rule(rule: Rule) -> ET.Element:
         texts = {"SqlExpression": rule.action.expression}
         _add_part(root, "Action", "SqlRuleAction", texts, rule.action.parameters)
     _restore_texts(root, rule.texts)
-    add_text(root, f"{SERVICE_BUS}CreatedAt", atom_time(rule.created_time))
-    add_text(root, f"{SERVICE_BUS}Name", rule.name)
+    add_texts(root, CreatedAt=atom_time(rule.created_time), Name=rule.name)
     return root
 
 
@@ -339,21 +338,15 @@ def _read_key(rule: ET.Element, known: Options | None, now: int) -> Authorizatio
     # Check the limits, and generate missing keys.
     if not texts.get("KeyName") or not claims:
         raise ConfigurationError("An authorization rule needs a KeyName and Rights.")
-    if any(len(texts.get(name, "")) > _MAX_KEY for name in ("KeyName", "PrimaryKey", "SecondaryKey")):
+    if any(len(texts.get(name, "")) > _MAX_KEY for name in ("KeyName", *_KEYS)):
         raise ConfigurationError(f"The name and the keys of an authorization rule have at most {_MAX_KEY} characters.")
-    created = (
-        each.created_time for each in getattr(known, "authorization_rules", ()) if each.key_name == texts["KeyName"]
-    )
-    keys = texts.get("PrimaryKey") or _new_key(), texts.get("SecondaryKey") or _new_key()
-    return AuthorizationRule(texts["KeyName"], *keys, claims, next(created, now))
+    created = {each.key_name: each.created_time for each in getattr(known, "authorization_rules", ())}
+    primary, secondary = (texts.get(name) or base64.b64encode(secrets.token_bytes(32)).decode() for name in _KEYS)
+    return AuthorizationRule(texts["KeyName"], primary, secondary, claims, created.get(texts["KeyName"], now))
 
 
 def _message_size_text(tier: Tier) -> str:
     return str(tier.quotas.max_message_size // 1024)
-
-
-def _new_key() -> str:
-    return base64.b64encode(secrets.token_bytes(32)).decode()
 
 
 def _option_texts(options: Options, namespace: str) -> dict[str, str]:
@@ -375,8 +368,8 @@ def _state_texts(entity: AnyEntity, version: str, *, is_write: bool) -> dict[str
     }
     if isinstance(entity, Subscription):
         # Of a subscription that is not used, the time of its creation is shown to those who read it.
-        accessed = entity.created_time if entity.accessed_time is None else entity.accessed_time
-        texts |= {"IsClientAffine": "false", "AccessedAt": _NEVER if is_write else atom_time(accessed)}
+        accessed = _NEVER if is_write else atom_time(entity.accessed_time or entity.created_time)
+        texts |= {"IsClientAffine": "false", "AccessedAt": accessed}
     elif not is_write:
         texts["AccessedAt"] = f"{_NEVER}Z" if entity.accessed_time is None else atom_time(entity.accessed_time)
     if isinstance(entity, Queue):
@@ -397,20 +390,15 @@ def _topic_counts(topic: Topic, version: str) -> dict[str, str]:
 
 
 def _counts(entity: AnyEntity) -> dict[str, int]:
-    if isinstance(entity, Topic):
-        active, dead, scheduled, transfer_dead = 0, 0, entity.scheduled_count, 0
-    else:
-        counts = entity.counts
-        # Deferred messages are counted as active ones.
-        active, dead = counts.active + counts.deferred, counts.dead_letter
-        scheduled, transfer_dead = counts.scheduled, counts.transfer_dead_letter
+    counts = Counts(0, 0, 0, entity.scheduled_count, 0) if isinstance(entity, Topic) else entity.counts
     return {
-        "ActiveMessageCount": active,
-        "DeadLetterMessageCount": dead,
-        "ScheduledMessageCount": scheduled,
+        # Deferred messages are counted as active ones.
+        "ActiveMessageCount": counts.active + counts.deferred,
+        "DeadLetterMessageCount": counts.dead_letter,
+        "ScheduledMessageCount": counts.scheduled,
         # Messages are forwarded at once: none ever waits for it.
         "TransferMessageCount": 0,
-        "TransferDeadLetterMessageCount": transfer_dead,
+        "TransferDeadLetterMessageCount": counts.transfer_dead_letter,
     }
 
 
@@ -425,41 +413,36 @@ def _add_keys(parent: ET.Element, options: Options, modified_time: int) -> None:
     rules = ET.SubElement(parent, f"{SERVICE_BUS}AuthorizationRules")
     for rule in options.authorization_rules if isinstance(options, DestinationOptions) else ():
         element = ET.SubElement(rules, f"{SERVICE_BUS}AuthorizationRule")
-        element.set(f"{SCHEMA_INSTANCE}type", "SharedAccessAuthorizationRule")
-        add_text(element, f"{SERVICE_BUS}ClaimType", "SharedAccessKey")
-        add_text(element, f"{SERVICE_BUS}ClaimValue", "None")
-        # The claims, then the key with its name.
+        element.set(_TYPE, "SharedAccessAuthorizationRule")
+        add_texts(element, ClaimType="SharedAccessKey", ClaimValue="None")
         rights = ET.SubElement(element, f"{SERVICE_BUS}Rights")
-        for claim in _CLAIMS:
-            if claim in rule.claims:
-                add_text(rights, f"{SERVICE_BUS}AccessRights", claim)
-        for name, text in (
-            ("CreatedTime", atom_time(rule.created_time)),
-            ("ModifiedTime", atom_time(max(modified_time, rule.created_time))),
-            ("KeyName", rule.key_name),
-            ("PrimaryKey", rule.primary_key),
-            ("SecondaryKey", rule.secondary_key),
-        ):
-            add_text(element, SERVICE_BUS + name, text)
+        for claim in filter(rule.claims.__contains__, _CLAIMS):
+            add_text(rights, f"{SERVICE_BUS}AccessRights", claim)
+        add_texts(
+            element,
+            CreatedTime=atom_time(rule.created_time),
+            ModifiedTime=atom_time(max(modified_time, rule.created_time)),
+            KeyName=rule.key_name,
+            PrimaryKey=rule.primary_key,
+            SecondaryKey=rule.secondary_key,
+        )
 
 
 def _read_filter(element: ET.Element | None) -> Filter:
-    kind = "TrueFilter" if element is None else _type_of(element)
-    parts: Iterable[ET.Element] = () if element is None else element
-    texts = {part.tag.removeprefix(SERVICE_BUS): part.text or "" for part in parts}
+    if element is None:
+        return TRUE_FILTER
+    kind, texts = _type_of(element), {part.tag.removeprefix(SERVICE_BUS): part.text or "" for part in element}
     texts["SqlExpression"] = texts.get("SqlExpression", "").strip()
-    found = None if element is None else element.find(SERVICE_BUS + _VALUES.get(kind, ""))
-    return filter_of(_KINDS.get(kind, kind), texts, _read_values(found))
+    return filter_of(_KINDS.get(kind, kind), texts, _read_values(element.find(SERVICE_BUS + _VALUES.get(kind, ""))))
 
 
 def _read_action(element: ET.Element | None) -> SqlAction | None:
-    kind = "EmptyRuleAction" if element is None else _type_of(element)
-    if element is None or kind == "EmptyRuleAction":
+    if element is None or _type_of(element) == "EmptyRuleAction":
         return None
-    if kind == "SqlRuleAction":
-        expression = (element.findtext(f"{SERVICE_BUS}SqlExpression") or "").strip()
-        return SqlAction(expression, _read_values(element.find(f"{SERVICE_BUS}Parameters")))
-    raise ConfigurationError(f"There is no action {kind[:40]!r}: use SqlRuleAction.")
+    if _type_of(element) != "SqlRuleAction":
+        raise ConfigurationError(f"There is no action {_type_of(element)[:40]!r}: use SqlRuleAction.")
+    expression = (element.findtext(f"{SERVICE_BUS}SqlExpression") or "").strip()
+    return SqlAction(expression, _read_values(element.find(f"{SERVICE_BUS}Parameters")))
 
 
 def _read_values(parent: ET.Element | None) -> dict[str, AmqpValue]:
@@ -480,21 +463,19 @@ def _type_of(element: ET.Element) -> str:
 def _value(key: str, kind: str, text: str) -> AmqpValue:
     if kind == "string":
         return text
-    read = _READ.get(kind)
-    if read is None:
+    if kind not in _READ:
         raise ConfigurationError(f"{key[:40]!r} has the type {kind[:40]!r}: use string, {', '.join(_READ)}.")
     try:
-        return read(text.strip())
+        return _READ[kind](text.strip())
     except (ValueError, KeyError, OverflowError):
         raise ConfigurationError(f"{key[:40]!r}: {text[:40]!r} is not of the type {kind}.") from None
 
 
 def _integer(bits: int, kind: type[int]) -> Callable[[str], AmqpValue]:
     def read(text: str) -> AmqpValue:
-        number = int(text) if len(text) <= _MAX_DIGITS else None
-        if number is None or not -(1 << bits - 1) <= number < 1 << bits - 1:
+        if len(text) > _MAX_DIGITS or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
             raise ValueError(text)
-        return kind(number)
+        return kind(text)
 
     return read
 
@@ -514,18 +495,14 @@ _READ: Final[dict[str, Callable[[str], AmqpValue]]] = {
 def _add_part(
     parent: ET.Element, tag: str, kind: str, texts: Mapping[str, str], values: Mapping[str, AmqpValue]
 ) -> None:
-    element = ET.SubElement(parent, SERVICE_BUS + tag)
-    element.set(_TYPE, kind)
-    for name, text in texts.items():
-        add_text(element, SERVICE_BUS + name, text)
+    part = ET.SubElement(parent, SERVICE_BUS + tag)
+    part.set(_TYPE, kind)
+    add_texts(part, **texts)
     if "SqlExpression" in texts:
-        add_text(element, f"{SERVICE_BUS}CompatibilityLevel", "20")
-    if values or kind.startswith("Sql"):
-        _add_values(element, _VALUES[kind], values)
-
-
-def _add_values(parent: ET.Element, tag: str, values: Mapping[str, AmqpValue]) -> None:
-    element = ET.SubElement(parent, SERVICE_BUS + tag)
+        add_texts(part, CompatibilityLevel="20")
+    if not (values or kind.startswith("Sql")):
+        return
+    element = ET.SubElement(part, SERVICE_BUS + _VALUES[kind])
     for key, value in values.items():
         kind, text = _typed_text(value)
         pair = ET.SubElement(element, f"{SERVICE_BUS}KeyValueOfstringanyType")
@@ -542,7 +519,11 @@ def _typed_text(value: AmqpValue) -> tuple[str, str]:
         case bool():
             return "boolean", str(value).lower()
         case Timestamp():
-            return _moment_type(value)
+            try:
+                # Without a zone, as the SDK sends it: it is UTC.
+                return "dateTime", value.to_datetime().replace(tzinfo=None).isoformat()
+            except OverflowError:  # AMQP has moments outside the years 1 to 9999.
+                return "long", str(int(value))
         case int():
             return _integer_type(value), str(int(value))
         case float():
@@ -559,12 +540,3 @@ def _integer_type(value: int) -> str:
     if isinstance(value, Short):
         return "short"
     return "long" if isinstance(value, Long) or not -(1 << 31) <= value < 1 << 31 else "int"
-
-
-def _moment_type(value: Timestamp) -> tuple[str, str]:
-    try:
-        # Without a zone, as the SDK sends it: it is UTC.
-        return "dateTime", value.to_datetime().replace(tzinfo=None).isoformat()
-    except OverflowError:
-        # AMQP has moments outside the years 1 to 9999.
-        return "long", str(int(value))

@@ -66,7 +66,6 @@ _NOT_FOUND: Final = f"SubCode=40400. Not Found. The Operation doesn't exist. {KN
 _NO_POLICY: Final = f"The incoming request is not recognized as a namespace policy put request. {KNOW_MORE}"
 _SENT: Final = web.RequestKey("sent", ET.Element)  # The description in the body of a request, which its answer needs
 _CONTENT_TYPE: Final = "application/atom+xml; type={}; charset=utf-8"
-_NO_SERVICE: Final = "No service is hosted at the specified address."
 _FORWARDING: Final = {
     "forward_to": "ServiceBusSupplementaryAuthorization",
     "forward_dead_letters_to": "ServiceBusDlqSupplementaryAuthorization",
@@ -117,15 +116,6 @@ class _EntityRoutes:
 
         return answer
 
-    def _without_entity(self, request: web.Request) -> web.HTTPException:
-        """Return the answer where there is no queue or topic of the name in the address."""
-        if request.method == "PUT":
-            return web.HTTPNotFound(text=_NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
-        if request.method == "DELETE":
-            return web.HTTPNotFound(text=_NO_SERVICE)
-        text = descriptions.document(descriptions.missing(self._broker.clock.now())).decode()
-        return web.HTTPOk(text=text, headers={"Content-Type": _CONTENT_TYPE.format("feed")})
-
     async def namespace(self, request: web.Request) -> web.Response:
         name, now = _namespace(request), self._broker.clock.now()
         description = describe_namespace(name, self._registry.tier, self._started)
@@ -147,15 +137,17 @@ class _EntityRoutes:
         return self._page(request, "Rules", self.find_subscription(request).rules)
 
     async def put_entity(self, request: web.Request) -> web.Response:
-        name, body = request.match_info["entity"], await _body(request, "QueueDescription", "TopicDescription")
-        kind = TopicOptions if body is not None and _is(body, "TopicDescription") else QueueOptions
+        body = await _body(request, "QueueDescription", "TopicDescription")
+        is_topic = body is not None and body.tag.endswith("TopicDescription")
+        kind = TopicOptions if is_topic else QueueOptions
         if "If-Match" in request.headers:
             entity = self.find_entity(request)
             if type(entity.options) is not kind:
                 raise ConfigurationError(f"{entity.path!r} cannot become another kind of entity: delete it first.")
             return await self._updated(request, entity, self._read(request, kind, body, entity.options))
         try:
-            made = self._registry.create(name, self._read(request, kind, body, None), now=self._broker.now)
+            options = self._read(request, kind, body, None)
+            made = self._registry.create(request.match_info["entity"], options, now=self._broker.now)
         except RefusedError as error:
             if error.condition is Condition.ENTITY_ALREADY_EXISTS:
                 raise web.HTTPConflict(text=_CONFLICT) from None
@@ -172,23 +164,22 @@ class _EntityRoutes:
         rule = None if body is None else read_default_rule(body, now)
         topic, name = self._topic(request), request.match_info["subscription"]
         if topic.find_subscription(name) is not None:
-            raise _exists(request, topic, name)
+            raise _exists(request, topic)
         made = self._registry.create_subscription(topic, name, options, now=now, rules=None if rule is None else [rule])
         return await self._stored(request, made, 201)
 
     async def put_rule(self, request: web.Request) -> web.Response:
         body = await _body(request, "RuleDescription")
-        now = self._broker.now
         if body is None:
             raise ConfigurationError("The body must have a RuleDescription.")
-        subscription, name = self.find_subscription(request), request.match_info["rule"]
+        subscription, name, now = self.find_subscription(request), request.match_info["rule"], self._broker.now
         # A new rule, or a new description of one that exists.
         rule, is_update = read_rule(name, body, now), "If-Match" in request.headers
         if is_update:
             before = self.find_rule(request)
             rule = replace(rule, name=before.name, created_time=before.created_time)
         elif subscription.find_rule(name) is not None:
-            raise _exists(request, subscription.topic, subscription.name, name)
+            raise _exists(request, subscription.topic)
         self._registry.put_rule(subscription, rule, now=now)
         return await self._stored(request, rule, 200 if is_update else 201)
 
@@ -205,14 +196,18 @@ class _EntityRoutes:
         return web.Response()
 
     def find_entity(self, request: web.Request) -> Queue | Topic:
-        name = request.match_info["entity"]
-        entity = self._registry.find(name)
+        entity = self._registry.find(request.match_info["entity"])
         if isinstance(entity, Queue | Topic):
             return entity
         if self._registry.find(_owner_path(request)) is not None:
             # It is a sub-queue that is asked for.
             raise _wrong_verb(request)
-        raise self._without_entity(request)
+        if request.method == "PUT":
+            raise web.HTTPNotFound(text=_NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
+        if request.method == "DELETE":
+            raise web.HTTPNotFound(text="No service is hosted at the specified address.")
+        text = descriptions.document(descriptions.missing(self._broker.clock.now())).decode()
+        raise web.HTTPOk(text=text, headers={"Content-Type": _CONTENT_TYPE.format("feed")})
 
     def _topic(self, request: web.Request) -> Topic:
         entity = self.find_entity(request)
@@ -221,8 +216,8 @@ class _EntityRoutes:
         return entity
 
     def find_subscription(self, request: web.Request) -> Subscription:
-        topic, name = self._topic(request), request.match_info["subscription"]
-        subscription = topic.find_subscription(name)
+        topic = self._topic(request)
+        subscription = topic.find_subscription(request.match_info["subscription"])
         if subscription is None:
             raise _unfound(request, topic)
         return subscription
@@ -238,30 +233,31 @@ class _EntityRoutes:
         if body is None:
             return known or kind()
         options = read_entity(kind, body, known, self._registry.tier, _version(request), self._broker.clock.now())
-        for name, target in forwarding_of(options).items():
-            self._check_forwarding(request, _FORWARDING[name], forwarding_target(target))
+        # The client must be allowed to manage an entity that another one is to forward to, which its own key does not
+        # say. Source: azure-servicebus-messaging-samples, AutoForward ("the caller must have Manage rights on both
+        # entities"); without the header, Azure answers 401 (azure-sdk-for-java 22657, azure-sdk-for-python 15610).
+        for name, address in forwarding_of(options).items():
+            header, target = _FORWARDING[name], forwarding_target(address)
+            try:
+                self._broker.access.require_manage(request.host, target, request.headers.get(header))
+            except RefusedError as error:
+                text = f"The header {header} needs a token that may manage '{target[:_MAX_PATH]}'."
+                raise web.HTTPUnauthorized(text=f"SubCode=40100. Unauthorized. {text} {error}") from None
         self._registry.check_targets(options)
         return options
-
-    def _check_forwarding(self, request: web.Request, header: str, target: str) -> None:
-        """Check that the client may manage an entity that another one is to forward to, which its own key does not say.
-
-        Source: azure-servicebus-messaging-samples, AutoForward ("the caller must have Manage rights on both entities");
-        without the header, Azure answers 401 (azure-sdk-for-java 22657, azure-sdk-for-python 15610).
-        """
-        try:
-            self._broker.access.require_manage(request.host, target, request.headers.get(header))
-        except RefusedError as error:
-            text = f"The header {header} needs a token that may manage '{target[:_MAX_PATH]}'."
-            raise web.HTTPUnauthorized(text=f"SubCode=40100. Unauthorized. {text} {error}") from None
 
     def _entry(self, request: web.Request, entity: AnyEntity | Rule, *, is_listed: bool = False) -> ET.Element:
         if isinstance(entity, Rule):
             address, created = _address(request, entity.name if is_listed else None), entity.created_time
             return descriptions.entry(entity.name, address, created, created, describe_rule(entity))
-        version, is_write = _version(request), request.method == "PUT"
-        sent = request.get(_SENT)
-        description = describe_entity(entity, request.host, self._registry.tier, version, is_write=is_write, sent=sent)
+        description = describe_entity(
+            entity,
+            request.host,
+            self._registry.tier,
+            _version(request),
+            is_write=request.method == "PUT",
+            sent=request.get(_SENT),
+        )
         # An answer to an update does not say when the entity was created, and that to a subscription has no author.
         name = entity.name if isinstance(entity, Subscription) else entity.path
         author = None if isinstance(entity, Subscription) else _namespace(request)
@@ -273,14 +269,18 @@ class _EntityRoutes:
         skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)
         if not top:
             raise ConfigurationError("$top must be at least 1.")
-        next_page = None
-        if len(items) > skip + top:
-            next_page = str(request.url.update_query({"$skip": skip + top, "$top": top}))
+        next_page = str(request.url.update_query({"$skip": skip + top, "$top": top}))
         entries = [self._entry(request, item, is_listed=True) for item in items[skip : skip + top]]
-        return _atom(descriptions.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
+        feed = descriptions.feed(
+            title,
+            str(request.url),
+            self._broker.clock.now(),
+            entries,
+            next_page=next_page if len(items) > skip + top else None,
+        )
+        return _atom(feed)
 
     async def _stored(self, request: web.Request, item: AnyEntity | Rule, status: int) -> web.Response:
-        """Answer with an entity or a rule, once it is stored."""
         await self._broker.committed()
         return _atom(self._entry(request, item), status)
 
@@ -309,17 +309,17 @@ def _owner_path(request: web.Request) -> str:
         return path
 
 
-def _path(request: web.Request, entity: Queue | Topic, *parts: str) -> str:
+def _path(request: web.Request, entity: Queue | Topic) -> str:
+    parts = [request.match_info[name] for name in ("subscription", "rule") if name in request.match_info]
     return f"{_namespace(request)}:{entity.kind.title()}:{'|'.join((entity.path, *parts))}"
 
 
-def _exists(request: web.Request, entity: Topic, *parts: str) -> web.HTTPException:
-    return web.HTTPConflict(text=f"The messaging entity '{_path(request, entity, *parts)}' already exists. {KNOW_MORE}")
+def _exists(request: web.Request, entity: Topic) -> web.HTTPException:
+    return web.HTTPConflict(text=f"The messaging entity '{_path(request, entity)}' already exists. {KNOW_MORE}")
 
 
 def _unfound(request: web.Request, entity: Queue | Topic) -> web.HTTPException:
-    parts = [request.match_info[name] for name in ("subscription", "rule") if name in request.match_info]
-    text = f"Entity '{_path(request, entity, *parts)[:_MAX_PATH]}' was not found. {KNOW_MORE}"
+    text = f"Entity '{_path(request, entity)[:_MAX_PATH]}' was not found. {KNOW_MORE}"
     return web.HTTPNotFound(text=text)
 
 
@@ -346,14 +346,10 @@ async def _body(request: web.Request, *kinds: str) -> ET.Element | None:
     if not body.strip():
         return None
     description = descriptions.read_description(body)
-    if not any(_is(description, kind) for kind in kinds):
+    if description.tag not in [descriptions.SERVICE_BUS + kind for kind in kinds]:
         raise ConfigurationError(f"The body must have a {' or a '.join(kinds)}.")
     request[_SENT] = description
     return description
-
-
-def _is(description: ET.Element, kind: str) -> bool:
-    return description.tag == descriptions.SERVICE_BUS + kind
 
 
 def _version(request: web.Request) -> str:

@@ -32,9 +32,8 @@ import hmac
 import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import asdict
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -48,11 +47,10 @@ from sbnotebook.emulator.entities.refusals import RefusedError, with_tracking_id
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.process import PROOF, prove, prove_lease
 from sbnotebook.emulator.service import descriptions
-from sbnotebook.emulator.service.access import ROOT_RULE, NamespaceAccess
-from sbnotebook.emulator.service.broker import Broker
+from sbnotebook.emulator.service.access import ROOT_RULE
+from sbnotebook.emulator.service.broker import Broker, change_faults
 from sbnotebook.emulator.service.entity_routes import add_entity_routes
-from sbnotebook.emulator.service.fault_injection import change_faults
-from sbnotebook.emulator.service.peer import WEBSOCKET_PATH, websocket_handler
+from sbnotebook.emulator.service.peer import WEBSOCKET_PATH, answer_websocket
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, SbNotebookError
 
 if TYPE_CHECKING:
@@ -77,66 +75,54 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return await handler(request)
     except web.HTTPOk:
         raise
-    except web.HTTPException as error:
-        return _refusal(request, _status(error), error.text or error.reason)
-    except SbNotebookError as error:
-        return _refusal(request, _status(error), str(error))
+    except (web.HTTPException, SbNotebookError) as error:
+        return _refusal(request, _status(error), getattr(error, "text", None) or str(error))
     except Exception:
         _LOGGER.exception("The request %s %s failed.", request.method, request.path)
         return _refusal(request, 500, "The emulator failed to handle the request; its log says why.")
 
 
-def refuse_other_names(names: Iterable[str]) -> Middleware:
-    """Return the middleware that refuses requests for a host name that is not in the list.
+def answer_pages(broker: Broker, names: Iterable[str]) -> Middleware:
+    """Return the middleware that checks requests, takes in their bodies, and answers the emulator's own pages.
 
-    Addresses are always accepted: a page cannot make one resolve to another.
+    The pages need no key; all else needs the claim Manage, before its body is read. A WebSocket sends its tokens to
+    ``$cbs``, as any other connection.
     """
     accepted = NAMES.union(map(_plain, names))
 
     @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        name = _plain(_host_of(request))
-        if not name:
-            raise web.HTTPBadRequest(text="The header Host has no name or address that can be read.")
-        if name not in accepted and not name.endswith(_ENDS) and not _is_address(name):
-            raise web.HTTPForbidden(
-                text=f"Ask for localhost or 127.0.0.1, and not for {name[:100]}, "
-                "or start the emulator with --allow-host and this name.",
-            )
-        return await handler(request)
-
-    return check
-
-
-@web.middleware
-async def expect_body(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Take in the body of a request, for which the client has only some time."""
-    try:
-        async with asyncio.timeout(_BODY_TIMEOUT):
-            await request.read()
-    except TimeoutError:
-        response = _refusal(request, 408, f"The body of the request did not come within {_BODY_TIMEOUT:g} seconds.")
-        response.force_close()
-        return response
-    return await handler(request)
-
-
-def answer_pages(pages: Mapping[tuple[str, str], Handler], access: NamespaceAccess) -> Middleware:
-    """Return the middleware that answers the emulator's own pages, which need no key; all else needs the claim Manage.
-
-    A WebSocket sends its tokens to ``$cbs``, as any other connection.
-    """
-
-    @web.middleware
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
+        _check_name(request, accepted)
         method = "GET" if request.method == "HEAD" else request.method
-        page = None if _ASKS_FOR_ENTITY in request.query else pages.get((method, request.path))
-        if page is not None:
-            return await page(request)
-        access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
-        return await handler(request)
+        page = None if _ASKS_FOR_ENTITY in request.query else _PAGES.get((method, request.path))
+        if page is None:
+            broker.access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
+        try:
+            async with asyncio.timeout(_BODY_TIMEOUT):
+                await request.read()
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(
+                text=f"The body of the request did not come within {_BODY_TIMEOUT:g} seconds."
+            ) from None
+        return await (handler(request) if page is None else page(broker, request))
 
     return answer
+
+
+def _check_name(request: web.Request, accepted: Collection[str]) -> None:
+    """Check the host name of a request. Addresses are always accepted: a page cannot make one resolve to another."""
+    name = _plain(_host_of(request))
+    if not name:
+        raise web.HTTPBadRequest(text="The header Host has no name or address that can be read.")
+    if name in accepted or name.endswith(_ENDS):
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        raise web.HTTPForbidden(
+            text=f"Ask for localhost or 127.0.0.1, and not for {name[:100]}, "
+            "or start the emulator with --allow-host and this name.",
+        ) from None
 
 
 def _status(error: Exception) -> int:
@@ -147,8 +133,8 @@ def _status(error: Exception) -> int:
 
 def _refusal(request: web.Request, status: int, detail: str) -> web.Response:
     # As recorded for azure-sdk-for-net, SessionRecords of ServiceBusManagementClientLiveTests.
-    tracker = f"{_host_of(request)}:{request.path.strip('/')[:_MAX_PATH]}"
-    body = descriptions.error(status, with_tracking_id(detail, tracker))
+    detail = with_tracking_id(detail, f"{_host_of(request)}:{request.path.strip('/')[:_MAX_PATH]}")
+    body = descriptions.error(status, detail)
     return web.Response(body=body, status=status, content_type="application/xml", charset="utf-8")
 
 
@@ -164,34 +150,20 @@ def _plain(name: str) -> str:
     return name.casefold().rstrip(".")
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-@cache
-def _parts() -> tuple[str, str]:
+async def page(*_: object) -> web.Response:
     folder = files("sbnotebook.emulator") / "static"
     html, style, script = ((folder / f"page.{kind}").read_text(encoding="utf-8") for kind in ("html", "css", "js"))
-    policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; connect-src 'self'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    )
-    return html.replace("{style}", style).replace("{script}", script), policy
-
-
-def page() -> web.Response:
-    html, policy = _parts()
     headers = {
-        "Content-Security-Policy": policy,
+        "Content-Security-Policy": (
+            f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; connect-src 'self'; "
+            "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
         "Cache-Control": "no-store",
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
     }
-    return web.Response(text=html, content_type="text/html", headers=headers)
+    text = html.replace("{style}", style).replace("{script}", script)
+    return web.Response(text=text, content_type="text/html", headers=headers)
 
 
 def _hash(text: str) -> str:
@@ -202,7 +174,6 @@ _MOST: Final = 50  # Messages in one answer
 # Bytes of the messages of one answer, unless its first message alone is larger; of such a message no body is shown
 _MAX_BYTES: Final = 1_000_000
 _MAX_TEXT: Final = 2000  # Characters of a text that are shown
-_MESSAGE_ID, _SUBJECT = 0, 3  # places among the properties (AMQP 1.0 part 3, section 3.2.4)
 
 
 def shown_messages(box: Receivable, start: int, now: int) -> list[dict[str, Any]]:
@@ -217,11 +188,10 @@ def shown_messages(box: Receivable, start: int, now: int) -> list[dict[str, Any]
 
 
 def _shown(box: Receivable, message: BrokeredMessage, now: int) -> dict[str, Any]:
-    is_locked = message.lock_token is not None and message.locked_until > now
     shown = {
         "sequence_number": message.sequence_number,
         "enqueued_time": message.enqueued_time,
-        "state": "locked" if is_locked else message.state.name.lower(),
+        "state": "locked" if message.lock_token and message.locked_until > now else message.state.name.lower(),
         "delivery_count": message.delivery_count,
         "session_id": message.session_id,
     }
@@ -234,20 +204,12 @@ def _shown(box: Receivable, message: BrokeredMessage, now: int) -> dict[str, Any
 
 
 def _texts(payload: bytes) -> dict[str, str | None]:
-    sections = split(payload)
-    properties: list[Any] = [None] * (_SUBJECT + 1)
-    bodies: list[str] = []
-    for section in sections:
-        if section.code == PROPERTIES:
-            found: Any = section_value(payload, section)
-            properties = [*found, *properties]
-        elif section.code in (DATA, SEQUENCE, VALUE):
-            bodies.append(_text(section_value(payload, section)) or "")
-    return {
-        "message_id": _text(properties[_MESSAGE_ID]),
-        "subject": _text(properties[_SUBJECT]),
-        "body": "".join(bodies)[:_MAX_TEXT],
-    }
+    shown = (PROPERTIES, DATA, SEQUENCE, VALUE)
+    values = [(each.code, section_value(payload, each)) for each in split(payload) if each.code in shown]
+    properties: Any = next((value for code, value in values if code == PROPERTIES), ())
+    message_id, _, _, subject = [*properties, None, None, None, None][:4]
+    body = "".join(_text(value) or "" for code, value in values if code != PROPERTIES)
+    return {"message_id": _text(message_id), "subject": _text(subject), "body": body[:_MAX_TEXT]}
 
 
 def _text(value: object) -> str | None:
@@ -265,89 +227,93 @@ _MAX_BODY: Final = 262_144  # Bytes of a request's body: many times the longest 
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 
-def application(broker: Broker, *, secret: str, host_names: Iterable[str]) -> web.Application:
-    admin = _Admin(broker, secret)
-    pages = {
-        ("GET", "/"): admin.page,
-        ("GET", "/health"): admin.health,
-        ("GET", "/entities"): admin.entities,
-        ("GET", "/messages"): admin.messages,
-        ("GET", "/faults"): admin.faults,
-        ("POST", "/faults"): admin.set_faults,
-        ("GET", "/lease"): admin.lease,
-        ("GET", "/$identity"): admin.identity,
-        ("GET", WEBSOCKET_PATH): websocket_handler(broker),
-    }
-    middlewares = [answer_errors, refuse_other_names(host_names), expect_body, answer_pages(pages, broker.access)]
-    app = web.Application(middlewares=middlewares, client_max_size=_MAX_BODY)
+def application(broker: Broker, host_names: Iterable[str]) -> web.Application:
+    app = web.Application(middlewares=[answer_errors, answer_pages(broker, host_names)], client_max_size=_MAX_BODY)
     add_entity_routes(app.router, broker)
     return app
 
 
-class _Admin:
-    def __init__(self, broker: Broker, secret: str) -> None:
-        self._broker = broker
-        self._secret = secret
+async def health(broker: Broker, request: web.Request) -> web.Response:
+    answer = {"status": "ok", "pid": os.getpid()}
+    challenge = request.query.get("challenge")
+    if challenge is not None and request.transport is not None:
+        answer["proof"] = prove(broker.secret, request.transport.get_extra_info("sockname")[1], challenge)
+    return web.json_response(answer)
 
-    async def page(self, _request: web.Request) -> web.Response:
-        return page()
 
-    async def health(self, request: web.Request) -> web.Response:
-        answer = {"status": "ok", "pid": os.getpid()}
-        challenge = request.query.get("challenge")
-        if challenge is not None and request.transport is not None:
-            port = request.transport.get_extra_info("sockname")[1]
-            answer["proof"] = prove(self._secret, port, challenge)
-        return web.json_response(answer)
+async def identity(broker: Broker, _request: web.Request) -> web.Response:
+    return web.json_response({"id": broker.identity})
 
-    async def identity(self, _request: web.Request) -> web.Response:
-        return web.json_response({"id": self._broker.identity})
 
-    async def entities(self, _request: web.Request) -> web.Response:
-        self._broker.advance()
-        registry = self._broker.registry
-        return web.json_response(
-            {
-                "tier": registry.tier.value,
-                "queues": [_receiving(queue, queue.path) for queue in registry.queues],
-                "topics": [_topic(topic) for topic in registry.topics],
-            }
+async def entities(broker: Broker, _request: web.Request) -> web.Response:
+    broker.advance()
+    return web.json_response(
+        {
+            "tier": broker.registry.tier.value,
+            "queues": [_receiving(queue, queue.path) for queue in broker.registry.queues],
+            "topics": [_topic(topic) for topic in broker.registry.topics],
+        }
+    )
+
+
+async def messages(broker: Broker, request: web.Request) -> web.Response:
+    # Everyone who knows the key can read them in any case; a key of the user's own has to be shown.
+    if broker.access.rules[0].primary_key != ROOT_RULE.primary_key:
+        broker.access.require_manage(request.host, "messages", request.headers.get("Authorization"))
+    now, start = broker.advance(), request.query.get("from", "0")
+    box = broker.registry.find(request.query.get("entity", ""))
+    if not isinstance(box, Receivable) or not _NUMBER.fullmatch(start):
+        raise web.HTTPNotFound(text="Say the path of a queue, subscription or sub-queue, and a number.")
+    return web.json_response({"messages": shown_messages(box, int(start), now)})
+
+
+async def faults(broker: Broker, request: web.Request) -> web.Response:
+    if request.method != "POST":
+        return web.json_response(asdict(broker.faults))
+    if request.content_type != "application/json":
+        # A browser sends any other type for a page of another origin without asking first.
+        raise web.HTTPUnsupportedMediaType(
+            text="The body must be JSON: send the header 'Content-Type: application/json'."
         )
+    try:
+        document: Any = await request.json()
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
+        raise ConfigurationError("The body must be a JSON object.")
+    changed = change_faults(broker, cast("dict[str, Any]", document))
+    await broker.committed()
+    return web.json_response(changed)
 
-    async def messages(self, request: web.Request) -> web.Response:
-        # Everyone who knows the key can read them in any case; a key of the user's own has to be shown.
-        if self._broker.access.rules[0].primary_key != ROOT_RULE.primary_key:
-            path = request.path.strip("/")
-            self._broker.access.require_manage(request.host, path, request.headers.get("Authorization"))
-        now, path, start = self._broker.advance(), request.query.get("entity", ""), request.query.get("from", "0")
-        box = self._broker.registry.find(path)
-        if not isinstance(box, Receivable) or not _NUMBER.fullmatch(start):
-            raise web.HTTPNotFound(text="Say the path of a queue, subscription or sub-queue, and a number.")
-        return web.json_response({"messages": shown_messages(box, int(start), now)})
 
-    async def faults(self, _request: web.Request) -> web.Response:
-        return web.json_response(asdict(self._broker.faults))
+async def lease(broker: Broker, request: web.Request) -> web.StreamResponse:
+    # A lease that anyone could take may have to make room for others.
+    proof = request.headers.get(PROOF, "").encode()
+    if request.transport is not None and hmac.compare_digest(proof, prove_lease(broker.secret).encode()):
+        broker.connections.settle(request.transport)
+    broker.leases += 1
+    try:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        # A first chunk, because the headers alone would wait for it.
+        await response.write(b"held\n")
+        await asyncio.Event().wait()  # Cancelled when the client's connection ends.
+    finally:
+        broker.leases -= 1
+    return response
 
-    async def set_faults(self, request: web.Request) -> web.Response:
-        faults = change_faults(self._broker, await _json_object(request))
-        await self._broker.committed()
-        return web.json_response(faults)
 
-    async def lease(self, request: web.Request) -> web.StreamResponse:
-        # A lease that anyone could take may have to make room for others.
-        proof = request.headers.get(PROOF, "").encode()
-        if request.transport is not None and hmac.compare_digest(proof, prove_lease(self._secret).encode()):
-            self._broker.connections.settle(request.transport)
-        self._broker.leases += 1
-        try:
-            response = web.StreamResponse()
-            await response.prepare(request)
-            # A first chunk, because the headers alone would wait for it.
-            await response.write(b"held\n")
-            await asyncio.Event().wait()  # Cancelled when the client's connection ends.
-        finally:
-            self._broker.leases -= 1
-        return response
+_PAGES: Final[dict[tuple[str, str], Callable[[Broker, web.Request], Awaitable[web.StreamResponse]]]] = {
+    ("GET", "/"): page,
+    ("GET", "/health"): health,
+    ("GET", "/entities"): entities,
+    ("GET", "/messages"): messages,
+    ("GET", "/faults"): faults,
+    ("POST", "/faults"): faults,
+    ("GET", "/lease"): lease,
+    ("GET", "/$identity"): identity,
+    ("GET", WEBSOCKET_PATH): answer_websocket,
+}
 
 
 def _receiving(entity: ReceivingEntity, name: str) -> dict[str, Any]:
@@ -370,18 +336,3 @@ def _topic(topic: Topic) -> dict[str, Any]:
         "status": topic.options.status.value,
         "subscriptions": [_receiving(each, each.name) | {"rules": len(each.rules)} for each in topic.subscriptions],
     }
-
-
-async def _json_object(request: web.Request) -> dict[str, Any]:
-    if request.content_type != "application/json":
-        # A browser sends any other type for a page of another origin without asking first.
-        raise web.HTTPUnsupportedMediaType(
-            text="The body must be JSON: send the header 'Content-Type: application/json'."
-        )
-    try:
-        value: Any = await request.json()
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        raise ConfigurationError("The body must be a JSON object.")
-    return cast("dict[str, Any]", value)

@@ -1,6 +1,10 @@
 """Links on entities: to send to a queue or topic, or to receive from a queue, subscription, sub-queue or session.
 
-Source: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide" and "Message sessions".
+Control links are here, too, with the transactions of a connection, which other connections do not know.
+
+Sources: Service Bus documentation, "AMQP 1.0 in Azure Service Bus and Event Hubs protocol guide", "Message sessions"
+and "Transactional operations"; AMQP 1.0 part 4, transactions. What Azure does, where none says so, is a choice that the
+faults offer.
 """
 
 from __future__ import annotations
@@ -10,15 +14,20 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
-from uuid import UUID
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, cast
+from uuid import UUID, uuid4
 
 from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, UInt
-from sbnotebook.amqp.sections import DATA, section_value, split
+from sbnotebook.amqp.sections import DATA, VALUE, section_value, split
 from sbnotebook.emulator.amqp.link import DispositionReceived, Link, ReceivingLink, SendingLink, TransferReceived
 from sbnotebook.emulator.amqp.performatives import (
     Accepted,
+    Coordinator,
+    Declare,
+    Declared,
     DeliveryState,
+    Discharge,
     Error,
     Modified,
     Outcome,
@@ -26,17 +35,19 @@ from sbnotebook.emulator.amqp.performatives import (
     Released,
     Source,
     TransactionalState,
+    decode_composite,
 )
 from sbnotebook.emulator.clock import no_alarm, ticks_of
 from sbnotebook.emulator.entities.box import RELEASE, MessageSession, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import SentMessage, read_sent
+from sbnotebook.emulator.entities.options import Tier
 from sbnotebook.emulator.entities.queue import Queue, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError, error_of, new_error, with_tracking_id
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
-from sbnotebook.emulator.service.broker import check_age, settle, settle_later, settlement_of
-from sbnotebook.errors import AmqpDecodeError
+from sbnotebook.emulator.service.broker import Broker, check_age, settle, settle_later, settlement_of
+from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
@@ -68,17 +79,16 @@ class LinkHandler:
         self.path = None if entity is None else entity.path
         self._peer = peer
 
-    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:
-        """Take a message that the client sent."""
-
-    def disposition_received(self, event: DispositionReceived, faults: EntityFaults) -> None:
-        """Take the client's decision about a message that it got."""
+    def received(self, event: Any, faults: EntityFaults) -> None:
+        """Take a message that the client sent, or its decision about one that it got."""
 
     def credit_changed(self) -> None:
         """Send waiting messages: the client changed its credit, or the connection can be written to again."""
 
     def detached(self) -> None:
-        """Clean up, because the link is gone."""
+        """Clean up, because the link is gone: only from now on its entity is idle."""
+        if self.attached_to is not None:
+            self.attached_to.owner.accessed_time = self._peer.broker.clock.now()
 
 
 class SenderLink(LinkHandler):
@@ -91,7 +101,7 @@ class SenderLink(LinkHandler):
         self._via = via
         link.grant_credit(_CREDIT)
 
-    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:
+    def received(self, event: TransferReceived, faults: EntityFaults) -> None:
         """Store a message, or all messages of a batch, and accept them once they are stored."""
         link = self._link
         # First, so that an invalid delay leaves nothing half done.
@@ -99,21 +109,17 @@ class SenderLink(LinkHandler):
         outcome = self._take_in(event, faults)
         if link.credit < _CREDIT // 2:
             link.grant_credit(_CREDIT)
-        if event.settled:
-            return
-        if delay:
+        if delay and not event.settled:
             _confirm(self._peer, partial(link.settle, event.delivery_id, outcome), delay)
-        else:
+        elif not event.settled:
             link.settle(event.delivery_id, outcome)
-
-    def detached(self) -> None:
-        self._peer.broker.was_used(self._destination)
 
     def _take_in(self, event: TransferReceived, faults: EntityFaults) -> DeliveryState:
         now = self._peer.broker.now  # when its bytes came in: asking the clock for every message costs more
         transaction: Transaction | None = None
         try:
-            transaction = None if event.txn_id is None else self._peer.transactions.find(event.txn_id)
+            if event.txn_id is not None:
+                transaction = self._peer.transactions.find(event.txn_id)
             # All messages of a batch are checked before the first is taken in.
             if event.message_format == _BATCH_FORMAT:
                 messages = _batched(event.payload, self._peer.broker.registry.tier.quotas.max_batch_size)
@@ -145,8 +151,6 @@ class SenderLink(LinkHandler):
 
 
 class ReceiverLink(LinkHandler):
-    """A client receives messages, in peek-lock or receive-and-delete mode."""
-
     def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable) -> None:
         super().__init__(peer, entity)
         self._link = link
@@ -154,7 +158,7 @@ class ReceiverLink(LinkHandler):
         self.source: Receivable | SessionReceiverLink = entity
         self._session: MessageSession | None = None
         self._deletes = link.snd_settle_mode == _SETTLED
-        self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
+        self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()  # Under way: tag, payload and lock
         # By delivery tag: the lock, and since when (ms) the client has it. Some of the locks have ended.
         self._given: dict[bytes, tuple[UUID, int]] = {}
         self._most_given = _MANY_GIVEN
@@ -174,7 +178,6 @@ class ReceiverLink(LinkHandler):
         return self._link.drain and not self._late
 
     def credit_changed(self) -> None:
-        """Wait for messages, if the client takes some or wants to know that there are none."""
         if self.can_take or self.is_draining:
             self._peer.broker.wait(self)
 
@@ -207,7 +210,7 @@ class ReceiverLink(LinkHandler):
         self._link.drained()
         self._peer.broker.touch(self._peer)
 
-    def disposition_received(self, event: DispositionReceived, faults: EntityFaults) -> None:
+    def received(self, event: DispositionReceived, faults: EntityFaults) -> None:
         """Settle a message as the client decided, and confirm it once the change is stored."""
         delay = faults.settle_delay_ms / 1000
         if event.txn_id is not None:
@@ -250,13 +253,12 @@ class ReceiverLink(LinkHandler):
         return partial(self._link.report, event.delivery_tag, state, settled=is_settled)
 
     def _forget(self, token: UUID) -> None:
-        """Forget a message that was settled when a transaction was committed."""
         self._given.pop(token.bytes_le, None)
         self._link.forget(token.bytes_le)
 
     def detached(self) -> None:
+        super().detached()
         self._peer.broker.forget(self)
-        self._peer.broker.was_used(self.entity)
 
     @property
     def _faults(self) -> EntityFaults:
@@ -275,7 +277,6 @@ class ReceiverLink(LinkHandler):
         self._peer.detach(self._link, new_error(Condition.DETACH_FORCED, text))
 
     def _arrive(self) -> None:
-        """Send a message whose delay has passed."""
         self._send_next()
         self.credit_changed()
 
@@ -320,14 +321,17 @@ class SessionReceiverLink(ReceiverLink):
         self._session, session.on_lost = session, self._lose
         broker, link = self._peer.broker, self._link
         broker.session_links[self._name] = session.session_id
-        # azure-servicebus compares the address byte by byte, so it goes back as it came.
-        source, asked = link.source or Source(), _filter(link)
-        held: AmqpValue = session.session_id
-        if isinstance(asked, Described):
-            held = Described(asked.descriptor, held)  # The SDK for Go writes and reads it like this.
-        answer, until = Source(source.address, filter={SESSION_FILTER: held}), Long(ticks_of(session.locked_until))
-        limit = broker.max_message_size(self._owner)
-        link.accept(source=answer, properties={_LOCKED_UNTIL: until}, max_message_size=limit)
+        asked, held = _filter(link), session.session_id
+        link.accept(
+            # azure-servicebus compares the address byte by byte, so it goes back as it came. The SDK for Go writes and
+            # reads the session as a described value.
+            source=Source(
+                link.source and link.source.address,
+                filter={SESSION_FILTER: Described(asked.descriptor, held) if isinstance(asked, Described) else held},
+            ),
+            properties={_LOCKED_UNTIL: Long(ticks_of(session.locked_until))},
+            max_message_size=broker.max_message_size(self._owner),
+        )
         self.credit_changed()
         broker.touch(self._peer)
         return True
@@ -335,14 +339,14 @@ class SessionReceiverLink(ReceiverLink):
     def detached(self) -> None:
         super().detached()
         self._stop_waiting()
-        session, token = self._session, self._token
+        broker, session, token = self._peer.broker, self._session, self._token
         if session is None or token is None:
             return
         if session.holder == token:
             session.on_lost = None
-        self._peer.broker.session_links.pop(self._name, None)
-        self._owner.close_session(session, token, self._peer.broker.advance())
-        self._peer.broker.schedule_turn()
+        broker.session_links.pop(self._name, None)
+        self._owner.close_session(session, token, broker.advance())
+        broker.schedule_turn()
 
     @property
     def has_available(self) -> bool:
@@ -370,11 +374,10 @@ class SessionReceiverLink(ReceiverLink):
 
 def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler:
     """Attach a link to the session that its source names, or let it wait for the next one that is free."""
-    wanted = _filter(link)
-    wanted = wanted.value if isinstance(wanted, Described) else wanted
+    asked = _filter(link)
+    wanted = asked.value if isinstance(asked, Described) else asked
     if not isinstance(wanted, str | None):
-        text = "The session id in the filter must be a string, or null."
-        raise RefusedError(Condition.ARGUMENT_ERROR, text)
+        raise RefusedError(Condition.ARGUMENT_ERROR, "The session id in the filter must be a string, or null.")
     handler = SessionReceiverLink(peer, link, entity)
     if not handler.accept(wanted, peer.broker.advance()):
         timeout = link.properties.get(_TIMEOUT)
@@ -388,13 +391,9 @@ def _filter(link: SendingLink) -> AmqpValue:
 
 def _echo(outcome: Outcome) -> Outcome:
     """Return the outcome that confirms a decision: without the properties and the reason that were sent along."""
-    match outcome:
-        case Modified():
-            return Modified(outcome.delivery_failed, outcome.undeliverable_here)
-        case Rejected():
-            return Rejected()
-        case _:
-            return outcome
+    if isinstance(outcome, Modified):
+        return Modified(outcome.delivery_failed, outcome.undeliverable_here)
+    return Rejected() if isinstance(outcome, Rejected) else outcome
 
 
 def _refused(peer: AmqpPeer, link: Link, error: Error, txn_id: bytes | None) -> DeliveryState:
@@ -408,25 +407,174 @@ def _refused(peer: AmqpPeer, link: Link, error: Error, txn_id: bytes | None) -> 
 
 
 def _confirm(peer: AmqpPeer, confirm: Callable[[], None], delay: float) -> None:
-    if not delay:
-        confirm()
-        return
-
     def late() -> None:
         confirm()
         peer.broker.touch(peer)
 
-    asyncio.get_running_loop().call_later(delay, late)
+    if delay:
+        asyncio.get_running_loop().call_later(delay, late)
+    else:
+        confirm()
 
 
 def _batched(payload: bytes, limit: int) -> list[SentMessage]:
     if len(payload) > limit:
-        text = f"The batch has {len(payload)} bytes, the limit is {limit}."
-        raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
-    sections = split(payload, in_order=False)
-    bodies = [section_value(payload, section) for section in sections if section.code == DATA]
+        raise RefusedError(
+            Condition.MESSAGE_SIZE_EXCEEDED, f"The batch has {len(payload)} bytes, the limit is {limit}."
+        )
+    bodies = [section_value(payload, each) for each in split(payload, in_order=False) if each.code == DATA]
     if not bodies:
         raise AmqpDecodeError("The batch cannot be read: it has no data section, so it holds no message.")
     if not all(isinstance(body, bytes) for body in bodies):
         raise AmqpDecodeError("The batch cannot be read: a data section must hold the bytes of a message.")
     return [read_sent(cast("bytes", body)) for body in bodies]
+
+
+COORDINATOR: Final = "$coordinator"
+"""The path of control links, for the faults that end a connection."""
+_CONTROL_CREDIT: Final = 100
+_MAX_OPEN: Final = 1000  # Open transactions of a connection, each of which may have been forgotten by its client
+_MAX_BYTES: Final = 134_217_728  # Bytes of messages in all open transactions of all connections
+_NUMBERS: Final = count(1)
+_UNKNOWN: Final = "Transaction hasn't been declared yet, or has already been discharged."
+_NOT_DECLARED: Final = "Transaction is not declared."
+
+
+class Transactions:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.open: dict[bytes, Transaction] = {}  # by id
+        self._size = 0
+
+    def declare(self, link: Link) -> bytes:
+        if len(self.open) >= _MAX_OPEN:
+            raise RefusedError(
+                Condition.RESOURCE_LIMIT_EXCEEDED, f"A connection has at most {_MAX_OPEN} open transactions."
+            )
+        # As those that Azure was seen to give.
+        txn_id = f"txn:{uuid4().hex}__G0:{next(_NUMBERS)}_G0".encode()
+        self.open[txn_id] = Transaction(txn_id, link)
+        return txn_id
+
+    def find(self, txn_id: bytes) -> Transaction:
+        """Return a transaction for an operation; from the first one on its time runs."""
+        found = self._find_open(txn_id, _UNKNOWN)
+        if found.end is None:
+            clock = self._broker.clock
+            found.end = clock.now() + self._broker.faults.transaction_timeout_ms
+            found.cancel_alarm = clock.wake_at(found.end, partial(self.roll_back, txn_id))
+        self._count()
+        if self._broker.memory.transactions > _MAX_BYTES:
+            raise RefusedError(
+                Condition.RESOURCE_LIMIT_EXCEEDED,
+                f"The open transactions of all connections have at most {_MAX_BYTES} bytes of messages.",
+            )
+        return found
+
+    def settles_elsewhere(self, transaction: Transaction, token: UUID) -> bool:
+        return any(token in each.tokens for each in self.open.values() if each is not transaction)
+
+    def end(self, txn_id: bytes) -> Transaction:
+        found = self._find_open(txn_id, _NOT_DECLARED)
+        self.roll_back(txn_id)
+        return found
+
+    def roll_back(self, txn_id: bytes) -> None:
+        """Forget a transaction, if it is open: nothing of it was carried out."""
+        found = self.open.pop(txn_id, None)
+        if found is not None:
+            found.cancel_alarm()
+            self._count()
+
+    def roll_back_all(self, link: Link) -> None:
+        for txn_id in [txn_id for txn_id, each in self.open.items() if each.link is link]:
+            self.roll_back(txn_id)
+
+    def _find_open(self, txn_id: bytes, sentence: str) -> Transaction:
+        found = self.open.get(txn_id)
+        if found is not None and found.end is not None and found.end <= self._broker.clock.now():
+            self.roll_back(txn_id)  # Its alarm may not have been heard yet.
+            found = None
+        if found is None:
+            raise RefusedError(Condition.UNKNOWN_TRANSACTION, sentence)
+        return found
+
+    def _count(self) -> None:
+        before, self._size = self._size, sum(each.size for each in self.open.values())
+        self._broker.memory.transactions += self._size - before
+
+
+class CoordinatorLink(LinkHandler):
+    """A client declares and discharges transactions. Those that are open are rolled back with the link."""
+
+    def __init__(self, peer: AmqpPeer, link: ReceivingLink) -> None:
+        super().__init__(peer, None)
+        self._link = link
+        self.path = COORDINATOR
+        link.grant_credit(_CONTROL_CREDIT)
+
+    def received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
+        self._link.grant_credit(_CONTROL_CREDIT)
+        if event.settled:
+            text = "A message to a coordinator must not be sent settled: its outcome is the answer."
+            self._peer.detach(self._link, new_error(Condition.NOT_ALLOWED, text))
+        else:
+            self._link.settle(event.delivery_id, self._answer(_body(event.payload)))
+
+    def detached(self) -> None:
+        self._peer.transactions.roll_back_all(self._link)
+
+    def _answer(self, body: object) -> DeliveryState:
+        if isinstance(body, Declare):
+            return Declared(self._peer.transactions.declare(self._link))
+        if isinstance(body, Discharge):
+            return self._discharge(body)
+        raise AmqpDecodeError("A coordinator takes a declare or a discharge.")
+
+    def _discharge(self, discharge: Discharge) -> DeliveryState:
+        broker, transactions = self._peer.broker, self._peer.transactions
+        now = broker.advance()
+        try:
+            if discharge.fail:
+                transactions.end(discharge.txn_id)
+            else:
+                self._expect_no_part_of(discharge.txn_id)
+                transactions.end(discharge.txn_id).commit(now)
+        except RefusedError as error:
+            if error.condition is not Condition.UNKNOWN_TRANSACTION:
+                text = f"The transaction was rolled back. {error}"
+                return Rejected(new_error(Condition.TRANSACTION_ROLLBACK, text))
+            if broker.faults.late_discharge != "accepted":
+                raise
+        return Accepted()
+
+    def _expect_no_part_of(self, txn_id: bytes) -> None:
+        links = self._peer.held.links.values()
+        if any(isinstance(link, ReceivingLink) and link.arriving_txn_id == txn_id for link in links):
+            self._peer.transactions.roll_back(txn_id)
+            raise RefusedError(Condition.NOT_ALLOWED, "One of its messages has not come in whole.")
+
+
+def attach_coordinator(peer: AmqpPeer, link: ReceivingLink) -> LinkHandler:
+    """Attach a control link, and return its handler.
+
+    What Azure offers in its answer is not known. The emulator names no capabilities, so clients must cope with none.
+    """
+    if peer.broker.registry.tier is Tier.BASIC:
+        raise RefusedError(
+            Condition.NOT_ALLOWED, "Transactions are not supported for the pricing tier Basic of a namespace."
+        )
+    link.target = Coordinator()
+    link.accept()
+    link.session.notes.setdefault("via", [])
+    return CoordinatorLink(peer, link)
+
+
+def _body(payload: bytes) -> object:
+    for section in split(payload, in_order=False):
+        if section.code == VALUE:
+            try:
+                return decode_composite(payload, section.value_start)[0]
+            except ProtocolViolationError as error:
+                raise AmqpDecodeError(str(error)) from None
+    raise AmqpDecodeError("A message to a coordinator has an amqp-value as its body.")

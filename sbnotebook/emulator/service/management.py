@@ -52,7 +52,6 @@ _LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
 _MAX_PAGE: Final = 1000  # Rules or sessions in one answer
 _MOST_ITEMS: Final = 2000  # Items of a section of a request to ``$cbs``, which anyone can send
-_MESSAGE_ID, _REPLY_TO = 0, 4  # places among the properties (AMQP 1.0 part 3, section 3.2.4)
 
 
 Reply = tuple[dict[str, AmqpValue], AmqpValue]
@@ -61,8 +60,6 @@ Reply = tuple[dict[str, AmqpValue], AmqpValue]
 
 @dataclass(slots=True)
 class Call:
-    """A request, and what carries it out."""
-
     broker: Broker
     entity: Any  # which has the operation: the table of operations says of what kind; None for a node without one
     operation: str
@@ -79,7 +76,6 @@ class Call:
 
     @property
     def page(self) -> slice:
-        """Return the place of the page of a list that a request asks for."""
         skip, top = int(self.body["skip"]), int(self.body["top"])
         if skip < 0 or top < 0:
             raise RefusedError(Condition.ARGUMENT_ERROR, "skip and top must not be negative.")
@@ -116,7 +112,7 @@ class RequestLink(LinkHandler):
         self._answer = answer
         link.grant_credit(_CREDIT)
 
-    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
+    def received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
         """Answer a request. It is carried out even if no link waits for the reply."""
         self._link.grant_credit(_CREDIT)
         call = self._read(event.payload)
@@ -136,7 +132,8 @@ class RequestLink(LinkHandler):
         fields, properties = values.get(PROPERTIES, []), values.get(APPLICATION_PROPERTIES, {})
         if not isinstance(fields, list) or not isinstance(properties, dict):
             raise AmqpDecodeError("The properties of a request must be a list, its application properties a map.")
-        fields = [*cast("list[Any]", fields), *[None] * (_REPLY_TO + 1)]
+        # As AMQP 1.0 has them (part 3, section 3.2.4), of which the last may be left out.
+        message_id, _, _, _, reply_to = cast("list[Any]", [*fields, None, None, None, None, None])[:5]
         given = cast("dict[str, Any]", properties)
         return Call(
             self._peer.broker,
@@ -144,16 +141,16 @@ class RequestLink(LinkHandler):
             operation=str(given.get("operation", "")),
             body=values.get(VALUE),
             properties=given,
-            message_id=fields[_MESSAGE_ID],
-            reply_to=fields[_REPLY_TO],
+            message_id=message_id,
+            reply_to=reply_to,
             now=self._peer.broker.advance(),
         )
 
     def _reply_link(self, reply_to: AmqpValue) -> ReplyLink | None:
         """Return the link that ``reply_to`` names, or else the first link from this node; None if there is none."""
         links = [each for each in self._peer.handlers if isinstance(each, ReplyLink) and each.address == self._address]
-        named = (each for each in links if reply_to is not None and reply_to in each.names)
-        return next(named, links[0] if links else None)
+        named = [each for each in links if reply_to is not None and reply_to in each.names]
+        return next(iter(named + links), None)
 
     def _carry_out(self, call: Call, txn_id: bytes | None) -> Reply:
         try:
@@ -213,10 +210,9 @@ class ReplyLink(LinkHandler):
 
 
 def _written(reply: Reply, correlation_id: AmqpValue) -> bytes:
-    properties, body = reply
     fields: list[AmqpValue] = [None, None, None, None, None, correlation_id]
-    head = encode_section(PROPERTIES, fields) + encode_section(APPLICATION_PROPERTIES, properties)
-    return head + encode_section(VALUE, body)
+    sections = (PROPERTIES, fields), (APPLICATION_PROPERTIES, reply[0]), (VALUE, reply[1])
+    return b"".join(encode_section(code, value) for code, value in sections)
 
 
 _MAX_PEEKED: Final = 250  # Messages in one answer; the service has the same limit, which it does not document
@@ -233,8 +229,7 @@ def schedule(call: Call) -> Reply:
     # Check all messages before the first is scheduled.
     size, limit = sum(len(message.payload) for message in messages), call.broker.max_message_size(destination)
     if size > limit:
-        text = f"The messages have {size} bytes, the limit is {limit}."
-        raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
+        raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, f"The messages have {size} bytes, the limit is {limit}.")
     destination.check(messages)
     if call.transaction is None:
         numbers = [destination.send(message, call.now) for message in messages]
@@ -249,8 +244,10 @@ def cancel_scheduled(call: Call) -> Reply:
     def check(now: int) -> None:
         del now
         if any(destination.find_scheduled(number) is None for number in numbers):
-            text = "One or more of the messages are not scheduled: they are active already, cancelled, or unknown."
-            raise RefusedError(Condition.MESSAGE_NOT_FOUND, text)
+            raise RefusedError(
+                Condition.MESSAGE_NOT_FOUND,
+                "One or more of the messages are not scheduled: they are active already, cancelled, or unknown.",
+            )
 
     check(call.now)
     if call.transaction is None:
@@ -267,8 +264,7 @@ def peek(call: Call) -> Reply:
         return nothing()
     entity.owner.accessed_time = call.now
     count = min(int(call.body["message-count"]), _MAX_PEEKED)
-    session_id = call.body.get("session-id")
-    session_id = None if session_id is None or entity.sessions is None else str(session_id)
+    session_id = None if entity.sessions is None else call.body.get("session-id")
     options = {
         "without_body": call.body.get("omit-message-body") is True,
         "keeps_scheduled": faults.activated_state == "scheduled",
@@ -300,15 +296,16 @@ def receive_deferred(call: Call) -> Reply:
     delete = int(call.body["receiver-settle-mode"]) == 0
     messages = entity.receive_deferred(numbers, call.now, delete=delete, session=_session(call))
     if messages is None:
-        text = "Failed to lock one or more specified messages: they do not exist, are not deferred, or are locked."
-        raise RefusedError(Condition.MESSAGE_NOT_FOUND, text)
+        raise RefusedError(
+            Condition.MESSAGE_NOT_FOUND,
+            "Failed to lock one or more specified messages: they do not exist, are not deferred, or are locked.",
+        )
     # A deleted message has no lock; a session's messages share the session's lock.
-    items: list[AmqpValue] = []
-    for message in messages:
-        is_locked = message.lock_token is not None
-        payload = entity.rendered(message, with_lock=is_locked and entity.sessions is None)
-        items.append({"message": payload, **({"lock-token": message.lock_token} if is_locked else {})})
-    return done({"messages": items})
+    with_lock = not delete and entity.sessions is None
+    items = [{"message": entity.rendered(message, with_lock=with_lock)} for message in messages]
+    if not delete:
+        items = [item | {"lock-token": message.lock_token} for item, message in zip(items, messages, strict=True)]
+    return done({"messages": cast("list[AmqpValue]", items)})
 
 
 def update_disposition(call: Call) -> Reply:
@@ -346,16 +343,14 @@ def get_session_state(call: Call) -> Reply:
 
 
 def set_session_state(call: Call) -> Reply:
-    entity, session_id = call.entity, str(call.body["session-id"])
-    session = entity.held_session(session_id, call.now)
-    state: object = call.body["session-state"]
-    if state is not None and not isinstance(state, bytes):
+    check = partial(call.entity.held_session, str(call.body["session-id"]))
+    act = partial(call.entity.set_session_state, check(call.now), call.body["session-state"])
+    if not isinstance(call.body["session-state"], bytes | None):
         raise RefusedError(Condition.ARGUMENT_ERROR, "The state of a session must be bytes.")
     if call.transaction is None:
-        entity.set_session_state(session, state, call.now)
+        act(call.now)
     else:
-        act = partial(entity.set_session_state, session, state)
-        call.transaction.do(entity, partial(entity.held_session, session_id), act)
+        call.transaction.do(call.entity, check, act)
     return done(None)
 
 
@@ -373,10 +368,9 @@ def list_sessions(call: Call) -> Reply:
 def _tokens(call: Call) -> list[UUID]:
     tokens = cast("list[UUID]", call.body["lock-tokens"])
     if call.faults.mixed_partitions == "refused":
-        held = (call.entity.held(token, call.now) for token in tokens)
-        if len({message.sequence_number >> PARTITION_SHIFT for message in held if message is not None}) > 1:
-            text = "Batching lock tokens for different partitions is not supported."
-            raise RefusedError(Condition.NOT_ALLOWED, text)
+        held = filter(None, (call.entity.held(token, call.now) for token in tokens))
+        if len({message.sequence_number >> PARTITION_SHIFT for message in held}) > 1:
+            raise RefusedError(Condition.NOT_ALLOWED, "Batching lock tokens for different partitions is not supported.")
     return tokens
 
 
@@ -412,8 +406,9 @@ _CORRELATION: Final = {name: _WORD.sub("-", name).lower() for name in CORRELATIO
 def add(call: Call) -> Reply:
     name, description = _name(call.body), _map(call.body["rule-description"], "rule-description")
     if call.entity.find_rule(name) is not None:
-        text = f"The subscription '{call.entity.path}' already has a rule '{name}'."
-        raise RefusedError(Condition.ENTITY_ALREADY_EXISTS, text)
+        raise RefusedError(
+            Condition.ENTITY_ALREADY_EXISTS, f"The subscription '{call.entity.path}' already has a rule '{name}'."
+        )
     given = description.get("sql-rule-action")
     action = None if given is None else SqlAction(_expression(given, "sql-rule-action"))
     rule = Rule(name, _read_filter(description), action, call.now)
@@ -424,8 +419,10 @@ def add(call: Call) -> Reply:
 def remove(call: Call) -> Reply:
     name = _name(call.body)
     if call.entity.find_rule(name) is None:
-        text = f"The messaging entity '{call.entity.path}|{name}' could not be found: it has no such rule."
-        raise RefusedError(Condition.NOT_FOUND, text)
+        raise RefusedError(
+            Condition.NOT_FOUND,
+            f"The messaging entity '{call.entity.path}|{name}' could not be found: it has no such rule.",
+        )
     call.broker.registry.remove_rule(call.entity, name, now=call.now)
     return done(None)
 
@@ -480,13 +477,12 @@ def _rule_written(rule: Rule) -> Described:
     action = Described(_EMPTY_ACTION, [])
     if rule.action is not None:
         action = Described(_SQL_ACTION, [rule.action.expression, _COMPATIBILITY_LEVEL])
-    taken = rule.filter
     parts: list[AmqpValue] = []
-    if taken.kind == "Sql":
-        parts = [taken.texts["SqlExpression"], _COMPATIBILITY_LEVEL]
-    elif taken.kind == "Correlation":
-        parts = [*(taken.texts.get(name) for name in _CORRELATION), dict(taken.values)]
-    written = Described(_FILTERS[taken.kind], parts)
+    if rule.filter.kind == "Sql":
+        parts = [rule.filter.texts["SqlExpression"], _COMPATIBILITY_LEVEL]
+    elif rule.filter.kind == "Correlation":
+        parts = [*map(rule.filter.texts.get, _CORRELATION), dict(rule.filter.values)]
+    written = Described(_FILTERS[rule.filter.kind], parts)
     return Described(_RULE_DESCRIPTION, [written, action, rule.name, Timestamp(rule.created_time)])
 
 
@@ -522,33 +518,29 @@ _FOR_HOLDER: Final = frozenset(
 )  # fmt: skip
 
 
-def answer(address: str, access: ConnectionAccess, missing: str, call: Call) -> Reply:
-    """Answer a request to the node of an entity; one that is missing is named by a sentence."""
+def answer(address: str, access: ConnectionAccess, missing: RefusedError, call: Call) -> Reply:
     broker, entity = call.broker, call.entity
     if entity is None:
-        raise RefusedError(Condition.NOT_FOUND, missing)
+        raise missing
     name = call.operation.removeprefix(_PREFIX)
     act, kinds = _OPERATIONS.get(name, (None, ()))
     access.require(address, SEND if name in _NEED_SEND else LISTEN)
     broker.admit(call.faults)
     if act is None or not isinstance(entity, kinds) or (name in _OF_SESSIONS and entity.sessions is None):
         raise RefusedError(Condition.NOT_IMPLEMENTED, f"There is no operation {call.operation[:80]!r} here.")
-    reply = _carry_out(act, name, call)
-    broker.charge(max(_length(call.body), _length(reply[1]), 1))
-    return reply
-
-
-def _carry_out(act: Callable[[Call], Reply], name: str, call: Call) -> Reply:
     if not isinstance(call.body, dict):
         raise RefusedError(Condition.ARGUMENT_ERROR, "The body of a request must be a map.")
     try:
         _name_session(name, call)
-        return act(call)
+        reply = act(call)
     except ConfigurationError as error:
         raise RefusedError(Condition.ARGUMENT_ERROR, str(error)) from None
     except (KeyError, TypeError, ValueError) as error:
-        text = f"The arguments of {call.operation} are not as documented: {error!r:.80}."
-        raise RefusedError(Condition.ARGUMENT_ERROR, text) from None
+        raise RefusedError(
+            Condition.ARGUMENT_ERROR, f"The arguments of {call.operation} are not as documented: {error!r:.80}."
+        ) from None
+    broker.charge(max(_length(cast("AmqpValue", call.body)), _length(reply[1]), 1))
+    return reply
 
 
 def _name_session(name: str, call: Call) -> None:
@@ -566,8 +558,8 @@ def _name_session(name: str, call: Call) -> None:
 
 def _length(body: AmqpValue) -> int:
     """Return how many messages, numbers or lock tokens a request or a reply is about."""
-    lists = (value for value in body.values() if isinstance(value, list)) if isinstance(body, dict) else ()
-    return max(map(len, lists), default=0)
+    values = body.values() if isinstance(body, dict) else ()
+    return max((len(value) for value in values if isinstance(value, list)), default=0)
 
 
 def put_token(access: ConnectionAccess, call: Call) -> Reply:

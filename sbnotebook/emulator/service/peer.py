@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, cast
@@ -44,10 +44,11 @@ from sbnotebook.emulator.service.links import (
     LinkHandler,
     ReceiverLink,
     SenderLink,
+    Transactions,
+    attach_coordinator,
     attach_session,
 )
 from sbnotebook.emulator.service.management import CBS, Call, Reply, ReplyLink, RequestLink, answer, put_token
-from sbnotebook.emulator.service.transactions import Transactions, attach_coordinator
 from sbnotebook.errors import AmqpDecodeError, InvalidEntityAddressError, ProtocolViolationError
 from sbnotebook.model.address import EntityAddress
 
@@ -86,13 +87,10 @@ def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler:
 
 
 def authorize(peer: AmqpPeer, link: Link) -> None:
-    """Check that the connection's tokens allow a link."""
     path = _path(link.address)
-    if path.casefold() == CBS or isinstance(link.target, Coordinator):
-        return
     if path.casefold().endswith(MANAGEMENT):
         peer.access.require(path, LISTEN, SEND)  # The node asks for the one that an operation needs.
-    else:
+    elif path.casefold() != CBS and not isinstance(link.target, Coordinator):
         peer.access.require(path, SEND if isinstance(link, ReceivingLink) else LISTEN)
 
 
@@ -117,15 +115,14 @@ def _found(peer: AmqpPeer, path: str) -> tuple[_AnyEntity, Callable[[Call], Repl
     # (azure-sdk-for-net 43492).
     if entity is None and _named_as_missing(peer, path) == path:
         return None, None
-    return entity, partial(answer, address, peer.access, _not_found_text(peer, path))
+    return entity, partial(answer, address, peer.access, _not_found(peer, path))
 
 
 def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler:
     if entity is None:
         raise _not_found(peer, path)
     if not isinstance(entity, Queue | Topic):
-        text = f"Messages cannot be sent to '{entity.path}', only received from it."
-        raise RefusedError(Condition.NOT_ALLOWED, text)
+        raise RefusedError(Condition.NOT_ALLOWED, f"Messages cannot be sent to '{entity.path}', only received from it.")
     if not entity.options.status.can_send:
         raise _disabled(path)
     properties: dict[str, AmqpValue] = {_MAX_BATCH_SIZE: Int(peer.broker.registry.tier.quotas.max_batch_size)}
@@ -157,11 +154,9 @@ def via_entity(link: Link, root: Queue | Topic) -> Queue | Topic | None:
     Source: azure-sdk-for-net, AmqpConnectionScope ("EnableCrossEntityTransactions"); azure-sdk-for-java 19137.
     """
     via: list[Queue | Topic] | None = link.session.notes.setdefault("via", None)
-    if via is None:
-        return None
-    if not via:
+    if via is not None and not via:
         via.append(root)
-    return via[0]
+    return None if via is None else via[0]
 
 
 def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler:
@@ -184,18 +179,21 @@ def _check_receiver(path: str, entity: Receivable, *, wants_session: bool) -> No
     if (entity.owner is entity and entity.owner.options.forward_to) or (
         entity is entity.owner.dead_letter and entity.owner.options.forward_dead_letters_to
     ):
-        text = f"Cannot create a message receiver on '{path[:260]}': it forwards its messages."
-        raise RefusedError(Condition.NOT_ALLOWED, text)
+        raise RefusedError(
+            Condition.NOT_ALLOWED, f"Cannot create a message receiver on '{path[:260]}': it forwards its messages."
+        )
     # An entity with sessions needs a session receiver, and only it does.
     if wants_session and entity.sessions is None:
-        text = f"A sessionful message receiver cannot be created on '{path[:260]}': the entity does not have sessions."
-        raise RefusedError(Condition.NOT_ALLOWED, text)
-    if not wants_session and entity.sessions is not None:
-        text = (
-            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: "
-            f"'{path[:260]}'."
+        raise RefusedError(
+            Condition.NOT_ALLOWED,
+            f"A sessionful message receiver cannot be created on '{path[:260]}': the entity does not have sessions.",
         )
-        raise RefusedError(Condition.NOT_ALLOWED, text)
+    if not wants_session and entity.sessions is not None:
+        raise RefusedError(
+            Condition.NOT_ALLOWED,
+            "It is not possible for an entity that requires sessions to create a non-sessionful message receiver: "
+            f"'{path[:260]}'.",
+        )
 
 
 def _disabled(path: str) -> RefusedError:
@@ -203,11 +201,8 @@ def _disabled(path: str) -> RefusedError:
 
 
 def _not_found(peer: AmqpPeer, path: str) -> RefusedError:
-    return RefusedError(Condition.NOT_FOUND, _not_found_text(peer, path))
-
-
-def _not_found_text(peer: AmqpPeer, path: str) -> str:
-    return f"The messaging entity '{_named_as_missing(peer, path)[:260]}' could not be found. {KNOW_MORE}"
+    sentence = f"The messaging entity '{_named_as_missing(peer, path)[:260]}' could not be found. {KNOW_MORE}"
+    return RefusedError(Condition.NOT_FOUND, sentence)
 
 
 def _named_as_missing(peer: AmqpPeer, path: str) -> str:
@@ -251,8 +246,8 @@ class AmqpPeer(asyncio.Protocol):
         self.is_trusted = False
         self.transactions = Transactions(broker)
         self.is_writable = True
-        idle_timeout_ms = round(1000 * self.idle_timeout)
-        self._connection = AmqpConnection(idle_timeout_ms=idle_timeout_ms, log_in=self.access.log_in, held=self.held)
+        self._idle_ms = round(1000 * self.idle_timeout)
+        self._connection = AmqpConnection(idle_timeout_ms=self._idle_ms, log_in=self.access.log_in, held=self.held)
         self._heartbeat: asyncio.TimerHandle | None = None
         self._is_full = self._is_frozen = self._is_busy = self._is_cut = False
         self._unheard = b""
@@ -365,8 +360,9 @@ class AmqpPeer(asyncio.Protocol):
         """Detach the links to these entities, or only those to their management nodes."""
         for link in list(self.held.links.values()):
             handler: LinkHandler | None = link.handler
-            is_meant = handler is not None and handler.attached_to in entities
-            if is_meant and (not is_node or isinstance(handler, RequestLink | ReplyLink)):
+            if is_node and not isinstance(handler, RequestLink | ReplyLink):
+                continue
+            if handler is not None and handler.attached_to in entities:
                 self.detach(link, new_error(condition, sentence))
 
     def detach(self, link: Link, error: Error) -> None:
@@ -408,9 +404,8 @@ class AmqpPeer(asyncio.Protocol):
             self._was_heard = False
             self._silent_since = loop.time()
         elif loop.time() - self._silent_since > 2 * self.idle_timeout:
-            milliseconds = round(1000 * self.idle_timeout)
             self.close(
-                f"The connection was inactive for more than the allowed {milliseconds} milliseconds and is closed."
+                f"The connection was inactive for more than the allowed {self._idle_ms} milliseconds and is closed."
             )
         self._idle_check = loop.call_later(self.idle_timeout / 2, self._check_idle)
 
@@ -492,14 +487,9 @@ class AmqpPeer(asyncio.Protocol):
         if faults.drop_before_nth or faults.drop_after_nth:
             is_given_back = isinstance(event, DispositionReceived) and event.settled
             drop = None if is_given_back or handler.path is None else faults.drop()
-        if drop == "before":
-            self.abort()
-            return
-        if isinstance(event, TransferReceived):
-            handler.transfer_received(event, faults)
-        else:
-            handler.disposition_received(event, faults)
-        if drop == "after":
+        if drop != "before":
+            handler.received(event, faults)
+        if drop is not None:
             self.abort()
 
 
@@ -525,33 +515,28 @@ _MAX_MESSAGE: Final = 524_288  # Bytes of one WebSocket message of a client, whi
 _HIGH_WATER: Final = 65_536  # Bytes that may wait to be written before reading stops, as in asyncio's own transports
 
 
-def websocket_handler(broker: Broker) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    """Return the handler for ``WEBSOCKET_PATH``: an AMQP connection for as long as the socket lasts.
+async def answer_websocket(broker: Broker, request: web.Request) -> web.StreamResponse:
+    """Answer a request for ``WEBSOCKET_PATH``: with an AMQP connection for as long as the socket lasts.
 
     Keys are checked as on any other AMQP connection, not by HTTP. Pages in a browser are refused: no page of another
     origin may reach the emulator, under any name.
     """
-
-    async def handle(request: web.Request) -> web.StreamResponse:
-        socket = web.WebSocketResponse(protocols=[_SUBPROTOCOL], compress=False, max_msg_size=_MAX_MESSAGE)
-        if _is_from_a_browser(request):
-            raise web.HTTPForbidden(text="A page in a browser cannot use the emulator.")
-        if not socket.can_prepare(request):
-            raise web.HTTPBadRequest(text=f"Ask for a WebSocket with the subprotocol {_SUBPROTOCOL}.")
-        # The peer uses the WebSocket as if it were a socket.
-        await socket.prepare(request)
-        peer = AmqpPeer(broker)
-        transport = _WebSocketTransport(request, peer)
-        peer.connection_made(transport)
-        writing = asyncio.create_task(transport.write_to(socket))
-        try:
-            await transport.read_from(socket)
-        finally:
-            writing.cancel()
-            peer.connection_lost(None)
-        return socket
-
-    return handle
+    socket = web.WebSocketResponse(protocols=[_SUBPROTOCOL], compress=False, max_msg_size=_MAX_MESSAGE)
+    if _is_from_a_browser(request):
+        raise web.HTTPForbidden(text="A page in a browser cannot use the emulator.")
+    if not socket.can_prepare(request):
+        raise web.HTTPBadRequest(text=f"Ask for a WebSocket with the subprotocol {_SUBPROTOCOL}.")
+    await socket.prepare(request)
+    peer = AmqpPeer(broker)
+    transport = _WebSocketTransport(request, peer)
+    peer.connection_made(transport)
+    writing = asyncio.create_task(transport.write_to(socket))
+    try:
+        await transport.read_from(socket)
+    finally:
+        writing.cancel()
+        peer.connection_lost(None)
+    return socket
 
 
 def _is_from_a_browser(request: web.Request) -> bool:
@@ -562,8 +547,6 @@ def _is_from_a_browser(request: web.Request) -> bool:
 
 
 class _WebSocketTransport(asyncio.Transport):
-    """The transport of an AMQP connection, over a WebSocket instead of a socket."""
-
     def __init__(self, request: web.Request, peer: AmqpPeer) -> None:
         super().__init__()
         self._request = request
@@ -602,7 +585,6 @@ class _WebSocketTransport(asyncio.Transport):
             self._request.transport.abort()
 
     async def read_from(self, socket: web.WebSocketResponse) -> None:
-        """Pass incoming bytes on until the socket ends."""
         async for message in socket:
             if message.type is not WSMsgType.BINARY:
                 return
@@ -610,7 +592,6 @@ class _WebSocketTransport(asyncio.Transport):
             await self._may_read.wait()
 
     async def write_to(self, socket: web.WebSocketResponse) -> None:
-        """Send the written bytes, and close the socket when the connection is closed."""
         with suppress(ConnectionError):
             while (piece := await self._pieces.get()) is not None:
                 await socket.send_bytes(piece)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import re
@@ -11,7 +12,7 @@ from sbnotebook.emulator.service.http_app import page
 
 @pytest.fixture
 def html() -> str:
-    text = page().text
+    text = asyncio.run(page()).text
     assert text is not None
     return text
 
@@ -20,7 +21,7 @@ def html() -> str:
 def test_page_allows_only_its_own_script_and_style(html: str, tag: str) -> None:
     (own,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(own.encode()).digest()).decode()
-    policy = page().headers["Content-Security-Policy"]
+    policy = asyncio.run(page()).headers["Content-Security-Policy"]
     assert f"{tag}-src 'sha256-{digest}';" in policy
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none';")

@@ -35,7 +35,7 @@ from tests.emulator.service.conftest import Connect, RawClient
 
 
 class BrokenHandler(LinkHandler):
-    def transfer_received(self, event: TransferReceived, faults: EntityFaults) -> None:
+    def received(self, event: TransferReceived, faults: EntityFaults) -> None:
         del faults
         raise RuntimeError(f"a fault of the emulator with {len(event.payload)} bytes")
 

@@ -89,7 +89,7 @@ def test_a_repeated_discharge_is_refused(work: Work) -> None:
 
 
 def test_open_transactions_are_limited(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.service.transactions._MAX_OPEN", 3)
+    monkeypatch.setattr("sbnotebook.emulator.service.links._MAX_OPEN", 3)
     client = work()
     ids = [client.declare() for _ in range(3)]
     state = client.send("control", VALUE + b"\x00\x53\x31\x45")
@@ -99,7 +99,7 @@ def test_open_transactions_are_limited(work: Work, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_bytes_of_open_transactions_are_limited(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sbnotebook.emulator.service.transactions._MAX_BYTES", 100)
+    monkeypatch.setattr("sbnotebook.emulator.service.links._MAX_BYTES", 100)
     client = work()
     client.sender("orders")
     txn_id, other = client.declare(), client.declare()
