@@ -34,8 +34,7 @@ class SystemClock:
         return (self._offset + steady) // 1_000_000
 
     def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
-        delay = max(when - self.now(), 0) / 1000
-        return asyncio.get_running_loop().call_later(delay, wake).cancel
+        return asyncio.get_running_loop().call_later(max(when - self.now(), 0) / 1000, wake).cancel
 
 
 class ManualClock:

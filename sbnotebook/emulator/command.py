@@ -7,8 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack
 from ipaddress import ip_address
 from math import inf
 from pathlib import Path
@@ -80,29 +79,20 @@ def emulator(  # noqa: PLR0913 - one for each option
 
 async def _serve(server: EmulatorServer, data_dir: Path | None, end_after_unused: float) -> None:
     _stop_on_signals(server)
-    async with server:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(server)
         await server.broker.committed()
-        with _found_in(data_dir, server):
-            # First the connection string that needs no certificate.
-            lines = [server.connection_string]
-            if server.tls_connection_string is not None:
-                lines += [server.tls_connection_string, f"Certificate to trust: {server.certificate}"]
-            print("\n".join(lines), flush=True)  # noqa: T201
-            await server.serve(end_after_unused=end_after_unused)
-
-
-@contextmanager
-def _found_in(data_dir: Path | None, server: EmulatorServer) -> Generator[None]:
-    """Let other processes find the server by its data directory, as long as it listens."""
-    if data_dir is None:
-        yield
-        return
-    state = EmulatorState(os.getpid(), server.host, server.port, server.connection_string, server.broker.secret)
-    state.write(data_dir)
-    try:
-        yield
-    finally:
-        state.remove(data_dir)
+        if data_dir is not None:
+            # Other processes find it by its data directory, as long as it listens.
+            state = EmulatorState(os.getpid(), server.host, server.port, server.connection_string, server.broker.secret)
+            state.write(data_dir)
+            stack.callback(state.remove, data_dir)
+        # First the connection string that needs no certificate.
+        lines = [server.connection_string]
+        if server.tls_connection_string is not None:
+            lines += [server.tls_connection_string, f"Certificate to trust: {server.certificate}"]
+        print("\n".join(lines), flush=True)  # noqa: T201
+        await server.serve(end_after_unused=end_after_unused)
 
 
 def prepare_process() -> None:

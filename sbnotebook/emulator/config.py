@@ -51,11 +51,8 @@ _TEXT: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
 _COMMENT: Final = re.compile(rf"{_TEXT}|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _NOT_NEW_LINE: Final = re.compile(r"[^\r\n]")  # so that an error names the right line
 _LAST_COMMA: Final = re.compile(rf"{_TEXT}|,(?=\s*[\]}}])", re.DOTALL)
-_NAMESPACE: Final = ("Name", "Queues", "Topics")
 _ITEM: Final = ("Name", "Properties")
 _LEFT_OUT: Final = ("AutoDeleteOnIdle", "MaxSizeInMegabytes", "Status", "UserMetadata")
-_NO_MESSAGE: Final = Rule("none", FALSE_FILTER)
-_TARGETS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 
 
 def read_config(path: Path) -> list[Wanted]:
@@ -77,7 +74,7 @@ def config_of(document: Any) -> list[Wanted]:
         raise ConfigurationError("The configuration must have UserConfig, and in it Namespaces.")
     user = as_object(file["UserConfig"], "UserConfig", ("Namespaces", "Logging"))
     as_object(user.get("Logging"), "Logging", ("Type",))
-    namespaces = _items(user, "Namespaces", _NAMESPACE)
+    namespaces = _items(user, "Namespaces", ("Name", "Queues", "Topics"))
     # All queues, then all topics, each with its subscriptions.
     queues = [each for namespace in namespaces for each in _items(namespace, "Queues", _ITEM)]
     topics = [each for namespace in namespaces for each in _items(namespace, "Topics", (*_ITEM, "Subscriptions"))]
@@ -101,7 +98,8 @@ def config_to_json(registry: Registry) -> dict[str, Any]:
         | {
             "Subscriptions": [
                 # Without rules a subscription gets nothing, and in this file everything.
-                _item(each.name, each.options) | {"Rules": list(map(rule_to_json, each.rules or [_NO_MESSAGE]))}
+                _item(each.name, each.options)
+                | {"Rules": list(map(rule_to_json, each.rules or [Rule("none", FALSE_FILTER)]))}
                 for each in topic.subscriptions
             ]
         }
@@ -114,7 +112,7 @@ def config_to_json(registry: Registry) -> dict[str, Any]:
 def _item(name: str, options: Options) -> dict[str, Any]:
     properties = {
         # The name of a target alone: the address is that of this emulator.
-        key: forwarding_target(value) if key in _TARGETS else value
+        key: forwarding_target(value) if key.startswith("Forward") else value
         for key, value in options_to_json(options).items()
         if key not in _LEFT_OUT
     }

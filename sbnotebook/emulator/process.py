@@ -37,11 +37,10 @@ from sbnotebook.errors import EmulatorError, EmulatorStartError
 
 PROOF: Final = "Proof"
 """The header with the proof of a lease."""
-_SUBJECT: Final = "sbnotebook emulator"
 
 
 def prove(secret: str, port: int, challenge: str) -> str:
-    return hmac.digest(secret.encode(), f"{_SUBJECT}\n{port}\n{challenge}".encode(), "sha256").hex()
+    return hmac.digest(secret.encode(), f"sbnotebook emulator\n{port}\n{challenge}".encode(), "sha256").hex()
 
 
 def prove_lease(secret: str) -> str:

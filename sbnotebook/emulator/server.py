@@ -351,9 +351,9 @@ class EmulatorServer:
 def _wanted(
     queues: Iterable[str] | Mapping[str, QueueOptions | None], topics: Mapping[str, Iterable[str]]
 ) -> list[Wanted]:
-    given: dict[str, QueueOptions | None] = dict.fromkeys(queues)
+    given: Mapping[str, QueueOptions | None] = dict.fromkeys(queues)
     if isinstance(queues, Mapping):
-        given.update(cast("Mapping[str, QueueOptions | None]", queues))
+        given = cast("Mapping[str, QueueOptions | None]", queues)
     wanted = [Wanted(QueueOptions, name, options) for name, options in given.items()]
     for topic, subscriptions in topics.items():
         wanted.append(Wanted(TopicOptions, topic))
@@ -366,13 +366,9 @@ def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
 
     In uvloop an emulator needs less CPU time for each read and write. There is no uvloop for Windows.
     """
-    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        return runner.run(main)
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
-        import uvloop
+        from uvloop import new_event_loop
     except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+        from asyncio import new_event_loop
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)

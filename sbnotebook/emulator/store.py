@@ -110,8 +110,6 @@ SELECT box, sequence_number / {SHELF}, count(*), sum(size), sum(state = {Brokere
     sum(state = {BrokeredState.DEFERRED:d}), sum(state = {BrokeredState.SCHEDULED:d})
 FROM message GROUP BY 1, 2 ORDER BY 1, 2
 """  # noqa: S608 - nothing but numbers
-_SESSIONS: Final = "SELECT box, session_id, state, updated_time FROM session"
-_SEEN: Final = "SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY until"
 _SHELF_OF_MESSAGES: Final = f"""
 SELECT sequence_number, enqueued_sequence_number, enqueued_time,
     CASE WHEN size <= {_MAX_SHELF_PAYLOAD} THEN (SELECT bytes FROM payload WHERE id = payload_id) END,
@@ -137,8 +135,6 @@ _OR_NULL: Final = f"nullif(?, {_NONE})"
 _ADD: Final = f"""
 INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, {_OR_NULL}, ?, {_OR_NULL}, {_OR_NULL}, {_OR_NULL}, ?, ?)
 """  # noqa: S608 - nothing of a client
-_REMOVE: Final = "DELETE FROM message WHERE box = ? AND sequence_number BETWEEN ? AND ?"
-_UPDATE: Final = "UPDATE message SET state = ?, delivery_count = ? WHERE box = ? AND sequence_number = ?"
 _SWEEP_MESSAGES: Final = f"""
 DELETE FROM message WHERE (box, sequence_number) IN
     (SELECT box, sequence_number FROM message WHERE box >= ? AND box < ? LIMIT {_SWEPT})
@@ -179,8 +175,9 @@ class Store:
         try:
             read = self._database.execute
             entities = [(*row[:3], json.loads(row[3]), *row[4:]) for row in read(_ENTITIES)]
-            shelves, sessions, seen = read(_SHELVES), read(_SESSIONS), read(_SEEN, (now,))
-            snapshot = Snapshot(entities, shelves.fetchall(), sessions.fetchall(), seen.fetchall())
+            sessions = read("SELECT box, session_id, state, updated_time FROM session")
+            seen = read("SELECT entity_id, message_id, until FROM seen WHERE until > ? ORDER BY until", (now,))
+            snapshot = Snapshot(entities, read(_SHELVES).fetchall(), sessions.fetchall(), seen.fetchall())
             known = {entity_id for entity_id, *_ in entities}
             self._swept |= {box // BOXES_PER_ENTITY for box, *_ in snapshot.shelves} - known
             self._swept |= {entity_id for (entity_id,) in read(_ORPHANS)}
@@ -259,25 +256,31 @@ class Store:
             while entity_id in self._swept:  # Its number is given out again.
                 self._sweep(entity_id)
             kind, path, description, *rest = row
-            values = entity_id, kind, path, json.dumps(description), *rest
-            self._database.execute("INSERT OR REPLACE INTO entity VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            self._database.execute(
+                "INSERT OR REPLACE INTO entity VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (entity_id, kind, path, json.dumps(description), *rest),
+            )
 
     def _write_messages(self, changes: Changes) -> None:
         # Removals first, because a number may come back to its box, with another payload.
         execute = self._database.executemany
         if changes.removed:
-            execute(_REMOVE, _runs(changes.removed))
+            execute("DELETE FROM message WHERE box = ? AND sequence_number BETWEEN ? AND ?", _runs(changes.removed))
         if changes.last:
-            numbers = [(number, entity_id) for entity_id, number in changes.last.items()]
-            execute("UPDATE entity SET last_sequence_number = ? WHERE id = ?", numbers)
+            execute(
+                "UPDATE entity SET last_sequence_number = ? WHERE id = ?",
+                [(number, entity_id) for entity_id, number in changes.last.items()],
+            )
         if changes.added:
             added = [(at, *each) for at, each in enumerate(changes.added.items(), self._payload_id + 1)]
             self._payload_id += len(added)
             execute(_ADD, [(*key, *_fields(message), at) for at, key, message in added])
             execute("INSERT INTO payload VALUES (?, ?)", [(at, message.payload) for at, _, message in added])
         if changes.updated:
-            updated = changes.updated.items()
-            execute(_UPDATE, [(int(message.state), message.delivery_count, *key) for key, message in updated])
+            execute(
+                "UPDATE message SET state = ?, delivery_count = ? WHERE box = ? AND sequence_number = ?",
+                [(int(message.state), message.delivery_count, *key) for key, message in changes.updated.items()],
+            )
 
     def _write_sessions(self, changes: Changes) -> None:
         for key, (state, updated_time) in changes.sessions.items():

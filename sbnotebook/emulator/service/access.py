@@ -32,9 +32,7 @@ _MAX_ADDRESS: Final = 260
 _MAX_TOKENS: Final = 1000  # Tokens of one connection; it needs one for each entity that it uses
 _SECONDS: Final = re.compile(r"[0-9]{1,11}")
 MANAGEMENT: Final = "/$management"
-"""The end of the address of an entity's management node."""
 _SASL: Final = "$sasl"  # The audience of a key that a client logged in with: no path of an entity
-_SUBSCRIPTIONS: Final = "/subscriptions/"
 # The end of an entity's path, and the beginning of the path of something inside of it
 _INSIDE_ENTITY: Final = re.compile(r"/subscriptions/|/\$")
 
@@ -62,8 +60,8 @@ class Grant:
                 f"it is not for '{path[:_MAX_ADDRESS]}'."
             )
 
-    def allows(self, path: str, claims: frozenset[str]) -> bool:
-        return self.covers(path) and bool(self.claims & (claims | {MANAGE}))
+    def allows(self, path: str, *claims: str) -> bool:
+        return self.covers(path) and not self.claims.isdisjoint((*claims, MANAGE))
 
 
 class NamespaceAccess:
@@ -95,7 +93,7 @@ class NamespaceAccess:
         For a subscription its topic is enough: Azure refuses the link instead (azure-sdk-for-net 6943).
         """
         path = _scope(address).removesuffix(MANAGEMENT)
-        topic, is_subscription, _ = path.partition(_SUBSCRIPTIONS)
+        topic, is_subscription, _ = path.partition("/subscriptions/")
         found = self._registry.find(path) or (self._registry.find_topic(topic) if is_subscription else None)
         if path and found is None:
             asked = f"sb://{address.split('://', 1)[-1].partition('?')[0]}"
@@ -111,7 +109,7 @@ class NamespaceAccess:
             )
         grant = self.grant(token)
         grant.expect(path)
-        if not grant.allows(path, frozenset({MANAGE})):
+        if not grant.allows(path, MANAGE):
             raise _refused(_unauthorized(host, path, MANAGE))
 
     def _signer(self, fields: dict[str, str], scope: str) -> tuple[AuthorizationRule, str | None]:
@@ -184,8 +182,8 @@ class ConnectionAccess:
         return grant is not None
 
     def require(self, path: str, *claims: str) -> None:
-        now, wanted = self._clock.now(), frozenset(claims)
-        if not any(grant.until > now and grant.allows(path, wanted) for grant in self._grants.values()):
+        now = self._clock.now()
+        if not any(grant.until > now and grant.allows(path, *claims) for grant in self._grants.values()):
             raise _refused(_unauthorized(self._host, path, *claims))
 
     def close(self) -> None:

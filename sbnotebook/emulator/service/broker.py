@@ -97,6 +97,10 @@ def _most() -> int:
 
 
 _LOST: Final = (Condition.MESSAGE_LOCK_LOST, Condition.SESSION_LOCK_LOST)
+_BROKEN_OFF: Final = (
+    (Condition.INTERNAL_ERROR, "The service was unable to process the request; please retry the operation."),
+    (Condition.SERVER_BUSY, SERVER_BUSY),
+)
 _STATUSES: Final = {
     "completed": COMPLETE,
     "abandoned": ABANDON,
@@ -143,34 +147,27 @@ def settle(
     since: int | None = None,
 ) -> None:
     """Settle all of these messages or none; ``since`` is when a link delivered them (ms), None for a request."""
-
-    def settle_held() -> None:
-        for token in tokens:
-            with suppress(RefusedError):
-                entity.settle(token, settlement, now)
-
+    takes_effect = False
     try:
         for token in tokens if since is None else ():
             entity.check_settlement(token, settlement, now)
+        if faults.broken_off:
+            takes_effect = faults.broken_off_is == "settled"
+            _break_off(faults)
     except RefusedError as error:
-        if faults.refused_tokens == "settled" and error.condition in _LOST:
-            settle_held()
+        if takes_effect or (faults.refused_tokens == "settled" and error.condition in _LOST):
+            for token in tokens:
+                with suppress(RefusedError):
+                    entity.settle(token, settlement, now)
         raise
-    if faults.broken_off:
-        _break_off(faults, settle_held)
     check_age(entity, now, faults, since)
     for token in tokens:
         entity.settle(token, settlement, now)
 
 
-def _break_off(faults: EntityFaults, settle_held: Callable[[], None]) -> None:
+def _break_off(faults: EntityFaults) -> None:
     faults.broken_off -= 1
-    if faults.broken_off_is == "busy":
-        raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
-    if faults.broken_off_is == "settled":
-        settle_held()
-    text = "The service was unable to process the request; please retry the operation."
-    raise RefusedError(Condition.INTERNAL_ERROR, text)
+    raise RefusedError(*_BROKEN_OFF[faults.broken_off_is == "busy"])
 
 
 def settle_later(
@@ -240,7 +237,9 @@ class Broker:
         self.peers: set[AmqpPeer] = set()
         self.leases = 0  # processes that use the emulator; each holds a connection open, which ends with it
         self.connections = ConnectionLimit()  # the connections of all clients, over HTTP, too
-        self._second = self._operations = 0
+        # Operations of the namespace in this second, as Service Bus counts them in the tier Standard: each message is
+        # one (Service Bus documentation, "Throttling operations in Azure Service Bus").
+        self._second = self.operations = 0
         self._store = store
         self._on_failure = on_failure
         # Those that wait, by what they receive from
@@ -322,16 +321,9 @@ class Broker:
         """Refuse an operation if a fault says so, or if the namespace has done all operations of this second."""
         second, allowed = self.clock.now() // 1000, self.faults.operations_per_second
         if second != self._second:
-            self._second, self._operations = second, 0
-        if faults.happens("server_busy") or 0 < allowed <= self._operations:
+            self._second, self.operations = second, 0
+        if faults.happens("server_busy") or 0 < allowed <= self.operations:
             raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
-
-    def charge(self, operations: int) -> None:
-        """Count operations of the namespace, as Service Bus does in the tier Standard: each message counts.
-
-        Source: Service Bus documentation, "Throttling operations in Azure Service Bus".
-        """
-        self._operations += operations
 
     async def clear(self, clock: Clock) -> None:
         """Return to an empty namespace, with a new identity: no entity, no fault, no connection."""
@@ -472,8 +464,7 @@ def _lose_locks(broker: Broker, path: str | None) -> None:
 def _close_links(broker: Broker, path: str | None) -> None:
     is_node = path is not None and path.endswith(MANAGEMENT)
     for entity in _named(broker, path and path.removesuffix(MANAGEMENT)):
-        sentence = f"The entity '{entity.path}' was changed."
-        broker.detach(entity, Condition.DETACH_FORCED, sentence, is_node=is_node)
+        broker.detach(entity, Condition.DETACH_FORCED, f"The entity '{entity.path}' was changed.", is_node=is_node)
     broker.schedule_turn()
 
 

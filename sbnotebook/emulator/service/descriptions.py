@@ -167,7 +167,6 @@ def _use_prefixes(element: ET.Element, default: str) -> None:
 
 
 _NOT_ALLOWED: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
-_COUNTS: Final = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 _FILTER_COUNTS_SINCE: Final = "2024-05"
 _LARGE_MESSAGES_SINCE: Final = "2021-05"
 _MIN_MESSAGE_SIZE: Final = 1024  # Kilobytes (Service Bus documentation, "Large messages support")
@@ -175,30 +174,30 @@ _MAX_KEYS: Final = 12
 _MAX_KEY: Final = 256
 _KEYS: Final = ("PrimaryKey", "SecondaryKey")
 _CLAIMS: Final = (Claim.MANAGE, Claim.SEND, Claim.LISTEN)  # The rights in the order in which Service Bus writes them
-_ADDRESSES: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
-_QUEUE: Final = [
-    "LockDuration", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "RequiresSession", "DefaultMessageTimeToLive",
-    "DeadLetteringOnMessageExpiration", "DuplicateDetectionHistoryTimeWindow", "MaxDeliveryCount",
-    "EnableBatchedOperations", "SizeInBytes", "MessageCount", "IsAnonymousAccessible", "AuthorizationRules", "Status",
-    "ForwardTo", "UserMetadata", "CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails",
-    "AutoDeleteOnIdle", "EnablePartitioning", "EntityAvailabilityStatus", "ForwardDeadLetteredMessagesTo",
-    "EnableExpress", "MaxMessageSizeInKilobytes",
-]  # fmt: skip
-_TOPIC: Final = [
-    "DefaultMessageTimeToLive", "MaxSizeInMegabytes", "RequiresDuplicateDetection",
-    "DuplicateDetectionHistoryTimeWindow", "EnableBatchedOperations", "SizeInBytes",
-    "FilteringMessagesBeforePublishing", "IsAnonymousAccessible", "AuthorizationRules", "Status", "UserMetadata",
-    "CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails", "SubscriptionCount", "SqlFilterCount",
-    "CorrelationFilterCount", "AutoDeleteOnIdle", "EnablePartitioning", "EntityAvailabilityStatus",
-    "EnableSubscriptionPartitioning", "EnableExpress", "MaxMessageSizeInKilobytes",
-]  # fmt: skip
-_SUBSCRIPTION: Final = [
-    "LockDuration", "RequiresSession", "DefaultMessageTimeToLive", "DeadLetteringOnMessageExpiration",
-    "DeadLetteringOnFilterEvaluationExceptions", "MessageCount", "MaxDeliveryCount", "EnableBatchedOperations",
-    "Status", "ForwardTo", "CreatedAt", "UpdatedAt", "AccessedAt", "CountDetails", "UserMetadata",
-    "ForwardDeadLetteredMessagesTo", "AutoDeleteOnIdle", "EntityAvailabilityStatus", "IsClientAffine",
-]  # fmt: skip
-_ORDERS: Final = {"queue": _QUEUE, "topic": _TOPIC, "subscription": _SUBSCRIPTION}
+_ORDERS: Final = {
+    "queue": [
+        "LockDuration", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "RequiresSession",
+        "DefaultMessageTimeToLive", "DeadLetteringOnMessageExpiration", "DuplicateDetectionHistoryTimeWindow",
+        "MaxDeliveryCount", "EnableBatchedOperations", "SizeInBytes", "MessageCount", "IsAnonymousAccessible",
+        "AuthorizationRules", "Status", "ForwardTo", "UserMetadata", "CreatedAt", "UpdatedAt", "AccessedAt",
+        "SupportOrdering", "CountDetails", "AutoDeleteOnIdle", "EnablePartitioning", "EntityAvailabilityStatus",
+        "ForwardDeadLetteredMessagesTo", "EnableExpress", "MaxMessageSizeInKilobytes",
+    ],
+    "topic": [
+        "DefaultMessageTimeToLive", "MaxSizeInMegabytes", "RequiresDuplicateDetection",
+        "DuplicateDetectionHistoryTimeWindow", "EnableBatchedOperations", "SizeInBytes",
+        "FilteringMessagesBeforePublishing", "IsAnonymousAccessible", "AuthorizationRules", "Status", "UserMetadata",
+        "CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails", "SubscriptionCount",
+        "SqlFilterCount", "CorrelationFilterCount", "AutoDeleteOnIdle", "EnablePartitioning",
+        "EntityAvailabilityStatus", "EnableSubscriptionPartitioning", "EnableExpress", "MaxMessageSizeInKilobytes",
+    ],
+    "subscription": [
+        "LockDuration", "RequiresSession", "DefaultMessageTimeToLive", "DeadLetteringOnMessageExpiration",
+        "DeadLetteringOnFilterEvaluationExceptions", "MessageCount", "MaxDeliveryCount", "EnableBatchedOperations",
+        "Status", "ForwardTo", "CreatedAt", "UpdatedAt", "AccessedAt", "CountDetails", "UserMetadata",
+        "ForwardDeadLetteredMessagesTo", "AutoDeleteOnIdle", "EntityAvailabilityStatus", "IsClientAffine",
+    ],
+}  # fmt: skip
 _NEVER: Final = "0001-01-01T00:00:00"  # The first moment of .NET, for entities that were never used
 _PREPROCESSING: Final = f"{SERVICE_BUS}RequiresPreprocessing"
 _TYPE: Final = f"{SCHEMA_INSTANCE}type"
@@ -207,7 +206,6 @@ _DOTNET: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
 _KINDS: Final = {f"{kind}Filter": kind for kind in ("True", "False", "Sql", "Correlation")}
 # The element with the values, by the type of the filter or action
 _VALUES: Final = {"SqlFilter": "Parameters", "SqlRuleAction": "Parameters", "CorrelationFilter": "Properties"}
-_DOTNET_TYPES: Final = frozenset(("guid", "duration"))
 _MAX_DIGITS: Final = 20
 _TICKS: Final = 10_000  # of 100 ns in a millisecond
 _TIMESPAN: Final = Symbol("com.microsoft:timespan")
@@ -285,8 +283,7 @@ def describe_rule(rule: Rule) -> ET.Element:
     if rule.action is None:
         ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
     else:
-        texts = {"SqlExpression": rule.action.expression}
-        _add_part(root, "Action", "SqlRuleAction", texts, rule.action.parameters)
+        _add_part(root, "Action", "SqlRuleAction", {"SqlExpression": rule.action.expression}, rule.action.parameters)
     _restore_texts(root, rule.texts)
     add_texts(root, CreatedAt=atom_time(rule.created_time), Name=rule.name)
     return root
@@ -352,7 +349,7 @@ def _message_size_text(tier: Tier) -> str:
 def _option_texts(options: Options, namespace: str) -> dict[str, str]:
     texts = texts_of(options)
     # An address is given back as it was sent: azure-sdk-for-java, createQueueWithForwarding.
-    for name in _ADDRESSES:
+    for name in ("ForwardTo", "ForwardDeadLetteredMessagesTo"):
         if name in texts and "://" not in texts[name]:
             texts[name] = f"sb://{namespace}/{texts[name]}"
     return texts
@@ -377,15 +374,13 @@ def _state_texts(entity: AnyEntity, version: str, *, is_write: bool) -> dict[str
         texts["SupportOrdering"] = str(not entity.is_partitioned).lower()
     if isinstance(entity, ReceivingEntity):
         return texts | {"MessageCount": str(sum(_counts(entity).values()))}
-    return texts | {"EnableSubscriptionPartitioning": "false"} | ({} if is_write else _topic_counts(entity, version))
-
-
-def _topic_counts(topic: Topic, version: str) -> dict[str, str]:
-    texts = {"SubscriptionCount": str(len(topic.subscriptions))}
-    if version >= _FILTER_COUNTS_SINCE:
-        filters = [rule.filter for subscription in topic.subscriptions for rule in subscription.rules]
-        correlations = sum(each.kind == "Correlation" for each in filters)
-        texts |= {"SqlFilterCount": str(len(filters) - correlations), "CorrelationFilterCount": str(correlations)}
+    texts["EnableSubscriptionPartitioning"] = "false"
+    if not is_write:
+        texts["SubscriptionCount"] = str(len(entity.subscriptions))
+    if not is_write and version >= _FILTER_COUNTS_SINCE:
+        kinds = [rule.filter.kind for subscription in entity.subscriptions for rule in subscription.rules]
+        correlations = kinds.count("Correlation")
+        texts |= {"SqlFilterCount": str(len(kinds) - correlations), "CorrelationFilterCount": str(correlations)}
     return texts
 
 
@@ -404,7 +399,7 @@ def _counts(entity: AnyEntity) -> dict[str, int]:
 
 def _add_counts(parent: ET.Element, entity: AnyEntity) -> None:
     details = ET.SubElement(parent, f"{SERVICE_BUS}CountDetails")
-    details.set("xmlns:d2p1", _COUNTS)
+    details.set("xmlns:d2p1", "http://schemas.microsoft.com/netservices/2011/06/servicebus")
     for name, number in _counts(entity).items():
         add_text(details, f"d2p1:{name}", str(number))
 
@@ -510,7 +505,7 @@ def _add_part(
         child = add_text(pair, f"{SERVICE_BUS}Value", text)
         child.set(_TYPE, f"d6p1:{kind}")
         # The prefix is used in a value only, where ElementTree does not see it.
-        child.set("xmlns:d6p1", _DOTNET if kind in _DOTNET_TYPES else _SCHEMA)
+        child.set("xmlns:d6p1", _DOTNET if kind in ("guid", "duration") else _SCHEMA)
 
 
 def _typed_text(value: AmqpValue) -> tuple[str, str]:

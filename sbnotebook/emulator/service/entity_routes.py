@@ -138,8 +138,7 @@ class _EntityRoutes:
 
     async def put_entity(self, request: web.Request) -> web.Response:
         body = await _body(request, "QueueDescription", "TopicDescription")
-        is_topic = body is not None and body.tag.endswith("TopicDescription")
-        kind = TopicOptions if is_topic else QueueOptions
+        kind = TopicOptions if body is not None and body.tag.endswith("TopicDescription") else QueueOptions
         if "If-Match" in request.headers:
             entity = self.find_entity(request)
             if type(entity.options) is not kind:
@@ -319,8 +318,7 @@ def _exists(request: web.Request, entity: Topic) -> web.HTTPException:
 
 
 def _unfound(request: web.Request, entity: Queue | Topic) -> web.HTTPException:
-    text = f"Entity '{_path(request, entity)[:_MAX_PATH]}' was not found. {KNOW_MORE}"
-    return web.HTTPNotFound(text=text)
+    return web.HTTPNotFound(text=f"Entity '{_path(request, entity)[:_MAX_PATH]}' was not found. {KNOW_MORE}")
 
 
 def _address(request: web.Request, listed: str | None) -> str:

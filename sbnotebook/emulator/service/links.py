@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID, uuid4
 
 from sbnotebook.amqp import AmqpValue, Described, Long, Symbol, UInt
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 """The session in the filter of a source, or null for the next free one."""
-_LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
-_TIMEOUT: Final = Symbol("com.microsoft:timeout")
 _GRACE: Final = 1000
 """Milliseconds that a link stays after the lock of its session has ended: azure-servicebus's own live tests rely on
 some time. Nothing can be received or settled any more."""
@@ -69,15 +67,17 @@ _CREDIT: Final = 2000
 _MANY_GIVEN: Final = 1000
 _SETTLED: Final = 1  # The snd-settle-mode of receive-and-delete
 _ACCEPTED: Final = Accepted()
+_L = TypeVar("_L", bound=Link)
 
 
-class LinkHandler:
+class LinkHandler(Generic[_L]):
     """The handler of one link's events. Events that a link cannot have are ignored."""
 
-    def __init__(self, peer: AmqpPeer, entity: AnyEntity | Receivable | None) -> None:
+    def __init__(self, peer: AmqpPeer, link: _L, entity: AnyEntity | Receivable | None) -> None:
         self.attached_to = entity
         self.path = None if entity is None else entity.path
         self._peer = peer
+        self._link = link
 
     def received(self, event: Any, faults: EntityFaults) -> None:
         """Take a message that the client sent, or its decision about one that it got."""
@@ -90,13 +90,15 @@ class LinkHandler:
         if self.attached_to is not None:
             self.attached_to.owner.accessed_time = self._peer.broker.clock.now()
 
+    def _detach(self, condition: Condition, sentence: str) -> None:
+        self._peer.detach(self._link, new_error(condition, sentence))
 
-class SenderLink(LinkHandler):
+
+class SenderLink(LinkHandler[ReceivingLink]):
     def __init__(
         self, peer: AmqpPeer, link: ReceivingLink, destination: Queue | Topic, via: Queue | Topic | None = None
     ) -> None:
-        super().__init__(peer, destination)
-        self._link = link
+        super().__init__(peer, link, destination)
         self._destination = destination
         self._via = via
         link.grant_credit(_CREDIT)
@@ -134,7 +136,7 @@ class SenderLink(LinkHandler):
                 if faults.rejects(len(messages)):
                     text = with_tracking_id("The message was rejected on demand.")
                     return self._refused(event, Error(faults.reject_condition, text), transaction)
-                broker.charge(len(messages))
+                broker.operations += len(messages)
             if transaction is not None:
                 transaction.send(self._destination, messages, self._via)
                 return TransactionalState(transaction.txn_id, _ACCEPTED)
@@ -150,10 +152,9 @@ class SenderLink(LinkHandler):
         return _refused(self._peer, self._link, error, event.txn_id)
 
 
-class ReceiverLink(LinkHandler):
+class ReceiverLink(LinkHandler[SendingLink]):
     def __init__(self, peer: AmqpPeer, link: SendingLink, entity: Receivable) -> None:
-        super().__init__(peer, entity)
-        self._link = link
+        super().__init__(peer, link, entity)
         self.entity = entity
         self.source: Receivable | SessionReceiverLink = entity
         self._session: MessageSession | None = None
@@ -197,7 +198,8 @@ class ReceiverLink(LinkHandler):
             self._given[tag] = message.lock_token, now
             if faults.max_unsettled:
                 if len(self._given) > faults.max_unsettled and faults.over_max_unsettled == "detach":
-                    asyncio.get_running_loop().call_soon(self._detach_forced)
+                    text = f"The link '{self._link.name}' is force detached: too many of its messages are not settled."
+                    asyncio.get_running_loop().call_soon(self._detach, Condition.DETACH_FORCED, text)
             elif len(self._given) > self._most_given:
                 self._forget_ended(now)
         if delay:
@@ -272,10 +274,6 @@ class ReceiverLink(LinkHandler):
         # Rarely enough to cost next to nothing for each message.
         self._most_given = max(_MANY_GIVEN, 2 * len(self._given))
 
-    def _detach_forced(self) -> None:
-        text = f"The link '{self._link.name}' is force detached: too many of its messages are not settled."
-        self._peer.detach(self._link, new_error(Condition.DETACH_FORCED, text))
-
     def _arrive(self) -> None:
         self._send_next()
         self.credit_changed()
@@ -308,7 +306,9 @@ class SessionReceiverLink(ReceiverLink):
         """Wait for a session, at most for ``timeout`` milliseconds."""
         broker = self._peer.broker
         broker.session_waiters[self] = None
-        self._cancel_alarm = broker.clock.wake_at(broker.clock.now() + timeout, self._give_up)
+        text = "The operation did not complete within the allotted time: no session became available."
+        give_up = partial(self._detach, Condition.TIMEOUT, text)
+        self._cancel_alarm = broker.clock.wake_at(broker.clock.now() + timeout, give_up)
         broker.schedule_turn()
 
     def accept(self, session_id: str | None, now: int) -> bool:
@@ -329,7 +329,7 @@ class SessionReceiverLink(ReceiverLink):
                 link.source and link.source.address,
                 filter={SESSION_FILTER: Described(asked.descriptor, held) if isinstance(asked, Described) else held},
             ),
-            properties={_LOCKED_UNTIL: Long(ticks_of(session.locked_until))},
+            properties={Symbol("com.microsoft:locked-until-utc"): Long(ticks_of(session.locked_until))},
             max_message_size=broker.max_message_size(self._owner),
         )
         self.credit_changed()
@@ -354,25 +354,21 @@ class SessionReceiverLink(ReceiverLink):
 
     def _lose(self, until: int) -> None:
         self._peer.broker.session_links.pop(self._name, None)
-        clock = self._peer.broker.clock
+        clock, end = (
+            self._peer.broker.clock,
+            partial(self._detach, Condition.SESSION_LOCK_LOST, "The session lock was lost."),
+        )
         if until <= clock.now():
-            self._cancel_alarm = clock.wake_at(until + _GRACE, self._end)
+            self._cancel_alarm = clock.wake_at(until + _GRACE, end)
         else:
-            self._end()
-
-    def _end(self) -> None:
-        self._peer.detach(self._link, new_error(Condition.SESSION_LOCK_LOST, "The session lock was lost."))
+            end()
 
     def _stop_waiting(self) -> None:
         self._peer.broker.session_waiters.pop(self, None)
         self._cancel_alarm()
 
-    def _give_up(self) -> None:
-        text = "The operation did not complete within the allotted time: no session became available."
-        self._peer.detach(self._link, new_error(Condition.TIMEOUT, text))
 
-
-def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> LinkHandler:
+def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> SessionReceiverLink:
     """Attach a link to the session that its source names, or let it wait for the next one that is free."""
     asked = _filter(link)
     wanted = asked.value if isinstance(asked, Described) else asked
@@ -380,7 +376,7 @@ def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -
         raise RefusedError(Condition.ARGUMENT_ERROR, "The session id in the filter must be a string, or null.")
     handler = SessionReceiverLink(peer, link, entity)
     if not handler.accept(wanted, peer.broker.advance()):
-        timeout = link.properties.get(_TIMEOUT)
+        timeout = link.properties.get(Symbol("com.microsoft:timeout"))
         handler.wait(min(int(timeout), _MAX_TIMEOUT) if isinstance(timeout, UInt | int) else _DEFAULT_TIMEOUT)
     return handler
 
@@ -436,8 +432,6 @@ _CONTROL_CREDIT: Final = 100
 _MAX_OPEN: Final = 1000  # Open transactions of a connection, each of which may have been forgotten by its client
 _MAX_BYTES: Final = 134_217_728  # Bytes of messages in all open transactions of all connections
 _NUMBERS: Final = count(1)
-_UNKNOWN: Final = "Transaction hasn't been declared yet, or has already been discharged."
-_NOT_DECLARED: Final = "Transaction is not declared."
 
 
 class Transactions:
@@ -458,7 +452,7 @@ class Transactions:
 
     def find(self, txn_id: bytes) -> Transaction:
         """Return a transaction for an operation; from the first one on its time runs."""
-        found = self._find_open(txn_id, _UNKNOWN)
+        found = self._find_open(txn_id, "Transaction hasn't been declared yet, or has already been discharged.")
         if found.end is None:
             clock = self._broker.clock
             found.end = clock.now() + self._broker.faults.transaction_timeout_ms
@@ -475,7 +469,7 @@ class Transactions:
         return any(token in each.tokens for each in self.open.values() if each is not transaction)
 
     def end(self, txn_id: bytes) -> Transaction:
-        found = self._find_open(txn_id, _NOT_DECLARED)
+        found = self._find_open(txn_id, "Transaction is not declared.")
         self.roll_back(txn_id)
         return found
 
@@ -485,10 +479,6 @@ class Transactions:
         if found is not None:
             found.cancel_alarm()
             self._count()
-
-    def roll_back_all(self, link: Link) -> None:
-        for txn_id in [txn_id for txn_id, each in self.open.items() if each.link is link]:
-            self.roll_back(txn_id)
 
     def _find_open(self, txn_id: bytes, sentence: str) -> Transaction:
         found = self.open.get(txn_id)
@@ -504,12 +494,11 @@ class Transactions:
         self._broker.memory.transactions += self._size - before
 
 
-class CoordinatorLink(LinkHandler):
+class CoordinatorLink(LinkHandler[ReceivingLink]):
     """A client declares and discharges transactions. Those that are open are rolled back with the link."""
 
     def __init__(self, peer: AmqpPeer, link: ReceivingLink) -> None:
-        super().__init__(peer, None)
-        self._link = link
+        super().__init__(peer, link, None)
         self.path = COORDINATOR
         link.grant_credit(_CONTROL_CREDIT)
 
@@ -517,12 +506,14 @@ class CoordinatorLink(LinkHandler):
         self._link.grant_credit(_CONTROL_CREDIT)
         if event.settled:
             text = "A message to a coordinator must not be sent settled: its outcome is the answer."
-            self._peer.detach(self._link, new_error(Condition.NOT_ALLOWED, text))
+            self._detach(Condition.NOT_ALLOWED, text)
         else:
             self._link.settle(event.delivery_id, self._answer(_body(event.payload)))
 
     def detached(self) -> None:
-        self._peer.transactions.roll_back_all(self._link)
+        transactions = self._peer.transactions
+        for txn_id in [txn_id for txn_id, each in transactions.open.items() if each.link is self._link]:
+            transactions.roll_back(txn_id)
 
     def _answer(self, body: object) -> DeliveryState:
         if isinstance(body, Declare):
@@ -542,8 +533,7 @@ class CoordinatorLink(LinkHandler):
                 transactions.end(discharge.txn_id).commit(now)
         except RefusedError as error:
             if error.condition is not Condition.UNKNOWN_TRANSACTION:
-                text = f"The transaction was rolled back. {error}"
-                return Rejected(new_error(Condition.TRANSACTION_ROLLBACK, text))
+                return Rejected(new_error(Condition.TRANSACTION_ROLLBACK, f"The transaction was rolled back. {error}"))
             if broker.faults.late_discharge != "accepted":
                 raise
         return Accepted()
@@ -555,7 +545,7 @@ class CoordinatorLink(LinkHandler):
             raise RefusedError(Condition.NOT_ALLOWED, "One of its messages has not come in whole.")
 
 
-def attach_coordinator(peer: AmqpPeer, link: ReceivingLink) -> LinkHandler:
+def attach_coordinator(peer: AmqpPeer, link: ReceivingLink) -> CoordinatorLink:
     """Attach a control link, and return its handler.
 
     What Azure offers in its answer is not known. The emulator names no capabilities, so clients must cope with none.

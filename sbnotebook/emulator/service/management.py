@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from sbnotebook.emulator.service.peer import AmqpPeer
 
 CBS: Final = "$cbs"
-"""The address of the node that takes tokens."""
 _LOGGER: Final = clean_logger(__name__)
 _CREDIT: Final = 100
 _MAX_PAGE: Final = 1000  # Rules or sessions in one answer
@@ -95,7 +94,7 @@ def of_token(status: int, description: str) -> Reply:
     return {"status-code": Int(status), "status-description": description}, None
 
 
-class RequestLink(LinkHandler):
+class RequestLink(LinkHandler[ReceivingLink]):
     """A client's requests to a node. The errors that ``answer`` raises become replies."""
 
     def __init__(
@@ -106,8 +105,7 @@ class RequestLink(LinkHandler):
         entity: AnyEntity | Receivable | None,
         answer: Callable[[Call], Reply],
     ) -> None:
-        super().__init__(peer, entity)
-        self._link = link
+        super().__init__(peer, link, entity)
         self._address = address
         self._answer = answer
         link.grant_credit(_CREDIT)
@@ -157,10 +155,9 @@ class RequestLink(LinkHandler):
             if txn_id is not None:
                 call.transaction = self._peer.transactions.find(txn_id)
             return self._answer(call)
-        except RefusedError as error:
-            return self._refusal(error.condition, str(error))
-        except AmqpDecodeError as error:
-            return self._refusal(Condition.DECODE_ERROR, str(error))
+        except (RefusedError, AmqpDecodeError) as error:
+            condition = error.condition if isinstance(error, RefusedError) else Condition.DECODE_ERROR
+            return self._refusal(condition, str(error))
         except Exception:
             _LOGGER.exception("The request %s was not answered.", call.operation)
             text = "The emulator failed to handle the request; its log says why."
@@ -170,14 +167,16 @@ class RequestLink(LinkHandler):
         said = with_tracking_id(sentence)
         if self._address == CBS:
             return of_token(condition.status, said)
-        condition_name = Symbol(condition.symbol)
-        return {"statusCode": Int(condition.status), "statusDescription": said, "errorCondition": condition_name}, None
+        return {
+            "statusCode": Int(condition.status),
+            "statusDescription": said,
+            "errorCondition": Symbol(condition.symbol),
+        }, None
 
 
-class ReplyLink(LinkHandler):
+class ReplyLink(LinkHandler[SendingLink]):
     def __init__(self, peer: AmqpPeer, link: SendingLink, address: str, entity: AnyEntity | Receivable | None) -> None:
-        super().__init__(peer, entity)
-        self._link = link
+        super().__init__(peer, link, entity)
         self.address = address
         self._waiting: deque[bytes] = deque()
         self._sent = 0
@@ -399,8 +398,7 @@ _COMPATIBILITY_LEVEL: Final = Int(20)
 _MAX_NAME: Final = 50  # Characters of a rule's name (Service Bus documentation, "Service Bus quotas")
 _KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
 # The names in a request, such as ``reply-to``, by the properties of a filter
-_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
-_CORRELATION: Final = {name: _WORD.sub("-", name).lower() for name in CORRELATION_PROPERTIES}
+_CORRELATION: Final = {name: re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in CORRELATION_PROPERTIES}
 
 
 def add(call: Call) -> Reply:
@@ -411,8 +409,7 @@ def add(call: Call) -> Reply:
         )
     given = description.get("sql-rule-action")
     action = None if given is None else SqlAction(_expression(given, "sql-rule-action"))
-    rule = Rule(name, _read_filter(description), action, call.now)
-    call.broker.registry.put_rule(call.entity, rule, now=call.now)
+    call.broker.registry.put_rule(call.entity, Rule(name, _read_filter(description), action, call.now), now=call.now)
     return done(None)
 
 
@@ -453,23 +450,21 @@ def _expression(value: object, name: str) -> str:
 
 
 def _read_filter(description: dict[str, Any]) -> Filter:
-    given = [name for name in _KINDS if description.get(name) is not None]
-    if len(given) != 1:
+    named = [name for name in _KINDS if description.get(name) is not None]
+    if len(named) != 1:
         raise RefusedError(Condition.ARGUMENT_ERROR, f"A rule-description needs one of {', '.join(_KINDS)}.")
-    name, parts = given[0], description[given[0]]
+    name, parts = named[0], description[named[0]]
     if name == "sql-filter":
         return sql_filter(_expression(parts, name))
     if name != "correlation-filter":
         return filter_of(_KINDS[name], {}, {})
-    # The texts and the properties of a correlation filter.
     parts = _map(parts, name)
     texts = {key: parts.get(theirs) for key, theirs in _CORRELATION.items()}
-    for key, value in texts.items():
-        if not (value is None or isinstance(value, str)):
-            raise RefusedError(Condition.ARGUMENT_ERROR, f"{key} of a correlation filter must be a text.")
     properties = _map(parts.get("properties") or {}, "properties")
-    if not all(isinstance(key, str) for key in cast("dict[object, Any]", properties)):
-        raise RefusedError(Condition.ARGUMENT_ERROR, "The names of properties must be texts.")
+    given = [*cast("dict[object, Any]", properties), *(text for text in texts.values() if text is not None)]
+    if not all(isinstance(text, str) for text in given):
+        text = "The properties of a correlation filter, and the names of the other properties, must be texts."
+        raise RefusedError(Condition.ARGUMENT_ERROR, text)
     return filter_of(_KINDS[name], texts, properties)
 
 
@@ -485,9 +480,6 @@ def _rule_written(rule: Rule) -> Described:
     written = Described(_FILTERS[rule.filter.kind], parts)
     return Described(_RULE_DESCRIPTION, [written, action, rule.name, Timestamp(rule.created_time)])
 
-
-_PREFIX: Final = "com.microsoft:"
-_LINK_NAME: Final = "associated-link-name"
 
 _OPERATIONS: Final[dict[str, tuple[Callable[[Call], Reply], Any]]] = {
     "schedule-message": (schedule, Queue | Topic),
@@ -522,7 +514,7 @@ def answer(address: str, access: ConnectionAccess, missing: RefusedError, call: 
     broker, entity = call.broker, call.entity
     if entity is None:
         raise missing
-    name = call.operation.removeprefix(_PREFIX)
+    name = call.operation.removeprefix("com.microsoft:")
     act, kinds = _OPERATIONS.get(name, (None, ()))
     access.require(address, SEND if name in _NEED_SEND else LISTEN)
     broker.admit(call.faults)
@@ -539,13 +531,13 @@ def answer(address: str, access: ConnectionAccess, missing: RefusedError, call: 
         raise RefusedError(
             Condition.ARGUMENT_ERROR, f"The arguments of {call.operation} are not as documented: {error!r:.80}."
         ) from None
-    broker.charge(max(_length(cast("AmqpValue", call.body)), _length(reply[1]), 1))
+    broker.operations += max(_length(cast("AmqpValue", call.body)), _length(reply[1]), 1)
     return reply
 
 
 def _name_session(name: str, call: Call) -> None:
     """Add the session of its link to the arguments of a request that names only the link."""
-    entity, link = call.entity, call.properties.get(_LINK_NAME)
+    entity, link = call.entity, call.properties.get("associated-link-name")
     if not isinstance(entity, ReceivingEntity) or entity.sessions is None or not isinstance(link, str):
         return
     held = call.broker.session_links.get((entity, link))

@@ -57,14 +57,12 @@ _MAX_REQUEST_SIZE: Final = 16 * 1_048_576
 """Bytes of one request. Much more than a request needs that can be carried out: azure-servicebus never forgets that
 the link rejected a request, while it raises what a reply says once. So the reply says that a message is too large."""
 
-_AnyLink = ReceivingLink | SendingLink
-_MAX_BATCH_SIZE: Final = Symbol("com.microsoft:max-message-batch-size")
 # On a link to the entity that takes the messages in a transaction: where they go from there. A path or an address.
 _DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
 _AnyEntity = AnyEntity | Receivable | None
 
 
-def attach(peer: AmqpPeer, link: _AnyLink) -> LinkHandler:
+def attach(peer: AmqpPeer, link: ReceivingLink | SendingLink) -> LinkHandler[Any]:
     if isinstance(link.target, Coordinator) and isinstance(link, ReceivingLink):
         return attach_coordinator(peer, link)
     authorize(peer, link)
@@ -118,14 +116,15 @@ def _found(peer: AmqpPeer, path: str) -> tuple[_AnyEntity, Callable[[Call], Repl
     return entity, partial(answer, address, peer.access, _not_found(peer, path))
 
 
-def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler:
+def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler[Any]:
     if entity is None:
         raise _not_found(peer, path)
     if not isinstance(entity, Queue | Topic):
         raise RefusedError(Condition.NOT_ALLOWED, f"Messages cannot be sent to '{entity.path}', only received from it.")
     if not entity.options.status.can_send:
         raise _disabled(path)
-    properties: dict[str, AmqpValue] = {_MAX_BATCH_SIZE: Int(peer.broker.registry.tier.quotas.max_batch_size)}
+    limit = Int(peer.broker.registry.tier.quotas.max_batch_size)
+    properties: dict[str, AmqpValue] = {Symbol("com.microsoft:max-message-batch-size"): limit}
     destination, via = entity, via_entity(link, entity)
     # A link via this entity names the one to which it sends in a property.
     address = link.properties.get(_DESTINATION)
@@ -159,7 +158,7 @@ def via_entity(link: Link, root: Queue | Topic) -> Queue | Topic | None:
     return None if via is None else via[0]
 
 
-def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler:
+def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler[Any]:
     wants_session = link.source is not None and SESSION_FILTER in (link.source.filter or {})
     if entity is None:
         raise _not_found(peer, path)
@@ -258,7 +257,7 @@ class AmqpPeer(asyncio.Protocol):
         self._silent_since = 0.0
 
     @property
-    def handlers(self) -> list[LinkHandler]:
+    def handlers(self) -> list[LinkHandler[Any]]:
         """Return the handlers of all links that are attached, or wait for a session."""
         return [link.handler for link in self.held.links.values() if link.handler is not None]
 
@@ -359,7 +358,7 @@ class AmqpPeer(asyncio.Protocol):
     ) -> None:
         """Detach the links to these entities, or only those to their management nodes."""
         for link in list(self.held.links.values()):
-            handler: LinkHandler | None = link.handler
+            handler: LinkHandler[Any] | None = link.handler
             if is_node and not isinstance(handler, RequestLink | ReplyLink):
                 continue
             if handler is not None and handler.attached_to in entities:
@@ -477,7 +476,7 @@ class AmqpPeer(asyncio.Protocol):
             link.handler = attach(self, link)
         link.handler.credit_changed()
 
-    def _tell(self, handler: LinkHandler, event: TransferReceived | DispositionReceived) -> None:
+    def _tell(self, handler: LinkHandler[Any], event: TransferReceived | DispositionReceived) -> None:
         # A fault on demand may drop the connection before or after the event is handled. Messages that a client gives
         # back when it closes are not settlements.
         faults: EntityFaults = self.broker.faults
@@ -553,7 +552,6 @@ class _WebSocketTransport(asyncio.Transport):
         self._peer = peer
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()  # None is the end
         self._waiting = 0
-        self._is_paused = False
         self._may_read = asyncio.Event()
         self._may_read.set()
 
@@ -573,8 +571,7 @@ class _WebSocketTransport(asyncio.Transport):
         for at in range(0, len(data), _MAX_PIECE):
             self._pieces.put_nowait(bytes(data[at : at + _MAX_PIECE]))
         self._waiting += len(data)
-        if self._waiting > _HIGH_WATER and not self._is_paused:
-            self._is_paused = True
+        if self._waiting > _HIGH_WATER:
             self._peer.pause_writing()
 
     def close(self) -> None:
@@ -596,7 +593,6 @@ class _WebSocketTransport(asyncio.Transport):
             while (piece := await self._pieces.get()) is not None:
                 await socket.send_bytes(piece)
                 self._waiting -= len(piece)
-                if self._is_paused and not self._waiting:
-                    self._is_paused = False
+                if not (self._waiting or self._peer.is_writable):
                     self._peer.resume_writing()
             await socket.close()

@@ -34,7 +34,7 @@ from sbnotebook.emulator.service.peer import AmqpPeer
 from tests.emulator.service.conftest import Connect, RawClient
 
 
-class BrokenHandler(LinkHandler):
+class BrokenHandler(LinkHandler[Any]):
     def received(self, event: TransferReceived, faults: EntityFaults) -> None:
         del faults
         raise RuntimeError(f"a fault of the emulator with {len(event.payload)} bytes")
@@ -51,7 +51,7 @@ async def test_a_fault_of_the_emulator_is_answered_and_logged(caplog: pytest.Log
         (peer,) = server.broker.peers
         assert isinstance(peer, AmqpPeer)
         (link,) = (link for link in peer.held.links.values() if isinstance(link.handler, SenderLink))
-        link.handler = BrokenHandler(peer, None)
+        link.handler = BrokenHandler(peer, link, None)
         with pytest.raises(ServiceBusError, match="its log says why"):
             await broken.send_messages(ServiceBusMessage("x"))
         async with client.get_queue_sender("orders") as whole:
