@@ -112,7 +112,6 @@ def avro_decoder(schemas: AvroSchema | Mapping[Any, AvroSchema]) -> Decoder:
 
 
 def _given(schemas: Any) -> Sequence[tuple[int | str | None, Any]]:
-    """Return the schemas that a user gave, each with its ID."""
     given: Sequence[tuple[int | str | None, Any]]
     if isinstance(schemas, Mapping) and "type" not in schemas:
         by_id = cast("Mapping[Any, AvroSchema]", schemas)
@@ -157,8 +156,6 @@ def _schema_of(given: AvroSchema) -> Any:
 
 
 class AvroBodies:
-    """Reads bodies with some schemas."""
-
     def __init__(self, schemas: Sequence[tuple[int | str | None, Any]]) -> None:
         from fastavro import _read_py, read
         from fastavro.schema import expand_schema, fingerprint, parse_schema, to_parsing_canonical_form
@@ -196,7 +193,6 @@ class AvroBodies:
         return AvroBodies, (self._schemas,)
 
     def __call__(self, body: bytes, labels: Labels) -> Any:
-        """Return the value of a body."""
         read, start = self._plain, 0
         kind = labels.content_type
         if body[:2] == _SINGLE_OBJECT:
@@ -236,7 +232,6 @@ class AvroBodies:
 
 
 def _reader(schema: Any, *, is_recursive: bool) -> Callable[[BytesIO], Any]:
-    """Return the function that reads a value of a parsed schema."""
     import fastavro
     from fastavro import _read_py
 

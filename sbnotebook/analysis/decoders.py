@@ -85,7 +85,6 @@ class Decoder:
 
 
 def decoder_of(function: Decoder | Callable[..., Any], schema: pa.Schema | pa.DataType | None = None) -> Decoder:
-    """Make a decoder of a function of the body, or of the body and its :class:`Labels`."""
     if isinstance(function, Decoder):
         return function
     kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -145,7 +144,6 @@ class Decoding:
                 yield await anyio.to_thread.run_sync(self.table, table)
 
     def columns(self, batch: pa.RecordBatch, kind: pa.DataType) -> tuple[Any, Any]:
-        """Return the values of the bodies of a batch as an array of a type, and the errors."""
         found = [*self._values(batch)]
         values, errors = [value for value, _ in found], [error for _, error in found]
         if self._decoder.is_exact:
@@ -162,7 +160,6 @@ class Decoding:
         return pa.array(values, type=kind), array_of_values(errors, pa.string())
 
     def _values(self, rows: Any) -> Iterator[tuple[Any, str | None]]:
-        """Yield the value of each body, or why there is none."""
         read, started = self._decoder.read, self._clock()
         for place, (body, labels) in enumerate(self._bodies(rows)):
             if not place % _TIMED:
@@ -215,7 +212,6 @@ class Decoding:
 
 
 def columns_of(decoding: Decoding | None) -> pa.Table:
-    """Return an empty table with the columns of the messages, decoded or not."""
     return to_arrow(()) if decoding is None else decoding.table(to_arrow(()))
 
 

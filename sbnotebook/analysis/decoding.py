@@ -56,12 +56,10 @@ def decoder(
 
 
 def registered_decoders() -> Mapping[str, Decoder]:
-    """Return the decoders that this process knows by a name."""
     return _REGISTERED
 
 
 def decoder_for(decode: Decode) -> Decoder:
-    """Return the decoder that is meant."""
     if not isinstance(decode, str):
         return decoder_of(decode)
     found = _REGISTERED.get(decode)

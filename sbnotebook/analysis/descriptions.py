@@ -93,7 +93,6 @@ def _scalar(text: str | None) -> Any:
 
 
 def traces_of(table: pa.Table) -> list[str | None]:
-    """Return the trace id of each message, None where it has none."""
     return trace_columns(table.column(PROPERTIES))[0].to_pylist()
 
 
@@ -180,8 +179,6 @@ _MOST_FRAME: Final = 200
 
 
 class Cause(NamedTuple):
-    """The cause that a description names."""
-
     text: str
     frame: str | None
 
@@ -382,7 +379,6 @@ class _Frame(NamedTuple):
 
 
 def read_stack_trace(description: str) -> Cause:
-    """Read a description that may hold a stack trace of .NET, Java, Python or Node."""
     said: list[str] = []
     frames: list[_Frame] = []
     is_python = False

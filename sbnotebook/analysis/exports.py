@@ -85,7 +85,6 @@ def _written(write: Callable[[Any], object], place: Path, *, overwrite: bool) ->
 
 
 def read_table(path: Path | str) -> pa.Table:
-    """Read the messages of a Parquet or JSON lines file, with all message columns."""
     place = Path(path).expanduser()
     read = _READERS.get(place.suffix.lower())
     if read is None:
@@ -161,7 +160,6 @@ def write_lines(table: pa.Table, path: Path, head: Mapping[str, Any], *, overwri
 
 
 def table_of_lines(lines: Iterable[bytes], first: int = 1) -> pa.Table:
-    """Return the messages of JSON lines as a table with all message columns."""
     parts: list[pa.Table] = [pa.Table.from_pylist([], schema=arrow_schema())]
     rows: list[dict[str, Any]] = []
     for number, line in enumerate(lines, start=first):

@@ -75,7 +75,6 @@ def is_foreign(path: Path) -> bool:
 
 
 def read_foreign(path: Path) -> list[Message]:
-    """Return the messages of a file, to be sent."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ConfigurationError(f"{path} is larger than {_MOST_BYTES:,} bytes: split it.")
@@ -93,7 +92,6 @@ def read_foreign(path: Path) -> list[Message]:
 
 
 def _rows(text: str) -> Iterator[tuple[str, Any]]:
-    """Yield each message with its place, in words."""
     try:
         whole: Any = _parsed(text)
     except ValueError:

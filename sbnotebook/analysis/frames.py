@@ -65,7 +65,6 @@ def arrow_schema() -> pa.Schema:
 
 
 def to_arrow(messages: Iterable[Message], unpacking: Allowance | None = None) -> pa.Table:
-    """Convert messages to a table with all message columns."""
     schema: Any = arrow_schema()
     columns = columns_of(messages, unpacking)
     arrays: list[Any] = [array_of_values(columns[field.name], field.type) for field in schema]
@@ -75,7 +74,6 @@ def to_arrow(messages: Iterable[Message], unpacking: Allowance | None = None) ->
 async def tables_of_pages(
     pages: AsyncIterator[Page], cursor: PeekCursor, progress: Progress | None = None, unpacking: Allowance | None = None
 ) -> AsyncGenerator[pa.Table]:
-    """Yield a table with all message columns for each page that has a requested message."""
     reader = PageColumns(COLUMNS, arrow_schema())
     unpacking = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
     async with aclosing(cast("AsyncGenerator[Page]", pages)):
@@ -88,7 +86,6 @@ async def tables_of_pages(
 
 
 async def one_table(tables: AsyncIterator[pa.Table]) -> pa.Table:
-    """Collect tables with all message columns into one."""
     parts: list[pa.Table] = []
     async for table in tables:
         parts.append(table)  # noqa: PERF401 (a comprehension is one more frame of each traceback)
@@ -96,7 +93,6 @@ async def one_table(tables: AsyncIterator[pa.Table]) -> pa.Table:
 
 
 def to_pandas(messages: Iterable[Message]) -> pd.DataFrame:
-    """Convert messages to a frame with all message columns; whole numbers stay whole where some are missing."""
     return table_to_pandas(to_arrow(messages))
 
 
@@ -112,7 +108,6 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 
 
 def messages_of_table(table: pa.Table) -> list[PeekedMessage]:
-    """Return the messages of a table that :func:`to_arrow` made of peeked messages."""
     # A message reads its text from its body, so that texts, which may be large, are needed only where that is missing.
     untyped: Any = table
     names = PEEKED_COLUMNS if untyped.column("body").null_count else PEEKED_COLUMNS - {"body_text"}
@@ -320,7 +315,6 @@ def _json(content: Mapping[str, Any]) -> str:
 
 
 def _json_text(value: Any) -> Any:
-    """Return what stands for a value that JSON does not have."""
     if type(value).__name__ in ("NaTType", "NAType"):  # pandas' missing values; NaT is a date, too
         return None
     if isinstance(value, bytes):
@@ -338,7 +332,6 @@ def _json_text(value: Any) -> Any:
 
 
 def _time_of_numpy(value: Any) -> Any:
-    """Return a time of NumPy as one of Python; a list of NumPy's for an array."""
     if value.ndim:
         return [*value]
     # Of units below microseconds, and of years that Python does not have, NumPy makes whole numbers.
@@ -372,7 +365,6 @@ def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
 
 
 def _arrow_of_column(name: str, column: pd.Series[Any]) -> tuple[Any, Any]:
-    """Return a column of a frame in Arrow, and its metadata."""
     schema: Any = arrow_schema()
     kind = schema.field(name).type if name in schema.names else None
     values: Any = column.to_numpy() if kind is None and column.dtype == object else ()

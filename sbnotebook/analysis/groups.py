@@ -213,7 +213,6 @@ class Groups(ShownRows[Group]):
         )
 
     def _by_trace(self) -> dict[str, list[tuple[str, str | None]]]:
-        """Return the causes of each trace."""
         found: dict[str, list[tuple[str, str | None]]] = {}
         for group in self:
             for trace in group.traces:
@@ -238,7 +237,6 @@ class CauseReader:
         self._forms: dict[bytes, Cause | None] = {}
 
     def __call__(self, description: str | None) -> Cause:
-        """Return the cause that a description names; one that says so where the time is spent."""
         return self._known(description) if self._left > 0 else _UNREAD
 
     def all(self, descriptions: Sequence[str | None], column: Any = None) -> list[Cause]:
@@ -291,7 +289,6 @@ def group_by_cause(
     read: CauseReader | None = None,
     take: Take | None = None,
 ) -> Groups:
-    """Group messages by what they have in common, the largest group first."""
     by = (by,) if isinstance(by, str) else by
     if not by or not set(by) <= set(TRAITS):
         wrong = next((str(each) for each in by if each not in TRAITS), "nothing")
@@ -346,7 +343,6 @@ def _with_faults(table: Any, rows: list[_Row]) -> list[_Row]:
 
 
 def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, ...]:
-    """Return the traits in their order, None for those that are not grouped by."""
     return (
         reason if "reason" in by else None,
         cause.text if "description" in by else None,
@@ -405,7 +401,6 @@ _LAST_SECOND: Final = int((datetime.max.replace(microsecond=0, tzinfo=UTC) - _EP
 
 
 def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figure:
-    """Draw messages over the time at which they were enqueued, stacked by what went wrong with them."""
     # The most frequent values have their own colour. Labels do not tell them apart: two may read the same when cut.
     rows = _times_and_values(table, by)
     own = [value for value, _ in Counter(value for _, value in rows).most_common(top)]
@@ -428,7 +423,6 @@ def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figu
 
 
 def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
-    """Draw how many messages each cause has, the largest on top."""
     shown = groups[:top]
     rest = f", the {top} largest" if len(groups) > top else ""
     figure = _figure(f"{counted(sum(group.count for group in groups))} by cause{rest}", "messages", "")
@@ -449,7 +443,6 @@ def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
 
 
 def timeline_figure(rows: Sequence[tuple[str, datetime, str]]) -> Figure:
-    """Draw messages over time, a line for each place."""
     figure = _figure(f"{counted(len(rows))} over time", "enqueued (UTC)", "")
     places = list(dict.fromkeys(place for place, _, _ in rows))
     figure.add_scatter(
@@ -480,7 +473,6 @@ def label(text: str | None) -> str:
 
 
 def width_of_bars(first: datetime, last: datetime) -> int:
-    """Choose a width of bars, in seconds, so that a span has 60 of them at most."""
     least = (last - first).total_seconds() / _MOST_BARS
     return _WIDTHS[min(bisect_left(_WIDTHS, least), len(_WIDTHS) - 1)]
 
@@ -491,7 +483,6 @@ def _middle(place: int, width: int) -> datetime:
 
 
 def _times_and_values(table: pa.Table, by: Trait) -> list[tuple[datetime, str | None]]:
-    """Return the time of each message that has one, with the value of its trait."""
     values: dict[int, str | None] = {}
     for group in group_by_cause(table, by, take=cast("Any", list)):
         value = group.cause if by == "description" else getattr(group, by)

@@ -86,7 +86,6 @@ def json_value(body: str | None) -> Any:
 
 
 def _fields(body: str | None) -> Iterator[tuple[_Path, Any]]:
-    """Yield the paths of the fields of a body, and their values."""
     value = json_value(body)
     for path, each in parts_of_json(value, _LEVELS, _MOST_FIELDS) if value is not NOT_JSON else ():
         if isinstance(each, dict) and len(path) < _LEVELS:
@@ -124,7 +123,6 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _unused(path: _Path, taken: Iterable[str]) -> str:
-    """Return the name of a column, which no other column has."""
     name = printable(".".join((_WHOLE, *path)))[:_LONGEST_NAME]
     number, unused = 2, name
     while unused in taken:
@@ -217,14 +215,12 @@ def _shown(path: _SchemaPath) -> str:
 
 
 def schemas_of(table: pa.Table) -> Schemas:
-    """Infer the JSON Schema of the bodies of each subject."""
     untyped: Any = table
     subjects, bodies = (untyped.column(name).to_pylist() for name in ("subject", "body_text"))
     return Schemas(_by_subject(subjects, forms_of(bodies)))
 
 
 def drifts_of(subjects: Sequence[str | None], bodies: Iterable[str | None]) -> list[str]:
-    """Return for each body how its form differs from the most frequent one of its subject."""
     forms, difference = [*forms_of(bodies)], cache(_difference)
     usual = {subject: counted.most_common(1)[0][0] for subject, counted in _by_subject(subjects, forms).items()}
     return [
@@ -234,7 +230,6 @@ def drifts_of(subjects: Sequence[str | None], bodies: Iterable[str | None]) -> l
 
 
 def _by_subject(subjects: Iterable[str | None], forms: Iterable[Form | str]) -> dict[str | None, Counter[Form]]:
-    """Return how many bodies of each subject have each form."""
     found: dict[str | None, Counter[Form]] = {}
     for subject, form in zip(subjects, forms, strict=True):
         if not isinstance(form, str):
@@ -269,7 +264,6 @@ def _types_by_path(form: Form) -> dict[_SchemaPath, list[str]]:
 
 
 def _schema_of(forms: Counter[Form]) -> dict[str, Any]:
-    """Return a JSON Schema for bodies of some forms."""
     types, present = _counted(forms)
     fields: defaultdict[_SchemaPath, list[_SchemaPath]] = defaultdict(list)
     for path in sorted(filter(None, types), key=_shown):
@@ -289,7 +283,6 @@ def _schema_of(forms: Counter[Form]) -> dict[str, Any]:
 
 
 def _counted(forms: Counter[Form]) -> tuple[dict[_SchemaPath, Counter[str]], Counter[_SchemaPath]]:
-    """Return how many bodies have each path, by type and in all."""
     types: defaultdict[_SchemaPath, Counter[str]] = defaultdict(Counter)
     present: Counter[_SchemaPath] = Counter()
     for form, count in forms.items():

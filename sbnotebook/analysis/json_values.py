@@ -122,8 +122,6 @@ _NUMBER: Final = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 @dataclass(eq=False)
 class _Use:
-    """A path in an expression."""
-
     holder: Any
     key: Any
     base: Node
@@ -134,8 +132,6 @@ class _Use:
 
 
 class Refused(NamedTuple):
-    """An expression that DuckDB's binder refuses."""
-
     place: tuple[int, int] | None
     reason: Exception
 
@@ -145,8 +141,6 @@ Bind = Callable[[], Refused | None]
 
 
 class Paths:
-    """The paths into bodies in one expression or query."""
-
     def __init__(self, tree: Any, parse: Callable[[str], Node], text_of: Callable[[Node], str] | None) -> None:
         self._parse, self._tree = parse, tree
         self._templates: dict[str, Node] = {}
@@ -237,7 +231,6 @@ class Paths:
         return own
 
     def _better(self, chosen: list[str], wrong: Refused, bind: Bind) -> tuple[list[str], Refused | None] | None:
-        """Return kinds that fit in the wrong place, and the next wrong place."""
         inside = [place for place in self._within(wrong.place) if not _cast_of(self._uses[place].parent)]
         tries = product(*((chosen[place], *_OTHERS.get(chosen[place], _OF_STRUCTURES)) for place in inside))
         own = [chosen[place] for place in inside]
@@ -332,7 +325,6 @@ class _Found(NamedTuple):
 
 
 def parts_of(tree: Any) -> Iterator[Node]:
-    """Yield all objects of a tree of JSON."""
     waiting = [tree]
     while waiting:
         part: Any = waiting.pop()

@@ -146,7 +146,6 @@ class Masks:
             self._fields.append((path, (Step(_PROPERTIES), Step(ORIGINAL_MESSAGE_ID))))
 
     def _masked_fields(self, message: ReceivedMessage, found: set[str]) -> dict[str, Any]:
-        """Return the columns and properties that change."""
         held: dict[str, Any] = {name: value for name in _COLUMNS if (value := getattr(message, name)) is not None}
         properties = message.application_properties
         held[_PROPERTIES] = {name: value for name, value in properties.items() if value is not None}
@@ -233,7 +232,6 @@ def _document(text: str) -> Any:
 
 
 def _whole(mask: str, message: ReceivedMessage) -> bytes:
-    """Return the body of a message of which nothing stays."""
     try:
         return body_of_text(mask, message.marks) if message.body_type is BodyType.DATA else _written(mask, message)
     except ValueError:  # in an encoding that is not known
@@ -241,7 +239,6 @@ def _whole(mask: str, message: ReceivedMessage) -> bytes:
 
 
 def _written(value: Any, message: ReceivedMessage) -> bytes:
-    """Return the body of a message that has another value, in the form that it had."""
     if message.body_type is BodyType.DATA:
         return edited_body(message.body, message.marks, message.marks, value)
     if message.body_type is BodyType.SEQUENCE:
@@ -251,8 +248,6 @@ def _written(value: Any, message: ReceivedMessage) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a path."""
-
     key: str | int | None
     is_deep: bool = False
 
@@ -309,7 +304,6 @@ def change_at(value: Any, paths: Iterable[tuple[str, Path]], change: Callable[[A
 
 
 def _inside(paths: Sequence[tuple[str, Path]], key: str | int) -> list[tuple[str, Path]]:
-    """Return the paths that continue at a member or element."""
     further: dict[tuple[str, Path], None] = {}
     for name, steps in paths:
         if steps and steps[0].key in (None, key):

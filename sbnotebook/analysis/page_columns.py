@@ -42,7 +42,6 @@ _MISFITS: Final = (TypeError, ValueError, OverflowError, AttributeError)
 
 
 def array_of_numbers(numbers: Any, is_null: Any = None, kind: Any = None) -> Any:
-    """Return an array of whole numbers."""
     values = np.ascontiguousarray(numbers)
     validity = None if is_null is None else _bits(~is_null)
     buffers = [validity, _arrow.py_buffer(values)]
@@ -50,7 +49,6 @@ def array_of_numbers(numbers: Any, is_null: Any = None, kind: Any = None) -> Any
 
 
 def array_of_flags(flags: Any) -> Any:
-    """Return an array of a NumPy array of flags."""
     return _arrow.Array.from_buffers(_arrow.bool_(), len(flags), [None, _bits(flags)])
 
 
@@ -161,7 +159,6 @@ class PageColumns:
         return self._kept(joined, cursor)
 
     def _kept(self, joined: _Joined, cursor: PeekCursor) -> pa.RecordBatch:
-        """Return the columns of the wanted messages, in their order."""
         batches = [_arrow.RecordBatch.from_arrays(arrays, schema=self._schema) for arrays in joined.parts]
         batch, rows = batches[0], joined.rows
         if cursor.session_id is not None:
@@ -176,7 +173,6 @@ class PageColumns:
         return batch.take(array_of_numbers(np.array([row.column_place for row in kept], np.int64)))
 
     def _take_shaped(self, page: Page, joined: _Joined, unpacking: Allowance) -> None:
-        """Take the messages that have a shape."""
         if joined.ends[-1] > _MOST_BYTES:
             return
         for known in self._known:
@@ -220,7 +216,6 @@ class _Joined:
         return b"".join(self._payloads)
 
     def take(self, known: _Known, unpacking: Allowance) -> int:
-        """Take the messages that have a shape, and return how many they are."""
         rows, found = self.left, self._places(known.shape, self.left)
         if not found.fits.all():
             rows = rows[found.fits]
@@ -238,7 +233,6 @@ class _Joined:
         return len(rows)
 
     def note(self, rows: Numbers, arrays: list[Any], numbers: Iterable[int], states: Iterable[MessageState]) -> None:
-        """Note the columns of some messages."""
         self.parts.append(arrays)
         self.rows += map(_Row, numbers, states, repeat(None), rows.tolist(), count(len(self.rows)))
 
@@ -248,8 +242,6 @@ class _Joined:
 
 
 class _Known:
-    """A shape, and the message from which it was learnt."""
-
     def __init__(self, shape: Shape, message: PeekedMessage, columns: Sequence[Column], schema: Any) -> None:
         self.shape = shape
         self.message = message
@@ -258,7 +250,6 @@ class _Known:
         self._same: dict[str, Any] = {}
 
     def arrays(self, places: Places, texts: dict[str, Any], joined: bytes, unpacking: Allowance) -> list[Any]:
-        """Return the columns of messages that have the shape."""
         differing = self._differing(places, texts, joined, unpacking)
         return [
             self._constant(column, field, len(places.at))
@@ -270,7 +261,6 @@ class _Known:
         ]
 
     def _differing(self, places: Places, texts: dict[str, Any], joined: bytes, unpacking: Allowance) -> dict[str, Any]:
-        """Return the columns that differ."""
         numbers, wanted = places.numbers, {*self._schema.names}
         found = dict(texts) | {name: array_of_numbers(numbers[name]) for name in COUNTS if name in numbers}
         found |= {name: array_of_numbers(numbers[name] * _MICROSECONDS) for name in TIMES if name in numbers}
@@ -290,7 +280,6 @@ class _Known:
         return found
 
     def _constant(self, column: Column, kind: Any, count: int) -> Any:
-        """Return a column in which each value is that of the message."""
         held = self._same.get(column.name)
         if held is None or len(held) < count:
             value = array_of_values(values_of(column, [self.message], Allowance(0)), kind.type)
@@ -319,7 +308,6 @@ class _Known:
         return _kernels.replace_with_mask(texts, mask, array_of_values(decoded, _arrow.string()))
 
     def _properties(self, texts: dict[str, Any], places: Places, joined: bytes) -> Any:
-        """Return the maps of application properties."""
         count, names = len(places.at), self.shape.names
         values: list[Any] = []
         for name in names:
@@ -345,7 +333,6 @@ class _Known:
         return _arrow.MapArray.from_arrays(offsets, keys, items)
 
     def _extras(self, places: Places) -> Any:
-        """Return the extras with the times that differ."""
         encoded = extras_to_bytes(self.message.extras) or b""
         rows = np.tile(np.frombuffer(encoded, np.uint8), (len(places.at), 1))
         for name in MOMENTS:
@@ -376,7 +363,6 @@ def _texts(shape: Shape, places: Places, joined: bytes) -> dict[str, Any] | None
 
 
 def _are_ascii(shape: Shape, places: Places, joined: bytes) -> Any:
-    """Return which messages have texts of ASCII only."""
     texts = _cut(places, joined, shape.texts).cast(_arrow.string(), safe=False)
     return _kernels.string_is_ascii(texts).fill_null(True).to_numpy(False).reshape(len(shape.texts), -1).all(axis=0)
 

@@ -128,8 +128,6 @@ def _only_message(data: bytes, descriptors: Any) -> str:
 
 
 class ProtobufBodies:
-    """Reads bodies as one message."""
-
     def __init__(self, files: bytes, name: str) -> None:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
@@ -161,7 +159,6 @@ class ProtobufBodies:
         return ProtobufBodies, (self._files, self._name)
 
     def __call__(self, body: bytes, labels: Labels) -> Any:
-        """Return the value of a body."""
         del labels
         start = self._behind_frame(body) if body[:1] == b"\0" else 0
         try:
@@ -256,7 +253,6 @@ def _of_field(field: Any, known: dict[str, Read], above: frozenset[str]) -> Form
 
 
 def _of_value(field: Any, known: dict[str, Read], above: frozenset[str]) -> Form:
-    """Return the form of one value of a field."""
     if field.cpp_type == _MESSAGE:
         return _of_message(field.message_type, known, above)
     if field.type == _BYTES:

@@ -98,14 +98,12 @@ _MOST_CHECKED: Final = 64
 
 
 def where(messages: Sequence[M], expression: str | None) -> list[M]:
-    """Return the messages for which an expression is true, in their order."""
     if expression is None:
         return list(messages)
     return [messages[index] for index in matching(to_arrow(messages), expression)]
 
 
 def filtered(table: pa.Table, expression: str | None) -> pa.Table:
-    """Return the rows of a table for which an expression is true, all without one: see :func:`where`."""
     if expression is None:
         return table
     chosen = np.zeros(len(table), np.bool_)
@@ -182,7 +180,6 @@ def _checked_query(
 
 
 def matching(table: pa.Table, expression: str) -> list[int]:
-    """Return the positions of the rows for which an expression is true, ascending: see :func:`where`."""
     expression = str(expression)  # an instance of a subclass might not be what it seems
     if not expression.strip():
         raise ConfigurationError("The expression is empty: write a condition such as subject = 'UA', or leave it out.")
@@ -212,7 +209,6 @@ def _needed(process: subprocess.Popen[bytes], table: pa.Table, expression: str, 
 
 
 def _portions(table: pa.Table, most: int) -> Iterator[pa.Table]:
-    """Yield the rows of a table in parts of a size at most, or of one row."""
     if table.nbytes <= most or len(table) <= 1:
         if len(table):
             yield table
@@ -233,7 +229,6 @@ def _with_derived(table: pa.Table) -> pa.Table:
 
 
 def _traced(table: pa.Table, needed: Sequence[str]) -> pa.Table:
-    """Fill the columns of traces, where an expression needs one."""
     if not {*needed} & {*TRACE_COLUMNS}:
         return table
     for name, column in zip(TRACE_COLUMNS, trace_columns(table.column(PROPERTIES)), strict=True):
@@ -350,7 +345,6 @@ def _ask(
     kind: Kind = "expression",
     others: Mapping[str, pa.Table] = _NO_TABLES,
 ) -> tuple[Mapping[str, Any], bytes]:
-    """Send a request, and return the answer, and the result of a query."""
     request: Request = {
         "expression": expression,
         "kind": kind,
@@ -383,7 +377,6 @@ def _ask(
 
 
 def _ended(answer: Answer, code: int, deadline: float) -> str:
-    """Return why the process has not evaluated an expression, and what to do."""
     if not answer and time.monotonic() < deadline:
         return f"DuckDB crashed ({code}), as it does on very deep JSON: use body_json, which leaves such bodies out"
     most = f"{_MOST_MEMORY / 10**9:g} GB of memory" if answer else f"{_MOST_SECONDS:.0f} seconds"
@@ -393,7 +386,6 @@ def _ended(answer: Answer, code: int, deadline: float) -> str:
 def _advice(
     why: str, expression: str, unknown: str | None, columns: Sequence[str], others: Mapping[str, Sequence[str]]
 ) -> str:
-    """Return how to write what the user probably means, behind the reason of a refusal; ``others`` are read, too."""
     if unknown is not None:
         return "; " + _advice_for_name(unknown, expression, columns, others)
     if _UNCAST.search(why) and ("::" in expression or "cast" in expression.lower()):

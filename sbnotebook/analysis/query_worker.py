@@ -106,8 +106,6 @@ class Request(TypedDict):
 
 
 class Answer(TypedDict, total=False):
-    """The answer to a request: columns, the size of a result, or why there is neither."""
-
     columns: list[str]
     """The columns that the expression or query needs."""
     rows: list[int]
@@ -192,7 +190,6 @@ def answer_requests(database: duckdb.DuckDBPyConnection, source: BinaryIO, sink:
 
 @contextlib.contextmanager
 def _registered(database: duckdb.DuckDBPyConnection, tables: dict[str, Any]) -> Generator[None]:
-    """Let queries of the block read tables."""
     for name, table in tables.items():
         database.register(name, table)
     try:
@@ -216,7 +213,6 @@ def _parts(batches: Iterable[Any]) -> Iterator[list[Any]]:
 
 @contextlib.contextmanager
 def _messages(database: duckdb.DuckDBPyConnection, table: Any) -> Generator[None]:
-    """Let queries of the block read a table as ``messages``."""
     # Serialized queries do not see a table that is registered.
     rows = database.from_arrow(table)
     (rows.project(_COLUMNS) if BODY_JSON in table.schema.names else rows).create_view("messages")
@@ -229,7 +225,6 @@ def _messages(database: duckdb.DuckDBPyConnection, table: Any) -> Generator[None
 def _answered(
     database: duckdb.DuckDBPyConnection, schema: pa.Schema, messages: Iterable[Any], request: Request
 ) -> tuple[Answer, bytes]:
-    """Return the answer to a request, and the result of a query."""
     import duckdb
 
     try:
@@ -450,7 +445,6 @@ def _described(database: duckdb.DuckDBPyConnection, before: str, text: str) -> l
 
 
 def _parsed(database: duckdb.DuckDBPyConnection, before: str, text: str, known: frozenset[str]) -> Any:
-    """Parse one expression or query with DuckDB, and refuse what reads other things than known tables."""
     statements, is_expression = _described(database, before, text), before == _SELECT
     node: Any = statements[0]["node"] if len(statements) == 1 else {}
     if is_expression:
@@ -474,7 +468,6 @@ def _parsed(database: duckdb.DuckDBPyConnection, before: str, text: str, known: 
 
 
 def _check_source(part: Any, own: frozenset[str], known: frozenset[str]) -> None:
-    """Refuse a part of a query that takes rows from somewhere else."""
     kind, name = part.get("type"), str(part.get("table_name", ""))
     if kind == "TABLE_FUNCTION" and part["function"]["function_name"].lower() not in _ROW_MAKERS:
         _refuse(f"the table function {part['function']['function_name']} is not about messages")
@@ -484,7 +477,6 @@ def _check_source(part: Any, own: frozenset[str], known: frozenset[str]) -> None
 
 
 def _needed(parts: list[Any], schema: pa.Schema) -> list[str]:
-    """Return the columns of a table that the parts of an expression need."""
     if any(part.get("class") in _POSITIONS for part in parts):
         return schema.names
     named = {str(name).lower() for part in parts for name in part.get("column_names", ())}
@@ -514,7 +506,6 @@ def _place(expression: str, position: Any) -> str:
 
 
 def _told(error: Exception) -> dict[str, Any]:
-    """Return what DuckDB says of an error: its message, and where it has one, the place."""
     try:
         return json.loads(_KIND.sub("", str(error)))
     except ValueError:

@@ -135,7 +135,6 @@ def add_fault_headers(
 
 
 def header_names() -> list[str]:
-    """Return the properties of which a message with a fault has one."""
     return [name for each in _FRAMEWORKS for name in (each.exception_type, each.message) if name]
 
 
@@ -216,8 +215,6 @@ _SCHEDULED: Final = 2
 
 
 class Value(NamedTuple):
-    """The position of a value in each message."""
-
     start: Numbers
     length: Numbers
     is_null: _Flags | None
@@ -276,7 +273,6 @@ class Shape:
     """For a message that was scheduled, whether it was enqueued anew since; None for any other."""
 
     def places(self, buffer: Bytes, starts: Numbers, ends: Numbers) -> Places:
-        """Take all steps through messages."""
         found = Places(buffer, starts)
         for step in self.steps:
             step(found)
@@ -322,8 +318,6 @@ def shape_of(payload: bytes) -> Shape | None:
 
 
 class _Walk:
-    """Goes through one message, and notes a step for each part."""
-
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
         self.at = 0
@@ -338,7 +332,6 @@ class _Walk:
         """Those that differ, and whether each is a text."""
 
     def shape(self) -> Shape | None:
-        """Return the steps; None for a message that is better decoded by itself."""
         self._take(None, self.at)
         texts = tuple(name for name, is_text in self._fields.items() if is_text)
         shape = Shape(tuple(self._steps), frozenset(self._fields), texts, self.names, self.properties)

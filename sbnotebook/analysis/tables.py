@@ -141,23 +141,19 @@ def messages_table(
 
 
 def messages_text(messages: Sequence[Message], where_from: str = "", max_rows: int = 20) -> str:
-    """Return the first messages as a text table of the columns that are not empty."""
     return text_table(*messages_table(messages, max_rows, where_from), one_line=True)
 
 
 def groups_table(groups: Sequence[object], most: int) -> tuple[list[str], list[list[Any]], str]:
-    """Return the columns of the largest groups that are not empty, the rows, and a caption."""
     return *_used(_GROUP_COLUMNS, groups[:most]), _counted("group", len(groups), most)
 
 
 def preview_html(preview: Preview) -> str:
-    """Return a preview as HTML: its sentence, the first messages, and the changes of an edit."""
     found = [html_table(*table) for table in _preview_tables(preview)]
     return "".join([f"<p {_NO_FORMULAS}><strong>Plan: {_html(preview.sentence)}</strong></p>", *found])
 
 
 def preview_text(preview: Preview) -> str:
-    """Return a preview as text: its sentence, the first messages, and the changes of an edit."""
     found = [text_table(*table, one_line=table[-1] == _FIRST) for table in _preview_tables(preview)]
     return "\n".join([f"Plan: {printable(preview.sentence)}", *found])
 
@@ -168,13 +164,11 @@ def _preview_tables(preview: Preview) -> list[Table]:
 
 
 def report_html(report: Report) -> str:
-    """Return a report as HTML: the number of messages by outcome, and the first that were not settled."""
     said, table = _report_parts(report)
     return "".join([*(f"<p {_NO_FORMULAS}>{_html(line)}</p>" for line in said), *(html_table(*each) for each in table)])
 
 
 def report_text(report: Report) -> str:
-    """Return a report as text: the number of messages by outcome, and the first that were not settled."""
     said, table = _report_parts(report)
     return "\n".join([*map(printable, said), *(text_table(*each) for each in table)])
 
@@ -384,6 +378,5 @@ def _in_frame(value: Any) -> Any:
 
 
 def without_empty(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
-    """Return a table without the columns that have no value."""
     used = [place for place in range(len(headers)) if any(row[place] is not None for row in rows)]
     return [headers[place] for place in used], [[row[place] for place in used] for row in rows]

@@ -322,7 +322,6 @@ class Assistant:
         return [*place.peek(count, where=where, from_sequence_number=start, show_progress=False)]
 
     def _chosen(self, entity: str, numbers: list[int] | None, where: str | None, cause: str | None) -> list[Any]:
-        """Return the messages that a plan is for, as they are now."""
         if sum(each is not None for each in (numbers, where, cause)) != 1:
             raise ConfigurationError("Choose the messages by their sequence numbers, by where, or by the cause.")
         place = self._namespace().entity(entity)
@@ -342,7 +341,6 @@ class Assistant:
 
 
 def _by_number(place: Entity, numbers: Collection[int]) -> list[PeekedMessage]:
-    """Return the messages with some numbers as they are now."""
     found = run(place.asynchronous.place.peeker.messages_of, numbers)
     return [found[number] for number in sorted(found)]
 
@@ -359,7 +357,6 @@ def _digest(namespace: Namespace, plan: Plan, messages: Iterable[PeekedMessage])
 
 
 def _masked(messages: Iterable[PeekedMessage]) -> list[PeekedMessage]:
-    """Return messages with masks in place of the values of their bodies and properties."""
     found = [each if each.unreadable is None else _without_content(each) for each in messages]
     names = {str(name) for each in found for name in each.application_properties} - _OURS - {""}
     masks = Masks(["$", *(f"application_properties.{name}" for name in sorted(names))])
@@ -390,7 +387,6 @@ def _text(value: object, most: int = _MOST_TEXT) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of a result as JSON has it."""
     value = value.item() if hasattr(value, "item") else value  # a number of numpy
     if value is None or isinstance(value, bool | int | float):
         return value if value is None or math.isfinite(value) else None
@@ -464,16 +460,13 @@ class RemoteAssistant:
         self.tools: Sequence[str] = self._ask("tools")
 
     def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Run a tool, and return its result, and whether it failed."""
         text, failed = self._ask("call", tool, arguments)
         return text, failed
 
     def question(self, digest: str) -> str | None:
-        """Return what to ask a person about a plan."""
         return self._ask("question", digest)
 
     def confirm(self, digest: str) -> str:
-        """Note that a person has confirmed a plan."""
         return self._ask("confirm", digest)
 
     def _ask(self, *request: object) -> Any:

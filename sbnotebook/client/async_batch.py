@@ -299,7 +299,6 @@ class AsyncLockedBatch(Shown, SdkNames):
             await self._warn_of_unreleased()
 
     def is_of(self, resources: Resources | None) -> bool:
-        """Return True when its messages are of this namespace, or for None, when it can be closed on this loop."""
         if resources is None:
             return self._keeper.loop is asyncio.get_running_loop()
         return self._place.namespace is resources
@@ -471,7 +470,6 @@ class AsyncDeferredMessages(Messages):
 
 
 async def deferred_messages(place: Place, progress: Progress | None = None) -> AsyncDeferredMessages:
-    """Compare the journal with the entity, which is peeked to its end."""
     table = frames.to_arrow(())
 
     async def look() -> dict[int, datetime | None]:

@@ -36,7 +36,6 @@ class AsyncNamespaceCopy(AsyncNamespace):
 
     @classmethod
     async def of(cls, copied: AbstractAsyncContextManager[Copied], found_by: str) -> AsyncNamespaceCopy:
-        """Make a copy, which :meth:`close` removes."""
         async with AsyncExitStack() as stack:
             copy = await stack.enter_async_context(copied)
             return cls(copy, stack.pop_all(), found_by)

@@ -181,7 +181,6 @@ class AsyncPlan(ShownAsPreview):
         return python_of(self._plan, self._sent(), rate, self._ramp, target)
 
     def _sent(self) -> list[Message]:
-        """Return the messages that code has to make: those of a plan to send."""
         return [] if self._new is None else list(islice(self._new(), _CODED))
 
     async def apply(
@@ -251,7 +250,6 @@ def plan_send(place: Place, data: Any, at: str | datetime | None, delay: str | t
 
 
 def _read(data: Iterable[Any]) -> list[Message]:
-    """Return the messages of an iterator."""
     held = [*islice(messages_from(data), _MOST_READ + 1)]
     if len(held) > _MOST_READ:
         raise ConfigurationError(
@@ -375,7 +373,6 @@ class AsyncRunning:
 
 
 def _curve(advance: Callable[..., object] | None) -> Callable[[Sequence[RampStep]], object] | None:
-    """Return what shows the batches of a ramp on a progress bar."""
     if advance is None:
         return None
     known = [0]

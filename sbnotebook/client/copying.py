@@ -76,19 +76,16 @@ class Copied:
 
     @property
     def connection(self) -> Connection:
-        """Return a new connection to the emulator."""
         return Connection(self.emulator.connection_string)
 
     @property
     def journal(self) -> Journal:
-        """Return a new journal in the folder."""
         return Journal(self.folder / "journal.sqlite")
 
 
 async def messages_to_copy(
     entity: AsyncEntity, choice: Choice | None, where: str | None, most: int | None, *, show_progress: bool
 ) -> list[ReceivedMessage]:
-    """Return the messages that a user means, whole; the entity is only peeked at."""
     if choice is not None and where is not None:
         raise ConfigurationError("Choose the messages by where=…, or by messages, not by both.")
     if choice is None:
@@ -159,7 +156,6 @@ def _stage(tier: Tier) -> Generator[tuple[RunningEmulator, Path]]:
 
 
 def put(emulator: RunningEmulator, messages: Iterable[ReceivedMessage]) -> dict[int, str]:
-    """Put copies of messages into their entities in an emulator."""
     unreadable: dict[int, str] = {}
     copies: defaultdict[EntityAddress, list[BrokeredMessage]] = defaultdict(list)
     for message in messages:
@@ -246,7 +242,6 @@ async def snapshot_of(
     peek: Callable[[EntityAddress], Awaitable[Iterable[ReceivedMessage]]] | None,
     masks: Masks,
 ) -> AbstractAsyncContextManager[Copied]:
-    """Copy all entities into a fresh emulator, with the messages that a peek finds in each queue and sub-queue."""
     messages: list[ReceivedMessage] = []
     counts = {
         str(each.address): (each.active, each.scheduled, each.dead_letter, each.transfer_dead_letter)
@@ -298,7 +293,6 @@ class Comparison(ShownRows[NamespaceDifference]):
 
 
 def compared(one: Copied, other: Copied, names: tuple[str, str], *, counts: bool) -> Comparison:
-    """Compare the options, the rules and the counts of two copies."""
     first, second = (dict(_described(each)) | (_counted(each) if counts else {}) for each in (one, other))
     alone = {place for place, what in first.keys() ^ second.keys() if what == _EXISTS}
     keys = sorted(first.keys() | second.keys(), key=lambda key: (key[0].casefold(), key[1] != _EXISTS, key[1]))

@@ -247,7 +247,6 @@ def choose_entities(
 
 
 def dead_letter_counts(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityAddress, int]]:
-    """Yield the dead-letter and transfer dead-letter queues of entities, and the number of messages of each."""
     for each in listed:
         yield each.address.dead_letter, each.dead_letter
         transfer = EntityAddress(each.address.name, each.address.subscription, SubQueue.TRANSFER_DEAD_LETTER)

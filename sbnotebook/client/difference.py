@@ -222,7 +222,6 @@ class MessageDifference(ShownRows[Difference]):
 async def compare(
     entity: AsyncEntity, one: int, other: int | None, other_entity: AsyncEntity | None, whole: AsyncEntity
 ) -> MessageDifference:
-    """Compare two messages: see :meth:`sbnotebook.client.Namespace.diff`."""
     first = await message_of(entity, one)
     if other is None and other_entity is not None:
         raise ConfigurationError("Give the sequence number in the other entity, too.")
@@ -232,7 +231,6 @@ async def compare(
 
 
 async def message_of(entity: AsyncEntity, number: int) -> PeekedMessage:
-    """Return the message with a sequence number."""
     found = await entity.peek(1, from_sequence_number=number, to_sequence_number=number, show_progress=False)
     if not found:
         raise ConfigurationError(

@@ -160,7 +160,6 @@ async def find_messages(
     progress: Progress | None = None,
     decode: Decode | None = None,
 ) -> FoundMessages:
-    """Search entities and their sub-queues, several at the same time. Nothing is locked."""
     topics = None if entities is None else {each.name for each in entities}
     places = _places(await namespace.entities(topics), entities)
     present, unpacking, limiter = Present(), Allowance(UNPACKED_BYTES_OF_TABLE), few_at_once()
@@ -225,7 +224,6 @@ def _originals(table: Any) -> list[str | None]:
 
 
 def _lineage(message: PeekedMessage) -> str | None:
-    """Return of which message it is a clone, in words."""
     original = message.application_properties.get(ORIGINAL_MESSAGE_ID)
     if message.resubmit_count == 0 and original is None:
         return None

@@ -150,7 +150,6 @@ async def history_of(
     *,
     others: Iterable[AsyncNamespace] = (),
 ) -> History:
-    """Look up the fates of the last resubmits of the journal. It peeks, so it locks nothing."""
     identity = await anyio.to_thread.run_sync(namespace.identity)
     read = partial(namespace.journal.resubmits, identity, source.path if source is not None else None, most + 1)
     found = await anyio.to_thread.run_sync(read)
@@ -186,7 +185,6 @@ def _elsewhere(clone_id: str, address: EntityAddress, name: str) -> Fate:
 
 
 def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) -> HistoryEntry:
-    """Return a resubmit with the fate of its clone."""
     original, times = lineage_of(entry.clone_id)
     status = _NOT_SENT if fate is None else fate.status.value
     place, reason = (None, None) if fate is None else (fate.entity, fate.reason)
@@ -300,7 +298,6 @@ _OF_ARCHIVE: Final = pa.schema({"archived": _TIME, "verb": _TEXT, "archive_state
 
 
 def schemas(*, bodies: bool) -> dict[str, pa.Schema]:
-    """Return the columns of each table by its name."""
     columns = [field for field in cast("Iterable[Any]", arrow_schema()) if bodies or field.name not in _BODIES]
     archive = pa.schema([*cast("Iterable[Any]", _OF_ARCHIVE), *columns])
     return {"journal": _JOURNAL, "archive": archive, "notes": _NOTES}

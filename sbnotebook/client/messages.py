@@ -246,7 +246,6 @@ class Present:
     looked_at: int = 0
 
     def note(self, table: pa.Table) -> None:
-        """Count the messages of a table."""
         self.looked_at += len(table)
         for name, names in (("dead_letter_reason", self.reasons), ("subject", self.subjects)):
             column: Any = table.column(name)
@@ -256,7 +255,6 @@ class Present:
                     names[value] += found["counts"]
 
     async def noting(self, tables: AsyncGenerator[pa.Table]) -> AsyncGenerator[pa.Table]:
-        """Yield the same tables, and count their messages."""
         async with aclosing(tables):
             async for table in tables:
                 self.note(table)
@@ -270,7 +268,6 @@ class Present:
 
 
 def present_in(table: pa.Table) -> str:
-    """Return the sentence on the messages of a table."""
     seen = Present()
     seen.note(table)
     return str(seen)

@@ -79,7 +79,6 @@ class Sampler:
         self._last: dict[EntityAddress, Sample] = {}
 
     def sample(self) -> list[Sample]:
-        """Take a sample of each entity."""
         return run(self._sample_all)
 
     async def _sample_all(self) -> list[Sample]:

@@ -121,7 +121,6 @@ def _check(plan: Plan, sent: Sequence[Message]) -> None:
 
 
 def _remarks(plan: Plan) -> list[str]:
-    """Return comments on what the code does not do."""
     is_held = any(isinstance(message, LockedMessage) for message in plan.messages)
     return [*([_HELD] if is_held else []), *([_EDIT] if plan.edit is not None else [])]
 
@@ -140,7 +139,6 @@ def _elsewhere(plan: Plan) -> list[str]:
 
 
 def _messages(plan: Plan, sent: Sequence[Message]) -> list[str]:
-    """Return the lines that name or make the messages."""
     if isinstance(plan.decision, Undo):
         return _removed(plan)
     if not sent:
@@ -166,7 +164,6 @@ def _row(message: Message) -> dict[str, Any]:
 
 
 def _removed(plan: Plan) -> list[str]:
-    """Return the lines that name removed messages, as a report would."""
     ordered = sorted(plan.messages, key=lambda message: (str(message.entity), message.sequence_number))
     places = [
         f"    {entity!r}: {_numbers_in_python([message.sequence_number for message in found])},"
@@ -187,7 +184,6 @@ def _numbers(plan: Plan) -> list[int]:
 
 
 def _ranges(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
-    """Yield the first and last number of each run of consecutive numbers."""
     for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         found = [number for _, number in run]
         yield found[0], found[-1]
@@ -223,7 +219,6 @@ def _given(plan: Plan) -> dict[str, Any]:
 
 
 def _typed(value: Any) -> Any:
-    """Return a value as users type it."""
     match value:
         case EntityAddress():
             return str(value)
@@ -267,7 +262,6 @@ def _magic(plan: Plan) -> list[str] | None:
 
 
 def _options(given: Mapping[str, Any]) -> list[str]:
-    """Return arguments as the options of a magic."""
     words: list[str] = []
     for name, value in given.items():
         option = _FLAGS.get((name, value), f"--{'to-entity' if isinstance(value, _Name) else name.replace('_', '-')}")
@@ -278,7 +272,6 @@ def _options(given: Mapping[str, Any]) -> list[str]:
 
 
 def _call(plan: Plan) -> str:
-    """Return the call that makes a plan."""
     decision, options = plan.decision, dict[str, Any](plan.options)
     edit: dict[str, Any] = {"edit": _Name("edit")} if plan.edit else {}
     if isinstance(decision, _PICKS) or (isinstance(decision, Resubmit) and options and decision.to_host is None):
@@ -302,7 +295,6 @@ def _ramp_call(ramp: Ramp | None) -> str:
 
 
 def _named(given: Mapping[str, Any]) -> str:
-    """Return arguments by their names, as literals."""
     return ", ".join(
         f"{name}=sbnotebook.EntityAddress.parse({str(value)!r})"
         if isinstance(value, EntityAddress)

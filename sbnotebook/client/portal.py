@@ -51,8 +51,6 @@ _HOW_TO_READ: Final = (
 
 
 class _Loop:
-    """The portal of this process."""
-
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.portal: BlockingPortal | None = None
@@ -68,7 +66,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def portal() -> BlockingPortal:
-    """Return the portal into the background loop, which starts on first use."""
     with _LOOP.lock:
         if _LOOP.portal is None:
             _LOOP.portal = _start()
@@ -128,7 +125,6 @@ class _Caller:
         self._calls: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
 
     def wait_for(self, future: Future[T]) -> T:
-        """Make calls until the work has ended, and return its result."""
         future.add_done_callback(lambda _: self._calls.put(None))
         try:
             while (call := self._calls.get()) is not None:
@@ -138,7 +134,6 @@ class _Caller:
         return future.result()
 
     async def make(self, call: Callable[[], T]) -> T:
-        """Let the thread make a call, and wait for its result."""
         done: Future[T] = Future()
         self._calls.put(partial(_make, done, call))
         return await asyncio.wrap_future(done)
@@ -253,7 +248,6 @@ class Work(Generic[T]):
         return portal().start_task_soon(self.until_the_end)
 
     async def until_the_end(self) -> T:
-        """Await the function, watched."""
         try:
             with only_frames_of_the_user(), collecting_seldom(), self._watch, anyio.CancelScope() as self._scope:
                 if self._is_stopped:
@@ -276,7 +270,6 @@ class Work(Generic[T]):
             self._scope.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended, and return whether it has."""
         return self._ended.wait(timeout)
 
     @property
@@ -325,7 +318,6 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
 
 @contextmanager
 def progress_bar(what: str, total: int | None, *, shown: bool = True) -> Generator[Progress | None]:
-    """Show a progress bar when the work of a block takes longer than a second."""
     # In a file a bar would only be many lines; a notebook's kernel draws one although it has no terminal.
     if not shown or not (sys.stderr.isatty() or "ipykernel" in sys.modules):
         yield None
@@ -374,7 +366,6 @@ class Keeper:
 
     @classmethod
     async def opened(cls, batch: LockedBatch) -> Self:
-        """Open a batch, and keep it open."""
         keeper = cls(batch)
         try:
             await asyncio.shield(keeper._opened)
@@ -384,7 +375,6 @@ class Keeper:
         return keeper
 
     async def close(self, within: float | None = None) -> None:
-        """Close the batch and wait until its messages are released, or for so many seconds."""
         self._close.set()
         async with asyncio.timeout(within):
             await asyncio.shield(self._task)
@@ -443,7 +433,6 @@ def watched(report: R) -> R:
 
 
 def warn_after_cells(shell: Any) -> None:
-    """Let a shell call :func:`warn_of_unread` after each cell."""
     if shell is not None and shell not in _shells:
         _shells.add(shell)
         shell.events.register("post_run_cell", warn_of_unread)

@@ -127,7 +127,6 @@ class Router:
         return True
 
     async def route(self, name: str) -> Route:
-        """Return the route of an entity, which is read once."""
         key = name.casefold()
         if key not in self._known:
             self._known[key] = await route_of(self._connection, name)
@@ -179,7 +178,6 @@ class Router:
             found.taken.append(Receiver(address, names, len(copies), _notes(place, payload)))
 
     def _rules(self, place: PlacedRules) -> list[Rule] | str:
-        """Return the rules of a subscription, or why they cannot be evaluated."""
         if place.address not in self._compiled:
             try:
                 self._compiled[place.address] = [_rule(described) for described in place.rules]
@@ -288,7 +286,6 @@ def _name(message: Message, place: int) -> str:
 
 
 async def sent_to(entity: AsyncEntity, messages: Iterable[Message]) -> str:
-    """Return who takes messages that are sent to an entity, in sentences; empty for a queue."""
     return await receivers_sentence(Router(entity.namespace.connection), entity.address, messages)
 
 

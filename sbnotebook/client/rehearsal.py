@@ -183,7 +183,6 @@ def _check(plan: Plan, consumer: Consumer | None) -> None:
 
 
 async def _fates(namespace: Resources, to: EntityAddress, messages: list[ReceivedMessage]) -> dict[int, Fate]:
-    """Return the fates of the clones, by the numbers of their originals."""
     found = await namespace.clone_search(to).fates(map(clone_id_of, messages), datetime.now(UTC))
     return {message.sequence_number: found[clone_id_of(message)] for message in messages}
 
@@ -191,7 +190,6 @@ async def _fates(namespace: Resources, to: EntityAddress, messages: list[Receive
 async def _consume(
     copy: Copied, local: Resources, look: _Look, consumer: Consumer, timeout: timedelta
 ) -> dict[int, Fate]:
-    """Let the consumer process the clones, and return their fates afterwards."""
     if callable(consumer):
         for place, in_sessions in copy.places.items():
             there = local.entity(place)

@@ -111,7 +111,6 @@ def moment(time: str | datetime | None) -> datetime | None:
 
 
 def time_to_come(at: str | datetime | None, now: datetime | None = None) -> datetime | None:
-    """Read the time at which messages are to become active; None stays None."""
     when = moment(at)
     if when is not None and when.tzinfo is not None and when < (now or datetime.now(UTC)) - _GRACE:
         raise ConfigurationError(
@@ -122,7 +121,6 @@ def time_to_come(at: str | datetime | None, now: datetime | None = None) -> date
 
 
 def ramp_of(batches: RampSizes, watch: str | float | timedelta, stop_at: float) -> Ramp:
-    """Read the batches of a ramp, for how long each is watched, and the share that stops it."""
     given: Any = batches.split(",") if isinstance(batches, str) else [batches] if isinstance(batches, int) else batches
     try:
         sizes = tuple(int(each) for each in given)
@@ -139,12 +137,10 @@ def dead_letter(reason: str | None, description: str | None, error_description: 
 
 
 def address(entity: str | EntityAddress | None) -> EntityAddress | None:
-    """Read an entity's address, such as ``orders/$dlq``; None stays None."""
     return None if entity is None else EntityAddress.parse(entity)
 
 
 def message_state(state: str | None) -> MessageState | None:
-    """Read ``active``, ``deferred`` or ``scheduled``; None stays None."""
     if state is None:
         return None
     try:
@@ -154,7 +150,6 @@ def message_state(state: str | None) -> MessageState | None:
 
 
 def whole_number(value: int, name: str, *, least: int = 0) -> int:
-    """Check a number that a user gives."""
     if not isinstance(value, Integral) or value < least:
         hint = "; an expression is given as where=…" if isinstance(value, str) and not value.isdigit() else ""
         raise ConfigurationError(f"{name} is a whole number from {least}, not {str(value)[:40]!r}{hint}.")
@@ -162,7 +157,6 @@ def whole_number(value: int, name: str, *, least: int = 0) -> int:
 
 
 def message_filter(where: str | None) -> Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]] | None:
-    """Make a filter of a SQL expression over the message columns; None stays None."""
     query.where([], where)  # checks the expression before any message is peeked
     return partial(query.where, expression=where) if where is not None else None
 
@@ -186,13 +180,11 @@ def chosen(choice: Choice, address: EntityAddress) -> list[ReceivedMessage | int
 
 
 def check_choice(choice: Choice | None, where: str | None) -> None:
-    """Check that a user chooses messages either by themselves or by an expression."""
     if (choice is None) is (where is None):
         raise ConfigurationError(f"Choose the messages by where=…, or {_ACCEPTED}.")
 
 
 def chosen_of(held: Iterable[M], choice: Choice, address: EntityAddress, kind: type[M]) -> list[M]:
-    """Return those of some messages that a user means; all of them for None."""
     if choice is None:
         return list(held)
     by_number = {message.sequence_number: message for message in held}
@@ -316,8 +308,6 @@ _FORM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A connection, and how its target was found."""
-
     connection: Connection
     found_by: str
 
@@ -341,7 +331,6 @@ class NamespaceTarget:
 
     @classmethod
     def of(cls, connection: Connection) -> Self:
-        """Return the target of a connection of this process."""
         if connection.parsed is not None:
             return cls(connection.parsed.text)
         credential = connection.credential
@@ -350,11 +339,9 @@ class NamespaceTarget:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Return the parts that must not be shown."""
         return secrets_of(self.text)
 
     def connection(self) -> Connection:
-        """Make a connection for this process."""
         if _form(self.text) == EMULATOR and self.machine != socket.gethostname():
             raise ConfigurationError(
                 "The emulator runs on the machine of Spark's driver only, and a worker on another machine needs it: "
@@ -429,7 +416,6 @@ def _credentials() -> list[Any]:
 
 
 def refuse_secret(target: str | Hidden | None) -> None:
-    """Check that a target from the command line is not a connection string."""
     target = hidden(target)
     if target is not None and _form(target) == _CONNECTION_STRING:
         raise ConfigurationError(
@@ -439,7 +425,6 @@ def refuse_secret(target: str | Hidden | None) -> None:
 
 
 def resolve(target: str | Hidden | None = None, credential: Any = None, *, allow_remote: bool = False) -> Target:
-    """Resolve a target to a connection."""
     target = hidden(target)
     if target is None:
         return _default(credential, allow_remote=allow_remote)
@@ -508,7 +493,6 @@ def _form(target: Hidden) -> str:
 
 
 def _rest(target: Hidden, prefix: str) -> Hidden:
-    """Return what follows the prefix of a target."""
     rest = Hidden(target.reveal().strip().partition(":")[2])
     if not _PREFIXES[prefix].fullmatch(rest.reveal()):
         raise ConfigurationError(_WRITTEN[prefix])
@@ -553,7 +537,6 @@ def _databricks_secret(scope: str, key: str) -> Hidden:
 
 
 def notebook_variable(name: str) -> Any:
-    """Return the value of a variable of the notebook that this runs in; None where there is none."""
     from IPython.core.getipython import get_ipython
 
     shell: Any = get_ipython()
@@ -602,7 +585,6 @@ class About:
 
 
 async def about(connection: Connection, found_by: str) -> About:
-    """Reach the namespace, sign in, and ask for its tier."""
     signed_in, tier = await sign_in(connection), None
     # A user without the right to ask is connected nevertheless.
     with anyio.move_on_after(_TIER_WITHIN), contextlib.suppress(Exception):

@@ -98,8 +98,6 @@ class Twin(SdkNames, Generic[T]):
 
 
 class ShownAsPreview:
-    """A plan, shown as its preview."""
-
     preview: Callable[..., Any]
 
     def _previewed(self) -> Preview:
@@ -113,7 +111,6 @@ class ShownAsPreview:
 
 
 def twin_of(value: Any) -> Any:
-    """Return the asynchronous twin of a value; a value without one as it is."""
     return getattr(value, "asynchronous", value)
 
 
@@ -126,7 +123,6 @@ def documented(kind: C) -> C:
 
 
 def with_arguments(docstring: str, names: Sequence[str]) -> str:
-    """Return a docstring with the arguments of ARGUMENTS that its list of arguments lacks."""
     text = inspect.cleandoc(docstring)
     lacking = [name for name in names if name in ARGUMENTS and f"\n    {name}:" not in text]
     if not lacking or "\nArgs:\n" not in text:

@@ -88,7 +88,6 @@ _SHOWN: Final = 60
 
 
 def about_name(name: str) -> str:
-    """Return that there is no magic of a name, and which one it may mean."""
     verb = name.lower().removeprefix("sb").lstrip("_ ").replace("-", "_")
     if verb in VERBS:  # as a cell
         return f"%%{name} takes no cell: write it on one line, %sb_{verb}."
@@ -120,8 +119,6 @@ class Quoted(str):
 
 
 class MagicArguments(argparse.Namespace):
-    """The arguments of a magic: an attribute for each, and these."""
-
     def __init__(self, cell: str | None, variables: Mapping[str, Any]) -> None:
         super().__init__()
         self.cell = cell
@@ -282,7 +279,6 @@ def _share(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """Convert a duration as users write it to seconds: the type of an argument."""
     try:
         return duration(text).total_seconds()
     except ConfigurationError as error:
@@ -405,7 +401,6 @@ def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> 
 
 
 def _rest(parser: argparse.ArgumentParser, words: list[str], args: MagicArguments) -> list[str]:
-    """Parse words, and return those that the magic does not know."""
     try:
         return parser.parse_known_args(words, args)[1]
     except argparse.ArgumentError as error:

@@ -36,8 +36,6 @@ _NAME_AT_END: Final = re.compile(r"(?<!\w)\w*+$")
 
 
 class Completer:
-    """Finds completions at the cursor, by the arguments that the magic declares."""
-
     def __init__(self, shell: InteractiveShell, current: Current) -> None:
         self._shell, self._current = shell, current
         self._of: Namespace | None = None

@@ -105,7 +105,6 @@ def _spread_over_literals(source: str) -> Iterator[tuple[int, int]]:
 
 
 def _of_credentials(source: str) -> Iterator[tuple[int, int]]:
-    """Yield where the literals are that a credential is made with."""
     depth = begun = 0  # how deep in parentheses, and where the credential's own began
     for token in _LITERAL_OR_CALL.finditer(source):
         if token.lastgroup is not None:
@@ -150,8 +149,6 @@ _NO_ENTITIES: Final = "There are no entities in this namespace: %sb_create queue
 
 
 class Entities(Shown, list[EntityCounts]):
-    """Entities with their counts, shown as a table."""
-
     _one_line = False
 
     def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)

@@ -47,7 +47,6 @@ class SbMagics(Configurable):
     ).tag(config=True)
 
     def asks(self, *, is_emulator: bool) -> bool:
-        """Return True when a plan is carried out only after a yes."""
         return self.confirm == "always" or (self.confirm == "outside_emulator" and not is_emulator)
 
 
@@ -71,19 +70,16 @@ class Current:
 
     @property
     def is_connected(self) -> bool:
-        """Return True when there is a connection."""
         return self._namespace is not None
 
     @property
     def namespace(self) -> Namespace:
-        """Return the connection."""
         if self._namespace is None:
             raise ConfigurationError("There is no connection: run %sb_connect first.")
         return self._namespace
 
     @property
     def batch(self) -> LockedBatch:
-        """Return the locked messages."""
         if self._batch is None:
             raise ConfigurationError("No messages are held: run %sb_lock ENTITY -n 10 first.")
         return self._batch
@@ -118,7 +114,6 @@ class Current:
         return batch
 
     def holds(self, batch: object) -> bool:
-        """Return True for the batch that is held."""
         return batch is self._batch
 
     def board(self) -> LockBoard:
@@ -140,12 +135,10 @@ class Current:
         return count
 
     def release_and_say(self) -> None:
-        """Release the locked messages, and say how many there were, if any."""
         if released := self.release():
             say(f"Released {released:,} of the messages that were held before.")
 
     def close(self) -> None:
-        """Release the locked messages and close the connection."""
         try:
             self.release()
         finally:
@@ -176,7 +169,6 @@ def _close(current: weakref.ref[Current]) -> None:
 
 
 def say(text: str) -> None:
-    """Write a line below the cell."""
     print(text)  # noqa: T201
 
 

@@ -228,8 +228,6 @@ class Overview(Shown):
 
 
 def register_overview(shell: Any) -> None:
-    """Let a shell have ``%sb``."""
-
     @no_var_expand
     @needs_local_scope
     def sb(line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> object:

@@ -73,7 +73,6 @@ def command(*arguments: argument, takes_cell: bool = False) -> Callable[[Any], A
 
 
 def register_commands(current: Current) -> None:
-    """Let the shell have all magics."""
     for name, function in COMMANDS.items():
         kind = "line_cell" if function.takes_cell else "line"
         current.shell.register_magic_function(_magic(function, current), kind, name)
@@ -107,7 +106,6 @@ def _magic(function: Any, current: Current) -> Callable[..., object]:
 
 
 def carry_out(current: Current, plan: Plan, args: MagicArguments) -> Plan | Report:
-    """Show a plan, ask, and carry it out."""
     options, plan = apply_options(current, args), _with_ramp(plan, args)
     if args.dry_run:
         return plan
@@ -135,13 +133,11 @@ def confirm(
 
 
 def apply_options(current: Current, args: MagicArguments) -> dict[str, Any]:
-    """Return the keyword arguments with which a plan is applied."""
     in_flight = getattr(args, "max_in_flight", None) or current.settings.max_in_flight or AUTO
     return {"max_in_flight": in_flight, "rate": getattr(args, "rate", None)}
 
 
 def _with_ramp(plan: Plan, args: MagicArguments) -> Plan:
-    """Return the plan with the ramp that the options ask for."""
     if getattr(args, "ramp", None) is not None:
         watch = "10m" if args.watch is None else args.watch
         return plan.with_ramp(args.ramp, watch=watch, stop_at=args.stop_at)
@@ -184,7 +180,6 @@ def _part(value: Any, name: str, rest: str) -> Any:
 
 
 def edit_function(args: MagicArguments) -> Edit | None:
-    """Return the edit of the function that ``--edit`` or ``--edit-json`` names."""
     if args.edit is not None and args.edit_json is not None:
         raise ConfigurationError("Give --edit or --edit-json, not both.")
     name = args.edit if args.edit is not None else args.edit_json
@@ -212,7 +207,6 @@ _MOST_NUMBERS: Final = 1_000_000
 
 
 def named(args: MagicArguments, address: EntityAddress) -> Choice | None:
-    """Return the messages that ``--messages`` names; None without it."""
     if args.messages is None:
         return None
     is_typed = _NUMBERS.fullmatch(args.messages)
@@ -233,7 +227,6 @@ def selected(entity: Entity, args: MagicArguments) -> Choice:
 
 
 def peeked(entity: Entity, args: MagicArguments, most: int | None, **options: Any) -> Messages:
-    """Peek at the messages that ``--where``, ``--from`` and ``-t`` select."""
     start, end = args.from_sequence_number, args.to_sequence_number
     return entity.peek(most, where=args.where, from_sequence_number=start, to_sequence_number=end, **options)
 
@@ -281,8 +274,6 @@ _STILL_THERE: Final = {
 
 
 class Plans(list[Plan]):
-    """Plans, shown in sequence."""
-
     def __repr__(self) -> str:
         return "\n".join(map(repr, self))
 
@@ -418,7 +409,6 @@ def sb_undo(current: Current, args: MagicArguments) -> Plan:
 
 
 def _others(args: MagicArguments) -> list[Namespace]:
-    """Return the namespaces in the variables that ``--other`` names."""
     found = [variable(args, name) for name in args.other or ()]
     if not all(isinstance(each, Namespace) for each in found):
         raise ConfigurationError("--other names a variable with a namespace, such as other = connect(…).")
@@ -433,7 +423,6 @@ def _another_way(report: Report | None) -> str:
 
 
 def _of(args: MagicArguments) -> tuple[Report | None, str | None]:
-    """Return the report, or the entity, to undo."""
     if args.what is None:
         if args.since is not None:
             return None, None

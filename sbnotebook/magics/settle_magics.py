@@ -411,7 +411,6 @@ def _copy(current: Current, args: MagicArguments) -> NamespaceCopy:
 
 
 def _destination(args: MagicArguments) -> Entity | str | None:
-    """Return where clones go: an address, or the entity of another namespace that a variable holds."""
     if args.to_entity is None:
         return args.to
     found = variable(args, args.to_entity)
@@ -423,7 +422,6 @@ def _destination(args: MagicArguments) -> Entity | str | None:
 
 
 def _decision(args: MagicArguments) -> Decision | None:
-    """Return the decision that the options make; None when they make none."""
     wanted: list[str] = args.decision or []
     if len(wanted) > 1:
         raise ConfigurationError(f"Give one of {' and '.join(f'--{name}' for name in wanted)}.")
