@@ -69,6 +69,8 @@ _FEW: Final = 20
 _UNREAD: Final = Cause("(not read: the time for causes is spent)", None)
 _SHOWN_IN_REPR: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SUB_QUEUE: Final = "/$"
+"""A part of the address of each dead-letter queue, and of no other."""
 _COLUMNS: Final = (
     "sequence_number",
     "enqueued_time",
@@ -99,7 +101,7 @@ class Group:
         subjects: the most frequent subjects, with their counts.
         sequence_numbers: of all its messages.
         examples: a few of their descriptions, as they are.
-        came_back: how often the message that came back most often was resubmitted.
+        came_back: how often the dead letter that came back most often was resubmitted.
         traces: the trace ids of its messages, each once.
         take: returns the messages themselves.
     """
@@ -369,7 +371,8 @@ def _group(
         subjects=tuple(Counter(row.subject for row in rows).most_common(_MAX_SUBJECTS)),
         sequence_numbers=tuple(row.sequence_number for row in rows),
         examples=tuple(descriptions)[:_MAX_EXAMPLES],
-        came_back=max((row.resubmit_count or 0 for row in rows), default=0),
+        # A clone that waits for its first delivery has not come back.
+        came_back=max((row.resubmit_count or 0 for row in rows if SUB_QUEUE in row.entity), default=0),
         traces=tuple(dict.fromkeys(filter(None, (traces[place] for place in places)))),
         take=partial(take, places) if take else tuple,
     )

@@ -126,7 +126,7 @@ class RunningEmulator:
                 found.deferred_count += message.state is BrokeredState.DEFERRED
                 # Later messages get higher numbers.
                 number = message.sequence_number % (1 << PARTITION_SHIFT)
-                owner.last_sequence_number = max(owner.last_sequence_number, number)
+                found.owner.last_sequence_number = max(found.owner.last_sequence_number, number)
 
         self._do(put)
 

@@ -94,7 +94,7 @@ def read_ranges(
             with closing(prefetched(peeker.unread_pages(ahead, patience=patience, only_busy=False))) as pages:
                 for page in pages:
                     yield from batches.add(page, reader)
-                    if not reader.count:
+                    if not reader.count_from(reader.next_number):
                         break
             max_messages = reader.max_messages  # those that are left for the other ranges
             if max_messages == 0:

@@ -58,7 +58,11 @@ def test_history_counts_messages_that_come_back_again_and_again(namespace: Names
     assert history.summary.endswith("1 came back again and again.")
     (group,) = namespace.entity("stubborn/$dlq").peek().groups()
     assert group.came_back == 3
-    assert "came back 3 times" in repr(namespace.entity("stubborn/$dlq").peek().groups())
+    resubmit(namespace, "stubborn")
+    (waiting,) = namespace.entity("stubborn").peek().groups()
+    assert waiting.came_back == 0, "a clone that waits for its first delivery"
+    fail(namespace, "stubborn", 1, "Fifth")
+    assert "came back 4 times" in repr(namespace.entity("stubborn/$dlq").peek().groups())
 
 
 def test_history_without_resubmits_and_of_a_deleted_queue(namespace: Namespace) -> None:

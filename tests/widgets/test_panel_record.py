@@ -67,6 +67,18 @@ def test_causes_say_how_many_messages_are_left_and_came_back() -> None:
     assert block.rows == [[2, "B", "3, 2026-11-20 12:00:00Z", 1], [1, "A", None, None]]
 
 
+def test_clones_that_wait_in_a_queue_have_not_come_back() -> None:
+    properties: dict[str, Any] = {"ResubmitCount": 1}
+    address = EntityAddress.parse("o")
+    clone = PeekedMessage(entity=address, sequence_number=1, subject="a", application_properties=properties)
+    model = MessageTable([clone], causes=True)
+    model.find_causes()
+    until(lambda: causes_block(model))
+    block: Any = causes_block(model)
+    assert "came back" not in block.columns
+    assert "resubmitted" not in block.columns
+
+
 WITHOUT_PANDAS = """
 import sys
 from datetime import UTC, datetime

@@ -330,7 +330,7 @@ class Broker:
         for peer in list(self.peers):
             peer.abort()
         await self.committed()  # by then the loop has reported it to each of them
-        self.registry.clear()
+        self.registry.delete(*self.registry.entities)
         self.identity = uuid4().hex
         if self._store is not None:
             self._store.save_identity(self.identity)

@@ -8,6 +8,7 @@ import { each } from "./slices.js";
 export const CAUSE_FILTER = "cause";
 const CAUSE_COLUMN = "cause";
 const BACK_COLUMN = "resubmit_count";
+const SUB_QUEUE = "/$"; // in the address of each dead-letter queue, and of no other
 export const TREND_POINTS = 24;
 
 /**
@@ -53,7 +54,9 @@ export function history(store, rows, { from, width }) {
   const resubmits = store.column(BACK_COLUMN);
   const seen = { first: Infinity, last: -Infinity, back: 0, backRows: 0, backLast: -Infinity, trend: new Uint32Array(TREND_POINTS) };
   for (const row of rows) {
-    const [time, back] = [times[row], resubmits[row]];
+    const time = times[row];
+    // A clone that waits for its first delivery has not come back.
+    const back = resubmits[row] > 0 && store.value(row, "entity").includes(SUB_QUEUE) ? resubmits[row] : 0;
     if (back > seen.back) seen.back = back;
     if (back > 0) seen.backRows++;
     if (!(time >= -Infinity)) continue;

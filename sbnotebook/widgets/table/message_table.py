@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import traitlets
 
 from sbnotebook.analysis import frames, tables
-from sbnotebook.analysis.groups import CAUSE, CauseReader, group_by_cause
+from sbnotebook.analysis.groups import CAUSE, SUB_QUEUE, CauseReader, group_by_cause
 from sbnotebook.analysis.page_columns import array_of_flags, array_of_numbers, array_of_values
 from sbnotebook.client.messages import Messages
 from sbnotebook.model import ReceivedMessage
@@ -501,7 +501,9 @@ def causes_block(messages: MessageTable) -> Table | None:
         return None
     # Arrow's own groups, scalars and times would import pandas.
     columns: dict[str, Any] = {"cause": array_of_values(found.fingerprints, pa.string())}
-    columns |= {"time": pc.cast(rows.table["enqueued_time"], pa.int64()), "back": rows.table["resubmit_count"]}
+    are_letters = _kernels.match_substring(rows.table["entity"], SUB_QUEUE).cast(pa.int32())
+    back = _kernels.multiply(rows.table["resubmit_count"], are_letters)
+    columns |= {"time": pc.cast(rows.table["enqueued_time"], pa.int64()), "back": back}
     kept: Any = pa.table(columns).filter(array_of_flags(~removed))
     counts = Counter(kept["cause"].to_pylist())
     lines: list[list[Any]] = []
