@@ -18,7 +18,7 @@ from sbnotebook.client.plan_code import cell_of, python_of
 from sbnotebook.client.portal import Work, blocking, in_background, progress_bar, warn, watched
 from sbnotebook.client.receivers import sent_to
 from sbnotebook.client.targets import RampSizes, duration, ramp_of, time_to_come
-from sbnotebook.client.verbs import ShownAsPreview, documented
+from sbnotebook.client.verbs import ShownAsPreview, documented, moved
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Decision, EntityAddress, Message, Outcome, Purge, ReceivedMessage, Report, Send
 from sbnotebook.model.decision import AUTO
@@ -183,6 +183,7 @@ class AsyncPlan(ShownAsPreview):
     def _sent(self) -> list[Message]:
         return [] if self._new is None else list(islice(self._new(), _CODED))
 
+    @moved("plan.with_ramp(…)", "ramp", "watch", "stop_at")
     async def apply(
         self,
         *,
@@ -215,6 +216,7 @@ class AsyncPlan(ShownAsPreview):
                     return watched(await self._plan.apply(replace(limits, seen=_curve(seen)), advance))
             return watched(await self._plan.apply(limits, advance))
 
+    @moved("plan.with_ramp(…)", "ramp", "watch", "stop_at")
     async def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> AsyncRunning:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 

@@ -14,7 +14,7 @@ from sbnotebook.analysis.tables import Shown, Table
 from sbnotebook.client.async_plan import AsyncPlan, AsyncProcessing, AsyncRunning
 from sbnotebook.client.portal import on_loop, run
 from sbnotebook.client.targets import RampSizes
-from sbnotebook.client.verbs import ShownAsPreview, Twin
+from sbnotebook.client.verbs import ShownAsPreview, Twin, moved
 from sbnotebook.model import Decision, EntityAddress, Outcome, ReceivedMessage, Report
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import InFlight, Preview, ProcessStatus, Ramp, RampStep
@@ -139,6 +139,7 @@ class Plan(ShownAsPreview, Twin[AsyncPlan]):
         """
         return self.asynchronous.as_python(target=target, rate=rate)
 
+    @moved("plan.with_ramp(…)", "ramp", "watch", "stop_at")
     def apply(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None, show_progress: bool = True) -> Report:
         """Carry the plan out; a progress bar appears when it takes longer than a second.
 
@@ -159,6 +160,7 @@ class Plan(ShownAsPreview, Twin[AsyncPlan]):
         """
         return run(self.asynchronous.apply, max_in_flight=max_in_flight, rate=rate, show_progress=show_progress)
 
+    @moved("plan.with_ramp(…)", "ramp", "watch", "stop_at")
     def start(self, *, max_in_flight: InFlight = AUTO, rate: float | None = None) -> Running:
         """Carry the plan out in the background: watch, pause or cancel it. Arguments as for :meth:`apply`.
 

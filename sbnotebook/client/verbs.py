@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from sbnotebook.analysis import tables
 from sbnotebook.errors import in_one_frame
@@ -67,6 +68,7 @@ ARGUMENTS: Final = {
 """The documentation of arguments that many verbs take. A docstring with its own line for an argument keeps it."""
 _SECTIONS: Final = re.compile(r"^(?:Returns|Raises|Yields|Example|Source)\b.*:", re.MULTILINE)
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
@@ -108,6 +110,21 @@ class ShownAsPreview:
 
     def _repr_html_(self) -> str:
         return tables.preview_html(self._previewed())
+
+
+def moved(successor: str, *names: str) -> Callable[[F], F]:
+    """Let a verb answer arguments that it had with what takes them now."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            if gone := [name for name in names if name in given]:
+                raise in_one_frame(TypeError(f"{function.__name__} has no argument {gone[0]}: use {successor}."))
+            return function(*args, **given)
+
+        return cast("F", call)
+
+    return decorate
 
 
 def twin_of(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import threading
+from typing import Any
 
 import pytest
 from tqdm._monitor import TMonitor
@@ -100,6 +101,15 @@ def test_running_plan_raises_with_its_report(namespace: Namespace) -> None:
     with pytest.raises(Exception, match="gone-meanwhile"):
         running.result()
     assert running.report.counts == {SKIPPED: 3}
+
+
+def test_arguments_that_moved_are_answered_with_their_place(namespace: Namespace) -> None:
+    filled_client_queue(namespace, "moved", 1)
+    plan: Any = namespace.entity("moved").purge()
+    for verb in (plan.apply, plan.start, plan.asynchronous.apply):
+        with pytest.raises(TypeError, match=r"has no argument ramp: use plan\.with_ramp\(…\)\."):
+            verb(ramp=2)
+    assert len(plan.apply(max_in_flight=1)) == 1
 
 
 def test_plan_is_a_frame_of_its_messages(namespace: Namespace) -> None:
