@@ -332,7 +332,7 @@ RAMP: Final = option(
 WATCH: Final = option("--watch DURATION", "maximum time to watch a batch (default 10m)")
 STOP_AT: Final = option(
     "--stop-at SHARE",
-    "share of a batch that stops the others when it comes back, such as 2%% (default: any message)",
+    "stop when this share of a batch comes back, such as 2%% (default: any message)",
     type=_share,
     default=0.0,
 )

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     option("--session SESSION", "only messages of this session; does not lock it"),
     option(
         "--to FILE",
-        "write the messages, all by default: .parquet and .jsonl keep everything, .csv is to look at",
+        "write the messages, all by default: .parquet and .jsonl keep everything, .csv is for spreadsheets",
         dest="to_file",
     ),
     option("--overwrite", "with --to: replace an existing file"),

@@ -282,13 +282,13 @@ class Plans(list[Plan]):
 
 
 @command(
-    argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from there"),
+    argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from this entity"),
     option("--fates", "show the fate of each resubmit: consumed, waiting, or back"),
     option("-n, --count N", f"look up the last N resubmits (default {MOST_RESUBMITS})"),
     _OTHER,
     option(
         "--note TEXT",
-        "the fingerprint of a cause as %%sb_groups shows it, and a note to keep; an empty text removes it",
+        "write a note on a cause: its fingerprint from %%sb_groups, and the text. '' removes the note",
         nargs="+",
     ),
     INTO,
@@ -296,7 +296,7 @@ class Plans(list[Plan]):
 def sb_journal(current: Current, args: MagicArguments) -> Remembered | History | None:
     """Show the records of this machine: unfinished work, removed messages, the fates of resubmits, and notes.
 
-    Alone it shows unfinished work, and the magic that continues it. Looking up fates locks nothing.
+    Without options it shows unfinished work and the magic that continues it. Looking up fates locks nothing.
 
     Example::
 
@@ -324,7 +324,7 @@ def _note(current: Current, fingerprint: str, *text: str) -> None:
 
 @command(
     MAYBE_ENTITY,
-    option("--resend-unknown", "send again what may have arrived and been consumed already"),
+    option("--resend-unknown", "resend clones that an interrupted run may have sent"),
     option("--max-wait DURATION", "maximum time to wait for locked originals", default=0.0),
     _OTHER,
     *ACTING,
@@ -374,11 +374,11 @@ def _apply_all(current: Current, plans: Plans, args: MagicArguments) -> Report:
 
 @command(
     argument("what", nargs="?", metavar="REPORT", help=f"variable with a report, or an entity (default {LAST_REPORT})"),
-    option("--since DURATION", "messages removed since then, such as 2h", type=str),
-    option("--to DESTINATION", "destination (default: the entity of each message)"),
-    option("--include-unknown", "also those that may be there already"),
-    option("--include-resubmitted", "also originals of resubmits: their clones exist, so this doubles them"),
-    option("--new-ids", "give them new message ids", default=None),
+    option("--since DURATION", "only messages removed since a time such as 2026-01-31, or in the last 2h", type=str),
+    option("--to DESTINATION", "queue or topic to send to (default: the entity of each message)"),
+    option("--include-unknown", "also send messages that may not have been removed"),
+    option("--include-resubmitted", "also send originals of resubmits, which makes a second copy of each"),
+    option("--new-ids", "give the messages new message ids", default=None),
     *ACTING,
 )
 def sb_undo(current: Current, args: MagicArguments) -> Plan:

@@ -206,10 +206,10 @@ def _flag(name: str, what: str, *others: str) -> argument:
     return argument(f"--{name}", *others, action="append_const", dest="decision", const=name, help=what)
 
 
-_COMPLETE: Final = _flag("complete", "remove them: they are done with")
-_ABANDON: Final = _flag("abandon", "raise their delivery counts by one")
-_DEADLETTER: Final = _flag("dead-letter", "move them to the dead-letter queue", "--deadletter", "--dead_letter")
-_DEFER: Final = _flag("defer", "set them aside")
+_COMPLETE: Final = _flag("complete", "complete the messages, which removes them")
+_ABANDON: Final = _flag("abandon", "abandon the messages, which raises their delivery counts by one")
+_DEADLETTER: Final = _flag("dead-letter", "move the messages to the dead-letter queue", "--deadletter", "--dead_letter")
+_DEFER: Final = _flag("defer", "defer the messages: %%sb_deferred shows and settles them")
 
 
 @command(
@@ -228,7 +228,7 @@ _DEFER: Final = _flag("defer", "set them aside")
         type=_max_resubmits,
         default=AUTO,
     ),
-    option("--resend-unknown", "send again clones that an interrupted run may have sent already"),
+    option("--resend-unknown", "resend clones that an interrupted run may have sent"),
     option("--atomic", "use one transaction for each message; experimental, untested on Azure"),
     option("--atomic-forward", "like --atomic, for another destination: the source queue forwards the clones"),
     RAMP,
@@ -320,7 +320,9 @@ def sb_deferred(current: Current, args: MagicArguments) -> Messages | Plan:
     ENTITY,
     WHERE,
     STATE,
-    option("--before DURATION", "only messages enqueued before 2026-01-31, or longer ago than 2d", type=str),
+    option(
+        "--before DURATION", "only messages enqueued before a time such as 2026-01-31, or longer ago than 2d", type=str
+    ),
     UP_TO,
     option("--no-archive", "keep no copy: %%sb_undo cannot send them back"),
     *ACTING,
@@ -434,14 +436,14 @@ def _decision(args: MagicArguments) -> Decision | None:
 
 
 _WHAT: Final = (
-    argument("what", nargs="?", metavar="NAME", help="a variable, or a text in quotes; with two %% signs the cell"),
-    option("--subject TEXT", "of a text: its subject"),
-    option("--message-id TEXT", "of a text: its message id"),
-    option("--content-type TEXT", "of a text: its content type (default application/json for JSON)"),
-    option("--session-id SESSION", "of a text: its session"),
+    argument("what", nargs="?", metavar="NAME", help="variable, or text in quotes; %%%%sb_send sends the cell"),
+    option("--subject TEXT", "subject of the text"),
+    option("--message-id TEXT", "message id of the text"),
+    option("--content-type TEXT", "content type of the text (default application/json for JSON)"),
+    option("--session-id SESSION", "session of the text"),
     option(
         "--property NAME=VALUE",
-        "of a text: an application property; 2, 0.5 and true have their own types. Repeatable",
+        "application property of the text; 2 and 0.5 are numbers, true is a truth value. Repeatable",
         action="append",
     ),
     option("--lines", "send each line of the text or cell as a message"),
