@@ -39,7 +39,7 @@ _SINGLE_HEADER: Final = 10
 _REGISTRY_HEADER: Final = 5
 _CONTENT_TYPE: Final = re.compile(r"avro/binary\+([0-9A-Za-z]{1,64})")
 _FINGERPRINT: Final = re.compile(r"[0-9a-f]{16}")
-_HEX_ID: Final = re.compile(r"[0-9a-f]{32}")
+_ID: Final = re.compile(r"[0-9a-f]{16}(?:[0-9a-f]{16})?")
 _MOST_DIGITS: Final = 38
 """Digits of a decimal, as many as Arrow and Spark have."""
 _EXACT: Final = Context(prec=100)
@@ -131,7 +131,7 @@ def _id_of(key: object) -> int | str:
     text = str(key).strip().lower().replace("-", "")
     if text.isdecimal() and len(text) <= len(str(2**32)):
         return int(text)
-    if _HEX_ID.fullmatch(text) or _FINGERPRINT.fullmatch(text):
+    if _ID.fullmatch(text):
         return text
     raise ConfigurationError(
         f"{str(key)[:80]!r} is not an ID of a schema: give the number of a registry, 32 hexadecimal digits of Azure "
@@ -235,21 +235,14 @@ def _reader(schema: Any, *, is_recursive: bool) -> Callable[[BytesIO], Any]:
     import fastavro
     from fastavro import _read_py
 
-    in_c: Any = fastavro
-    in_python: Any = _read_py
-    if not is_recursive:
-        return partial(_read, in_c.schemaless_reader, schema)
     # The reader in C has no limit of levels, and ends the process where its stack ends.
-    return partial(_read_recursive, partial(_read, in_python.schemaless_reader, schema))
+    module: Any = _read_py if is_recursive else fastavro
+    return partial(_read, module.schemaless_reader, schema, is_recursive)
 
 
-def _read_recursive(read: Callable[[BytesIO], Any], source: BytesIO) -> Any:
-    if len(source.getbuffer()) > _MOST_RECURSIVE:
+def _read(read: Any, schema: Any, is_recursive: bool, source: BytesIO) -> Any:
+    if is_recursive and len(source.getbuffer()) > _MOST_RECURSIVE:
         raise UndecodableError(f"a body of a type within itself has at most {_MOST_RECURSIVE:,} bytes")
-    return read(source)
-
-
-def _read(read: Any, schema: Any, source: BytesIO) -> Any:
     try:
         return read(source, schema, None)
     except EOFError:

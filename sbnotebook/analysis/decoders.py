@@ -41,12 +41,10 @@ DECODE_ERROR: Final = "decode_error"
 """The column that says why a body was not decoded; null for one that was."""
 NEEDED: Final = ("subject", "content_type", "content_encoding", "body", "body_type", "application_properties")
 """The message columns that decoding reads."""
-_SHOWN_OF_ERROR: Final = 200
 _PACKED: Final = frozenset((b"@", b"\x1f", b"x"))
 """First bytes of a body that may be in a wrapper of .NET, gzip or deflate."""
 _TIMED: Final = 16
 """Bodies after which the time is read, which takes a third of the time of a small body."""
-_SPENT: Final = "not decoded: the time for the bodies of a table is spent"
 _kernels: Final[Any] = pc
 
 
@@ -125,7 +123,11 @@ class Decoding:
         errors: list[str | None] = []
         untyped: Any = table
         for value, why in self._values(untyped):
-            text, error = (None, why) if value is None else _json_or_error(value)
+            text, error = None, why
+            try:
+                text = None if value is None else json_of(value)
+            except Exception as fault:  # noqa: BLE001 (of one body)
+                error = _said(fault)
             texts.append(text)
             errors.append(error)
         before = untyped.column("body_text").combine_chunks()
@@ -166,7 +168,7 @@ class Decoding:
                 now = self._clock()
                 self._left, started = self._left - (now - started), now
             if self._left <= 0:
-                yield None, _SPENT
+                yield None, "not decoded: the time for the bodies of a table is spent"
                 continue
             try:
                 if isinstance(body, str):
@@ -215,13 +217,6 @@ def columns_of(decoding: Decoding | None) -> pa.Table:
     return to_arrow(()) if decoding is None else decoding.table(to_arrow(()))
 
 
-def _json_or_error(value: Any) -> tuple[str | None, str | None]:
-    try:
-        return json_of(value), None
-    except Exception as error:  # noqa: BLE001 (of one body)
-        return None, _said(error)
-
-
 @lru_cache(maxsize=256)
 def _says_packed(content_type: str | None) -> bool:
     return content_type is not None and bool(Marks(content_type=content_type).packings)
@@ -234,7 +229,7 @@ def _too_large(body: bytes) -> str:
 def _said(error: Exception) -> str:
     # The text of an error may quote the message.
     text = str(error) if isinstance(error, UndecodableError) else f"{type(error).__name__}: {error}"
-    return printable(" ".join(text.split())[:_SHOWN_OF_ERROR])
+    return printable(" ".join(text.split())[:200])
 
 
 # ------------------------------------------------------------ values as JSON

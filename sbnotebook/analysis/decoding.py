@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 GROUP: Final = "sbnotebook.decoders"
 """The entry points of packages that bring decoders."""
-_SHOWN: Final = 80
 _REGISTERED: Final[dict[str, Decoder]] = {}
 Decode = str | Decoder | Callable[..., Any]
 """A decoder, its name, a function, or ``avro:FILE`` or ``protobuf:FILE#MESSAGE``."""
@@ -84,4 +83,4 @@ def _installed(name: str) -> Any:
     known = [*_REGISTERED, *points.names]
     near = near_match(name, known)
     said = f"did you mean {near}?" if near else "make it with sbnotebook.decoder(name, …), or say avro:FILE."
-    raise ConfigurationError(f"There is no decoder {name[:_SHOWN]!r}: {said}")
+    raise ConfigurationError(f"There is no decoder {name[:80]!r}: {said}")

@@ -34,6 +34,7 @@ from sbnotebook.settlement import query_logs
 if TYPE_CHECKING:
     import pandas as pd
 
+_kernels: Final[Any] = pc
 PROPERTIES: Final = "application_properties"
 TRACE_COLUMNS: Final = ("trace_id", "span_id")
 """The columns that ``where`` and SQL have besides the message columns."""
@@ -67,24 +68,22 @@ union
 
 def trace_columns(properties: Any) -> tuple[Any, Any]:
     """Return the trace ids and the span ids of a column of application properties, null where there is none."""
-    kernels: Any = pc
     found: list[tuple[Any, Any]] = []
     for name in _NAMES:
-        parts = kernels.extract_regex(kernels.map_lookup(properties, _scalar(name), "first"), _FORM)
-        version, trace, span, more = (kernels.struct_field(parts, place) for place in range(4))
-        is_right = kernels.and_(_differs(trace, _NO_TRACE), _differs(span, _NO_SPAN))
+        parts = _kernels.extract_regex(_kernels.map_lookup(properties, _scalar(name), "first"), _FORM)
+        version, trace, span, more = (_kernels.struct_field(parts, place) for place in range(4))
+        is_right = _kernels.and_(_differs(trace, _NO_TRACE), _differs(span, _NO_SPAN))
         # Version ff is invalid, and only later versions than 00 may have more behind the flags.
-        is_known = kernels.or_(_differs(version, "00"), kernels.equal(more, _scalar("")))
-        is_right = kernels.and_(is_right, kernels.and_(is_known, _differs(version, "ff")))
-        found.append(tuple(kernels.if_else(is_right, part, _scalar(None)) for part in (trace, span)))
+        is_known = _kernels.or_(_differs(version, "00"), _kernels.equal(more, _scalar("")))
+        is_right = _kernels.and_(is_right, _kernels.and_(is_known, _differs(version, "ff")))
+        found.append(tuple(_kernels.if_else(is_right, part, _scalar(None)) for part in (trace, span)))
     (trace, span), (older_trace, older_span) = found
-    is_new = kernels.is_valid(trace)
-    return kernels.if_else(is_new, trace, older_trace), kernels.if_else(is_new, span, older_span)
+    is_new = _kernels.is_valid(trace)
+    return _kernels.if_else(is_new, trace, older_trace), _kernels.if_else(is_new, span, older_span)
 
 
 def _differs(column: Any, text: str) -> Any:
-    kernels: Any = pc
-    return kernels.not_equal(column, _scalar(text))
+    return _kernels.not_equal(column, _scalar(text))
 
 
 def _scalar(text: str | None) -> Any:
@@ -171,7 +170,6 @@ def _counted(traces: Collection[str]) -> str:
 _MAX_CAUSE: Final = 200
 _MOST_TEXT: Final = 4_096
 """Characters that are masked: the beginning of a cause identifies it."""
-_MOST_REASON: Final = 500
 _MOST_LINE: Final = 500
 _LEAST_LINES, _SHORT_LINE = 64, 28
 """Lines that are read of each text, and the characters for each line more; the lines of traces are longer."""
@@ -228,11 +226,11 @@ def form_without_ids(form: bytes) -> bytes:
 
 @lru_cache(maxsize=4_000)
 def _line_without_ids(line: bytes) -> bytes:
-    return line if len(line) > _MOST_LINE else _HEX_OF_FORM.sub(_one_hex, line)
-
-
-def _one_hex(match: re.Match[bytes]) -> bytes:
-    return (b"1a" if match[0][:1] == b"1" else b"a1").ljust(len(match[0]), b"1")
+    return (
+        line
+        if len(line) > _MOST_LINE
+        else _HEX_OF_FORM.sub(lambda found: (b"1a" if found[0][:1] == b"1" else b"a1").ljust(len(found[0]), b"1"), line)
+    )
 
 
 # ---------------------------------------------------------------- masks
@@ -316,7 +314,7 @@ def masked(text: str) -> str:
 
 def masked_reason(reason: str) -> str:
     """Mask long numbers and ids in a dead-letter reason; codes stay."""
-    return _IN_REASONS.sub("<id>", " ".join(reason[:_MOST_REASON].split()))
+    return _IN_REASONS.sub("<id>", " ".join(reason[:500].split()))
 
 
 def _mask(match: re.Match[str]) -> str:
@@ -392,8 +390,9 @@ def read_stack_trace(description: str) -> Cause:
             if kind == "cause":
                 frames.clear()  # the cause of the cause comes later, and is the nearer one
             said.append(line[:_MOST_LINE].strip())
-    # Python names the frame next to the fault last.
-    return Cause(" ".join(said), _nearest(frames[::-1] if is_python else frames))
+    nearest = frames[::-1] if is_python else frames  # Python names the frame next to the fault last
+    own = next((frame for frame in nearest if not frame.is_library), nearest[0] if nearest else None)
+    return Cause(" ".join(said), own and own.name)
 
 
 def trace_lines(description: str) -> list[tuple[str, bool]]:
@@ -429,18 +428,10 @@ def _lines(text: str) -> list[str]:
     return text.split("\n", most) if is_plain else _LINES.split(text, most)
 
 
-def _nearest(frames: list[_Frame]) -> str | None:
-    own = next((frame for frame in frames if not frame.is_library), None)
-    return own.name if own else frames[0].name if frames else None
-
-
 def _frame(match: re.Match[str]) -> _Frame | None:
     if match.lastgroup == "at":
         return _frame_at(match["at"].replace("file://", ""))
-    return _python_frame(match["file"].replace("\\", "/"), match["function"] or "<module>")
-
-
-def _python_frame(path: str, function: str) -> _Frame:
+    path, function = match["file"].replace("\\", "/"), match["function"] or "<module>"
     is_library = any(part in path for part in _LIBRARY_PATHS)
     return _Frame(f"{path.rpartition('/')[2]}:{function}"[:_MOST_FRAME], is_library)
 

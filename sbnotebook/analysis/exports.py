@@ -91,7 +91,8 @@ def read_table(path: Path | str) -> pa.Table:
         why = "CSV is for spreadsheets and loses types" if place.suffix.lower() == ".csv" else "the ending is unknown"
         raise ConfigurationError(f"Messages cannot be read from {place.name}: {why}; use .parquet or .jsonl.")
     try:
-        return read(place)
+        with place.open("rb") as file:
+            return read(file)
     except (OSError, *MISFITS) as error:
         if isinstance(error, OSError) and error.strerror:  # Arrow's errors of damaged files have none
             raise ConfigurationError(f"{place} cannot be read: {error.strerror}.") from None
@@ -120,15 +121,6 @@ def _exists(place: Path) -> ConfigurationError:
 
 
 # ------------------------------------------------------------------ Parquet
-
-
-def _write_parquet(table: pa.Table, file: Any) -> None:
-    _PARQUET.write_table(table, file, compression="zstd", write_statistics=_MEASURED)
-
-
-def _read_parquet(path: Path) -> pa.Table:
-    with path.open("rb") as file:
-        return _completed(_PARQUET.ParquetFile(file).read())
 
 
 def _completed(table: pa.Table) -> pa.Table:
@@ -187,11 +179,6 @@ def _write_json_lines(table: pa.Table, file: Any) -> None:
         file.write(b'"}\n')
 
 
-def _read_json_lines(path: Path) -> pa.Table:
-    with path.open("rb") as file:
-        return table_of_lines(file)
-
-
 def _row_of(line: bytes, number: int) -> dict[str, Any]:
     try:
         row: Any = json.loads(line)
@@ -245,13 +232,10 @@ def _write_csv(table: pa.Table, file: Any) -> None:
     writer = csv.writer(text, quoting=csv.QUOTE_ALL)
     writer.writerow(shown)
     for row in _rows(table):
-        row["body_text"] = row["body_text"] if row["body_text"] is not None else _size_of(row["body"])
+        if row["body_text"] is None and row["body"]:
+            row["body_text"] = f"({len(row['body']):,} bytes that are not text)"
         writer.writerow([_cell(name, row[name]) for name in shown])
     text.detach()
-
-
-def _size_of(body: bytes | None) -> str:
-    return f"({len(body):,} bytes that are not text)" if body else ""
 
 
 def _cell(name: str, value: Any) -> str | int:
@@ -282,6 +266,13 @@ def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-_WRITERS: Final = {".parquet": _write_parquet, ".jsonl": _write_json_lines, ".csv": _write_csv}
-_READERS: Final = {".parquet": _read_parquet, ".jsonl": _read_json_lines}
+_WRITERS: Final[Mapping[str, Callable[[pa.Table, Any], object]]] = {
+    ".parquet": partial(_PARQUET.write_table, compression="zstd", write_statistics=_MEASURED),
+    ".jsonl": _write_json_lines,
+    ".csv": _write_csv,
+}
+_READERS: Final[Mapping[str, Callable[[Any], pa.Table]]] = {
+    ".parquet": lambda file: _completed(_PARQUET.ParquetFile(file).read()),
+    ".jsonl": table_of_lines,
+}
 _ENDINGS: Final = ".parquet or .jsonl, which keep everything, or .csv for a spreadsheet"

@@ -41,7 +41,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS_AT_ONCE: Final = 1_000
 _BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """Rows that become messages together, or fewer where they are large."""
-_BODY_COLUMNS: Final = ("body", "body_text")
 _NOT_JSON: Final = (ValueError, TypeError, RecursionError)
 _NESTED: Final = (dict, list, tuple, np.ndarray)
 _IN_JSON: Final = {b"sbnotebook": b"json"}
@@ -174,18 +173,17 @@ def collect_spark_frame(data: Any) -> Any:
 def _message(item: Any) -> Message:
     if isinstance(item, Message):
         return item
-    if isinstance(item, (str, bytes)):
-        return Message(body=_bytes_of(item) if isinstance(item, str) else item)
+    if isinstance(item, bytes):
+        return Message(body=item)
+    if isinstance(item, str):
+        try:
+            return Message(body=item.encode())
+        except UnicodeEncodeError as error:
+            raise ConfigurationError(f"A text has {_half(error)}.") from None
     if isinstance(item, Mapping):
-        return _from_row({str(key): value for key, value in item.items()})  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        columns = {str(key): [value] for key, value in cast("Mapping[Any, Any]", item).items()}
+        return messages_from_columns(_with_contents(columns, [*columns], 1, columns.__getitem__), 1)[0]
     raise ConfigurationError(f"A message cannot be made of {type(item).__name__}: {_ACCEPTED}.")
-
-
-def _bytes_of(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigurationError(f"A text has {_half(error)}.") from None
 
 
 def _half(error: UnicodeEncodeError) -> str:
@@ -229,21 +227,14 @@ def rows_to_send(rows: pa.RecordBatch) -> EncodedRows | list[Message | Configura
 def messages_or_errors(rows: pa.RecordBatch) -> Iterator[Message | ConfigurationError]:
     """Yield a message for each row of a batch, as :func:`messages_from` makes it, or the error of the row."""
     try:
-        yield from _messages_of(rows)
+        yield from messages_from_columns(_sent_columns(rows), rows.num_rows)
     except _MISFITS as error:
         if rows.num_rows == 1:  # the others are fine
-            yield _refusal(error)
+            is_ours = isinstance(error, ConfigurationError)
+            yield error if is_ours else ConfigurationError(f"A row cannot be sent: {error}.")
             return
         for row in range(rows.num_rows):
             yield from messages_or_errors(rows.slice(row, 1))
-
-
-def _refusal(error: Exception) -> ConfigurationError:
-    return error if isinstance(error, ConfigurationError) else ConfigurationError(f"A row cannot be sent: {error}.")
-
-
-def _messages_of(rows: pa.RecordBatch) -> list[Message]:
-    return messages_from_columns(_sent_columns(rows), rows.num_rows)
 
 
 def _sent_columns(rows: pa.RecordBatch) -> dict[str, list[Any]]:
@@ -259,7 +250,7 @@ def _with_contents(
     columns: dict[str, list[Any]], names: Sequence[str], count: int, values_of: Callable[[str], list[Any]]
 ) -> dict[str, list[Any]]:
     """Return columns, with a JSON body of the other columns in rows without a body."""
-    given = [columns[name] for name in _BODY_COLUMNS if name in columns]
+    given = [columns[name] for name in ("body", "body_text") if name in columns]
     # Beside a body, columns that the service sets are left out; without one they are content.
     taken = arrow_schema().names if given else SENT_COLUMNS
     others = [name for name in names if name not in taken]
@@ -296,11 +287,6 @@ def _with_dicts(value: Any, kind: Any) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: _with_dicts(items[field.name], field.type) for field in parts}
     return [_with_dicts(item, parts.value_type) for item in items]
-
-
-def _from_row(row: Mapping[str, Any]) -> Message:
-    columns = {name: [value] for name, value in row.items()}
-    return messages_from_columns(_with_contents(columns, [*row], 1, columns.__getitem__), 1)[0]
 
 
 def _json(content: Mapping[str, Any]) -> str:

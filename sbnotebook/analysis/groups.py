@@ -59,15 +59,11 @@ CAUSE: Final[tuple[Trait, ...]] = ("reason", "description", "frame")
 Take = Callable[[Sequence[int]], Sequence[ReceivedMessage]]
 """Returns the messages in some places."""
 
-_MAX_SUBJECTS: Final = 5
-_MAX_EXAMPLES: Final = 3
-_FINGERPRINT: Final = 12
 _KEPT: Final = 1_000
 _AT_ONCE: Final = 1_000
 _FEW: Final = 20
 """Descriptions of which each is read by itself."""
 _UNREAD: Final = Cause("(not read: the time for causes is spent)", None)
-_SHOWN_IN_REPR: Final = 100
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SUB_QUEUE: Final = "/$"
 """A part of the address of each dead-letter queue, and of no other."""
@@ -145,7 +141,7 @@ class Group:
 
     def __repr__(self) -> str:
         traits = {"reason": self.reason, "cause": self.cause, "frame": self.frame, "subject": self.subject}
-        said = ", ".join(f"{name} {value[:_SHOWN_IN_REPR]!r}" for name, value in traits.items() if value)
+        said = ", ".join(f"{name} {value[:100]!r}" for name, value in traits.items() if value)
         return f"<Group {self.fingerprint} of {counted(self.count)}{f': {said}' if said else ''}>"
 
     def _repr_html_(self) -> str:
@@ -363,14 +359,14 @@ def _group(
     descriptions = dict.fromkeys(row.description for row in rows if row.description)
     named = json.dumps(traits if traits[-1] is not None else traits[:-1])  # as without bodies
     return Group(
-        hashlib.sha256(named.encode()).hexdigest()[:_FINGERPRINT],
+        hashlib.sha256(named.encode()).hexdigest()[:12],
         *traits,
         count=len(rows),
         first_seen=min(times, default=None),
         last_seen=max(times, default=None),
-        subjects=tuple(Counter(row.subject for row in rows).most_common(_MAX_SUBJECTS)),
+        subjects=tuple(Counter(row.subject for row in rows).most_common(5)),
         sequence_numbers=tuple(row.sequence_number for row in rows),
-        examples=tuple(descriptions)[:_MAX_EXAMPLES],
+        examples=tuple(descriptions)[:3],
         # A clone that waits for its first delivery has not come back.
         came_back=max((row.resubmit_count or 0 for row in rows if SUB_QUEUE in row.entity), default=0),
         traces=tuple(dict.fromkeys(filter(None, (traces[place] for place in places)))),
@@ -387,8 +383,6 @@ def _drifts(table: Any) -> list[str]:
 
 # ---------------------------------------------------------------- charts
 
-_NONE: Final = "(none)"
-_OTHERS: Final = "others"
 _MAX_LABEL: Final = 70
 _MOST_BARS: Final = 60
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
@@ -398,7 +392,6 @@ _WIDTHS: Final = (
 )
 _READ_BY_PLOTLY: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 _ROW_HEIGHT: Final = 34
-_TEMPLATE: Final = "plotly_white"
 _FIRST_SECOND: Final = int((datetime.min.replace(tzinfo=UTC) - _EPOCH).total_seconds())
 _LAST_SECOND: Final = int((datetime.max.replace(microsecond=0, tzinfo=UTC) - _EPOCH).total_seconds())
 
@@ -414,7 +407,7 @@ def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figu
     for time, value in rows:
         in_bars[colours.get(value, len(own))][int((time - _EPOCH).total_seconds()) // width] += 1
     figure = _figure(f"{counted(len(rows))} over time, by {by}", "enqueued (UTC)", "messages")
-    for name, bars in zip([*map(label, own), _OTHERS], in_bars, strict=True):
+    for name, bars in zip([*map(label, own), "others"], in_bars, strict=True):
         if bars:
             figure.add_bar(
                 name=name,
@@ -469,7 +462,7 @@ def label(text: str | None) -> str:
         '&lt;b&gt;late&lt;/b&gt; &amp; &#36;x&#36;'
     """
     if not text:
-        return _NONE
+        return "(none)"
     shown = tables.printable(text[: _MAX_LABEL + 1])
     cut = shown if len(shown) <= _MAX_LABEL else f"{shown[: _MAX_LABEL - 1]}…"
     return cut.translate(_READ_BY_PLOTLY)
@@ -512,7 +505,7 @@ def _figure(title: str, across: str, up: str) -> Any:
     return Figure(
         layout={
             "title": {"text": title},
-            "template": _TEMPLATE,
+            "template": "plotly_white",
             "xaxis": {"title": {"text": across}},
             "yaxis": {"title": {"text": up}, "rangemode": "tozero"},
             "margin": {"t": 60, "r": 20},

@@ -25,8 +25,6 @@ _LEVELS: Final = 4
 """Objects within objects; a deeper one, and a list, is a column of JSON text."""
 _MOST_FIELDS: Final = 1_000
 """Fields of a body that are looked at."""
-_LONGEST_NAME: Final = 100
-_WHOLE: Final = "body_json"
 _EXACT: Final = 2**53
 """Larger whole numbers are not exact as floats."""
 _MOST_INT: Final = 2**63 - 1
@@ -123,7 +121,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _unused(path: _Path, taken: Iterable[str]) -> str:
-    name = printable(".".join((_WHOLE, *path)))[:_LONGEST_NAME]
+    name = printable(".".join(("body_json", *path)))[:100]
     number, unused = 2, name
     while unused in taken:
         unused, number = f"{name} ({number})", number + 1
@@ -136,7 +134,6 @@ USUAL: Final = "as usual"
 """The trait of a body that has the most frequent form of its subject."""
 NO_JSON: Final = "not JSON"
 _UNREAD: Final = "not read: the time for the forms of bodies is spent"
-_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SCHEMA_LEVELS: Final = 8
 """Objects and lists within each other; deeper ones are looked at as a whole."""
 _SCHEMA_FIELDS: Final = 500
@@ -173,7 +170,8 @@ class Schemas(Shown, Mapping[str | None, dict[str, Any]]):
 
     def __getitem__(self, subject: str | None) -> dict[str, Any]:
         forms = self._forms[subject]
-        return {"$schema": _DRAFT, **({"title": subject} if subject else {}), **_schema_of(forms)}
+        title = {"title": subject} if subject else {}
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **title, **_schema_of(forms)}
 
     def __iter__(self) -> Iterator[str | None]:
         return iter(self._forms)

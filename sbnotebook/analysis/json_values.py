@@ -108,7 +108,6 @@ _OTHERS: Final = {
     **dict.fromkeys(_NUMBERS, ("text", "fraction", "time", "list text")),
 }
 """The kinds to try where the own kind of a value does not fit."""
-_OF_STRUCTURES: Final = ("text", "number", "time", "list text")
 _STRICT: Final = {"json": "struct_pack(any_ := b ->> p)", "list json": "[struct_pack(any_ := b ->> p)]"}
 """DuckDB reads a text as JSON, but not as one of these, which are bound for JSON to find where it does not fit."""
 _MOST_TRIED: Final = 64
@@ -232,7 +231,9 @@ class Paths:
 
     def _better(self, chosen: list[str], wrong: Refused, bind: Bind) -> tuple[list[str], Refused | None] | None:
         inside = [place for place in self._within(wrong.place) if not _cast_of(self._uses[place].parent)]
-        tries = product(*((chosen[place], *_OTHERS.get(chosen[place], _OF_STRUCTURES)) for place in inside))
+        tries = product(
+            *((chosen[place], *_OTHERS.get(chosen[place], ("text", "number", "time", "list text"))) for place in inside)
+        )
         own = [chosen[place] for place in inside]
         # Beside a number a text is compared as one, but in other places a text may have no number.
         is_compared = any(_operands(part) for part in parts_of(self._tree) if _place_of(part) == wrong.place)

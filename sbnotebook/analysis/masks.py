@@ -174,7 +174,9 @@ class Masks:
         """Return the body with masks; raise one of ``_MISFITS`` if it has no values at paths."""
         value: Any = message.body_text if message.body_type is BodyType.DATA else message.body_value
         text = value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
-        document: Any = value if text is None else _document(text)
+        if text is not None and len(text) > PARSED_CHARACTERS:
+            raise ValueError("The body is too long to be parsed.")
+        document: Any = value if text is None else json_document(text)
         if not isinstance(document, dict | list | Described):
             raise TypeError("a text, which may be JSON itself")
         masked = change_at(document, self._bodies.items(), self._mask, found)
@@ -223,12 +225,6 @@ def _extras_without(message: ReceivedMessage, changed: set[str]) -> dict[str, An
     if "partition_key" in changed and _ANNOTATIONS in extras:
         extras[_ANNOTATIONS] = {key: value for key, value in extras[_ANNOTATIONS].items() if key != PARTITION_KEY}
     return extras
-
-
-def _document(text: str) -> Any:
-    if len(text) > PARSED_CHARACTERS:
-        raise ValueError("The body is too long to be parsed.")
-    return json_document(text)
 
 
 def _whole(mask: str, message: ReceivedMessage) -> bytes:

@@ -21,9 +21,7 @@ from sbnotebook.errors import ConfigurationError, MissingExtraError, near_match
 _HEADER: Final = 5
 _MOST_STEPS: Final = 32
 """Levels at which a message is declared within messages."""
-_TIMESTAMP: Final = "google.protobuf.Timestamp"
 _GOOGLE: Final = "google.protobuf."
-_WRAPPED: Final = "Value"
 _WELL_KNOWN: Final = frozenset(
     f"{_GOOGLE}{name}" for name in ("Any", "Duration", "FieldMask", "Struct", "Value", "ListValue")
 )
@@ -159,13 +157,15 @@ class ProtobufBodies:
         return ProtobufBodies, (self._files, self._name)
 
     def __call__(self, body: bytes, labels: Labels) -> Any:
+        from google.protobuf.unknown_fields import UnknownFieldSet
+
         del labels
         start = self._behind_frame(body) if body[:1] == b"\0" else 0
         try:
             message = self._make.FromString(body[start:])
         except Exception as error:  # noqa: BLE001 (the library has several)
             raise UndecodableError(f"the body is not a {self._name}: {error}") from None
-        if len(body) > start and not message.ListFields() and _has_unknown(message):
+        if len(body) > start and not message.ListFields() and len(UnknownFieldSet(message)):
             raise UndecodableError(f"the body has no field of {self._name}")
         return self._value(message)
 
@@ -180,12 +180,6 @@ class ProtobufBodies:
             where = ".".join(map(str, steps or [0]))
             raise UndecodableError(f"the frame names the message {where} of its file, and {self._name} is another")
         return at
-
-
-def _has_unknown(message: Any) -> bool:
-    from google.protobuf.unknown_fields import UnknownFieldSet
-
-    return bool(len(UnknownFieldSet(message)))
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
@@ -219,9 +213,9 @@ Form = tuple[Read, Any]
 def _of_message(descriptor: Any, known: dict[str, Read], above: frozenset[str]) -> Form:
     """Return the form of a message; a message within itself is a text of JSON in Arrow."""
     name = descriptor.full_name
-    if name == _TIMESTAMP:
+    if name == "google.protobuf.Timestamp":
         return lambda message: message.ToDatetime(tzinfo=UTC), pa.timestamp("us", tz="UTC")
-    if name.startswith(_GOOGLE) and name.endswith(_WRAPPED) and [*descriptor.fields_by_name] == ["value"]:
+    if name.startswith(_GOOGLE) and name.endswith("Value") and [*descriptor.fields_by_name] == ["value"]:
         return lambda message: message.value, _of_value(descriptor.fields_by_name["value"], known, above)[1]
     if name in _WELL_KNOWN:
         return _as_google_writes, pa.string()

@@ -30,7 +30,6 @@ _TEXT_WIDTH: Final = 140
 _MAX_FAILURES: Final = 20
 _FEW: Final = 3
 """Messages that were skipped for the same reason and are rows; more are one sentence."""
-_MAX_REASONS: Final = 5
 _FIRST: Final = "The first messages"
 _SENDING: Final = ("send", "schedule")
 _REMOVING: Final = ("complete", "dead-letter", "defer", "purge", "cancel")
@@ -77,13 +76,12 @@ _GROUP_COLUMNS: Final = (
 )
 # A notebook would set a text between two dollar signs as a formula, links included.
 _NO_FORMULAS: Final = 'class="mathjax_ignore tex2jax_ignore"'
-_LINES_AND_TABS: Final = "\n\t"
 _OUTCOME_COLUMNS: Final = ("sequence_number", "message_id", "status", "condition", "description", "tracking_id")
 
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:
     """Return rows as an HTML table; every cell is escaped."""
-    head = "".join(f'<th style="{_CELL_CSS}">{_html_header(name)}</th>' for name in headers)
+    head = "".join(f'<th style="{_CELL_CSS}">{_html(name).replace("_", "_<wbr>")}</th>' for name in headers)
     body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in rows)
     title = f'<caption style="caption-side:top;text-align:left">{_html(caption)}</caption>' if caption else ""
     return f"<table {_NO_FORMULAS}>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
@@ -140,10 +138,6 @@ def messages_table(
     return *_used(columns, messages[:most] if rows is None else rows), _caption(messages, where_from, most, note)
 
 
-def messages_text(messages: Sequence[Message], where_from: str = "", max_rows: int = 20) -> str:
-    return text_table(*messages_table(messages, max_rows, where_from), one_line=True)
-
-
 def groups_table(groups: Sequence[object], most: int) -> tuple[list[str], list[list[Any]], str]:
     return *_used(_GROUP_COLUMNS, groups[:most]), _counted("group", len(groups), most)
 
@@ -177,7 +171,7 @@ def _report_parts(report: Report) -> tuple[list[str], list[Table]]:
     """Return sentences, and the first outcomes as rows, without those whose reason a sentence says for many."""
     failures = report.failures
     reasons = Counter(_reason(each) for each in failures if each.status is OutcomeStatus.SKIPPED)
-    many = {reason: count for reason, count in reasons.most_common(_MAX_REASONS) if count > _FEW}
+    many = {reason: count for reason, count in reasons.most_common(5) if count > _FEW}
     rows = (each for each in failures if each.status is not OutcomeStatus.SKIPPED or _reason(each) not in many)
     summary = str(report) if report.speed is None else f"{report} ({report.speed})"
     said = [summary, *(f"{count:,} skipped: {reason}" for reason, count in many.items())]
@@ -210,32 +204,20 @@ def printable(text: str, keep: str = "") -> str:
 
 def _used(columns: Sequence[str], items: Iterable[object]) -> tuple[list[str], list[list[Any]]]:
     """Return the columns in which at least one item has a value, and the items as rows of these."""
-    values = [[_within_cell(_value_of(item, name)) for name in columns] for item in items]
-    used = [index for index in range(len(columns)) if any(_is_shown(row[index]) for row in values)]
-    return [columns[index] for index in used], [[row[index] for index in used] for row in values]
+    return without_empty(columns, [[_value_of(item, name) for name in columns] for item in items])
 
 
 def _value_of(item: object, name: str) -> Any:
     value = getattr(item, name, None)
     if name == "came_back" and value:
         return f"came back {value:,} time{'s' if value != 1 else ''}"
-    return json_letters(value) if name == "body_text" and value else value
-
-
-def _within_cell(value: Any) -> Any:
+    text = json_letters(value) if name == "body_text" and value else value
     # A body may be large, and many rows are shown: cut it before the next one is read.
-    return cell_text(value) if type(value) is str else value
-
-
-def _is_shown(value: Any) -> bool:
-    return value not in (None, "", 0) and value != MessageState.ACTIVE
+    return cell_text(text) if type(text) is str else text
 
 
 def _changes(changes: Sequence[EditChange]) -> tuple[list[str], list[list[Any]]]:
-    rows: list[list[Any]] = []
-    for change in changes:
-        before, after = around_difference(change.before, change.after)
-        rows.append([change.sequence_number, change.field, before, after])
+    rows = [[each.sequence_number, each.field, *around_difference(each.before, each.after)] for each in changes]
     return ["sequence_number", "field", "before", "after"], rows
 
 
@@ -268,15 +250,11 @@ def _counted(what: str, count: int, max_rows: int) -> str:
 
 
 def _html_cell(value: Any) -> str:
-    text = printable(cell_text(value), keep=_LINES_AND_TABS)
+    text = printable(cell_text(value), keep="\n\t")
     if len(text) <= _SHORT_IN_HTML:
         return f'<td style="{_SHORT_CSS}">{html.escape(text)}</td>'
     broken = _LONG_WORD.sub(lambda word: _NAME_PARTS.sub("<wbr>", word[0]), html.escape(text))
     return f'<td style="{_LONG_CSS}">{broken}</td>'
-
-
-def _html_header(name: str) -> str:
-    return _html(name).replace("_", "_<wbr>")
 
 
 def _html(text: str) -> str:
@@ -352,7 +330,8 @@ class ShownRows(Shown, Sequence[T]):
         """Return a pandas frame with a row for each of them."""
         import pandas as pd
 
-        rows = [[_in_frame(getattr(row, name)) for name in self._fields] for row in self._all]
+        values = ([getattr(row, name) for name in self._fields] for row in self._all)
+        rows = [[str(each) if isinstance(each, EntityAddress) else each for each in row] for row in values]
         return pd.DataFrame(rows, columns=pd.Index(self._fields))
 
     def __len__(self) -> int:
@@ -373,10 +352,7 @@ class ShownRows(Shown, Sequence[T]):
         return part
 
 
-def _in_frame(value: Any) -> Any:
-    return str(value) if isinstance(value, EntityAddress) else value
-
-
 def without_empty(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[list[str], list[list[Any]]]:
-    used = [place for place in range(len(headers)) if any(row[place] is not None for row in rows)]
+    empty = (None, "", 0, MessageState.ACTIVE)
+    used = [place for place in range(len(headers)) if any(row[place] not in empty for row in rows)]
     return [headers[place] for place in used], [[row[place] for place in used] for row in rows]

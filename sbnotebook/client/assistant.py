@@ -51,7 +51,6 @@ MINUTES: Final = 10
 _MOST_ROWS: Final = 200
 _MOST_MESSAGES: Final = 10_000
 _MOST_OPEN: Final = 50
-_MOST_TEXT: Final = 300
 _MOST_BODY: Final = 2_000
 _MOST_RESULT: Final = 60_000
 """Characters of a result."""
@@ -59,7 +58,6 @@ _OURS: Final = frozenset(
     {"DeadLetterReason", "DeadLetterErrorDescription", "ResubmitCount", "traceparent", "Diagnostic-Id"}
 )
 """Properties that are shown elsewhere in a row, too."""
-_COUNTS: Final = ("kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
 _LETTERS: Final = ("count", "growth", "oldest", "newest", "sampled", "words", "problem")
 _GROUP: Final = ("fingerprint", "count", "reason", "cause", "frame", "first_seen", "last_seen", "came_back", "trace")
 _PEEKED: Final = (
@@ -67,8 +65,6 @@ _PEEKED: Final = (
     *("dead_letter_reason", "dead_letter_error_description", "message_id", "correlation_id", "session_id"),
     "content_type",
 )
-_REHEARSED: Final = ("sequence_number", "result", "reason", "description")
-_OUTCOME: Final = ("sequence_number", "status", "condition", "description")
 _APPLIED: Final = "This plan was applied already, and a plan is applied once: make a new one."
 
 
@@ -140,7 +136,8 @@ class Assistant:
     def entities(self) -> dict[str, Any]:
         """List queues, topics and subscriptions with their counts. These are management operations: call it seldom."""
         found = self._namespace().entities()
-        return {"count": len(found), "data": [{"entity": each.address} | _fields(each, _COUNTS) for each in found]}
+        counts = ("kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
+        return {"count": len(found), "data": [{"entity": each.address} | _fields(each, counts) for each in found]}
 
     def dead_letters(self, entities: list[str] | None = None) -> dict[str, Any]:
         """Show all dead-letter queues, or those of some entities: counts, growth, ages, and the causes of a sample."""
@@ -242,13 +239,15 @@ class Assistant:
         """Carry a planned resubmit out on copies, in an emulator of this process: the namespace stays as it is."""
         found = self._namespace().rehearse(self.proposal(digest).plan)
         counts = {str(result): count for result, count in found.counts.items()}
-        return {"counts": counts, "data": [_fields(each, _REHEARSED) for each in found[:_MOST_ROWS]]}
+        names = ("sequence_number", "result", "reason", "description")
+        return {"counts": counts, "data": [_fields(each, names) for each in found[:_MOST_ROWS]]}
 
     def report(self, digest: str) -> dict[str, Any]:
         """Tell whether a plan waits, is confirmed or was applied, and the outcomes of its messages."""
         found = self._proposals.get(digest)
         if found is not None and found.report is not None:
-            rows = [_fields(each, _OUTCOME) for each in found.report.failures[:_MOST_ROWS]]
+            names = ("sequence_number", "status", "condition", "description")
+            rows = [_fields(each, names) for each in found.report.failures[:_MOST_ROWS]]
             return {"state": "applied", "data": {"report": str(found.report), "not settled": rows}}
         if found is not None and found.begun:
             return {"state": "running, or interrupted: the journal has its messages"}
@@ -357,15 +356,14 @@ def _digest(namespace: Namespace, plan: Plan, messages: Iterable[PeekedMessage])
 
 
 def _masked(messages: Iterable[PeekedMessage]) -> list[PeekedMessage]:
-    found = [each if each.unreadable is None else _without_content(each) for each in messages]
+    # One that could not be read cannot be masked: only its place is shown.
+    found = [
+        each if each.unreadable is None else PeekedMessage(entity=each.entity, sequence_number=each.sequence_number)
+        for each in messages
+    ]
     names = {str(name) for each in found for name in each.application_properties} - _OURS - {""}
     masks = Masks(["$", *(f"application_properties.{name}" for name in sorted(names))])
     return [masks.masked(each) for each in found]
-
-
-def _without_content(message: PeekedMessage) -> PeekedMessage:
-    """Return what may be shown of a message that could not be read, and so not be masked."""
-    return PeekedMessage(entity=message.entity, sequence_number=message.sequence_number)
 
 
 def _fields(item: object, names: Iterable[str]) -> dict[str, Any]:
@@ -379,7 +377,7 @@ def in_words(error: Exception) -> str:
     return f"{'' if isinstance(error, SbNotebookError) else f'{type(error).__name__}: '}{explained(error)}"
 
 
-def _text(value: object, most: int = _MOST_TEXT) -> str:
+def _text(value: object, most: int = 300) -> str:
     """Return a text without secrets and invisible characters, cut at a length."""
     text = "" if value is None else str(value)
     shown = printable(scrub(text, most), keep="\n")
@@ -460,8 +458,7 @@ class RemoteAssistant:
         self.tools: Sequence[str] = self._ask("tools")
 
     def call(self, tool: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-        text, failed = self._ask("call", tool, arguments)
-        return text, failed
+        return self._ask("call", tool, arguments)
 
     def question(self, digest: str) -> str | None:
         return self._ask("question", digest)

@@ -10,6 +10,7 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast, overload
 from weakref import WeakSet
@@ -55,7 +56,6 @@ from sbnotebook.settlement import Plan as InnerPlan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_NOT_HELD: Final = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
 _OPEN: Final[WeakSet[AsyncLockedBatch]] = WeakSet()
 """Open batches, which are closed when the interpreter ends."""
 
@@ -201,10 +201,7 @@ class AsyncLockedBatch(Shown, SdkNames):
 
         held, chosen = await blocking(meant)
         plan = self._place.plan(self._batch, decision, chosen)
-
-        async def present() -> str:
-            return await blocking(lambda: present_in(to_arrow(held)))
-
+        present = partial(blocking, lambda: present_in(to_arrow(held)))
         return AsyncPlan(plan, keeps=self, receivers=None if chosen or where is None else present)
 
     async def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
@@ -306,7 +303,8 @@ class AsyncLockedBatch(Shown, SdkNames):
     async def _warn_of_unreleased(self) -> None:
         report = self._batch.release_report or Report()
         # A lost lock does not hold its message any longer.
-        held = [outcome for outcome in report.failures if outcome.status not in _NOT_HELD]
+        gone = (OutcomeStatus.LOCK_LOST, OutcomeStatus.ALREADY_SETTLED, OutcomeStatus.NOT_FOUND)
+        held = [outcome for outcome in report.failures if outcome.status not in gone]
         ends = [end for outcome in held if (end := self._batch.table.locked_until(outcome.sequence_number or 0))]
         if ends:
             await warn(
@@ -419,8 +417,7 @@ class AsyncDeferredMessages(Messages):
         numbers = frames.values_of_column(self._arrow.column("sequence_number"))
         places = [place for place, number in enumerate(numbers) if number in orphans]
         table = self._in_places(places).to_arrow()
-        caption = f"Orphans in {self._place.address}"
-        return AsyncDeferredMessages(self._place, table, self._found, where_from=caption)
+        return AsyncDeferredMessages(self._place, table, self._found, where_from=f"Orphans in {self._place.address}")
 
     @property
     def gone(self) -> tuple[DeferralEntry, ...]:

@@ -20,7 +20,7 @@ from sbnotebook.client.async_batch import close_batches
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.client.async_plan import AsyncPlan
 from sbnotebook.client.dead_letters import SAMPLE, DeadLetters, look_at
-from sbnotebook.client.difference import MessageDifference, compare
+from sbnotebook.client.difference import MessageDifference, last_good, message_of
 from sbnotebook.client.finding import MOST_FOUND, FoundMessages, Search, find_messages
 from sbnotebook.client.history import MOST_RESUBMITS, History, Remembered, history_of, history_tables, schemas
 from sbnotebook.client.messages import Messages
@@ -352,11 +352,14 @@ class AsyncNamespace(SdkNames):
             >>> await namespace.diff("orders/$dlq", 7)  # doctest: +SKIP
             >>> await namespace.diff("orders/$dlq", 7, 12, other_entity="orders")  # doctest: +SKIP
         """
-        first = self.entity(entity)
-        second = None if other_entity is None else self.entity(other_entity)
+        if other is None and other_entity is not None:
+            raise ConfigurationError("Give the sequence number in the other entity, too.")
+        place, there = self.entity(entity), self.entity(entity if other_entity is None else other_entity)
         numbers = [whole_number(each, "A sequence number") for each in (one, other) if each is not None]
-        own = self.entity(first.address.entity)
-        return await compare(first, numbers[0], numbers[1] if other is not None else None, second, own)
+        first = await message_of(place, numbers[0])
+        if other is None:
+            return MessageDifference(first, await last_good(place, self.entity(place.address.entity), first))
+        return MessageDifference(first, await message_of(there, numbers[1]))
 
     async def sql(
         self,

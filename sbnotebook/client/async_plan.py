@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -30,8 +30,6 @@ from sbnotebook.settlement import Processing as InnerProcessing
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN: Final = 5
-"""Messages that the preview of a send has."""
 _MOST_READ: Final = 100_000
 """Messages of an iterator that a plan holds."""
 _LEASE: Final = (
@@ -247,7 +245,7 @@ def plan_send(place: Place, data: Any, at: str | datetime | None, delay: str | t
         held = _read(held)
     decision, new = Send(time_to_come(at), duration(delay)), partial(messages_from, held)
     make = partial(to_send, held) if decision.is_for_now else new
-    plan = place.plan_send(make, decision, total=len(held), shown=islice(new(), _SHOWN))
+    plan = place.plan_send(make, decision, total=len(held), shown=islice(new(), 5))
     return AsyncPlan(plan, receivers=lambda: sent_to(place, new()), new=new)
 
 
@@ -268,10 +266,9 @@ class AsyncRunning:
         self._of = plan
         self._done = 0
         self._steps: Sequence[RampStep] = ()
-        self._lock = threading.Lock()
-        self._new: list[Outcome] = []
+        self._new: deque[Outcome] = deque()
         self._pause = limits.pause or Pause()
-        self._work = Work(plan.inner.apply, replace(limits, seen=self._see), self._advance, told=self._note)
+        self._work = Work(plan.inner.apply, replace(limits, seen=self._see), self._advance, told=self._new.extend)
         self._task = in_background(self._work.until_the_end)
 
     @property
@@ -295,18 +292,12 @@ class AsyncRunning:
     def _see(self, steps: Sequence[RampStep]) -> None:
         self._steps = steps
 
-    def _note(self, outcomes: Iterable[Outcome]) -> None:
-        with self._lock:
-            self._new += outcomes
-
     def new_outcomes(self) -> list[Outcome]:
         """Return the outcomes that are new since the last call, in the order in which they came.
 
         In the end :meth:`result` has all, with those that were not attempted.
         """
-        with self._lock:
-            new, self._new = self._new, []
-        return new
+        return [self._new.popleft() for _ in range(len(self._new))]
 
     async def pause(self) -> None:
         """Begin nothing more; work in progress ends, and locks are renewed.

@@ -12,10 +12,10 @@ import json
 import secrets
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 import anyio
 import pyarrow as pa
 
+from sbnotebook.amqp import Timestamp
 from sbnotebook.analysis.exports import MISFITS, table_of_lines, write_lines
 from sbnotebook.analysis.frames import messages_of_table, to_arrow
 from sbnotebook.analysis.masks import Masks
@@ -40,13 +41,6 @@ MOST: Final = 10_000
 """Messages of a copy at most: all of them are in memory."""
 _MOST_BYTES: Final = 512 * 1024 * 1024
 """Bytes of their bodies at most."""
-_SHOWN: Final = 60
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_STATES: Final = {
-    MessageState.ACTIVE: BrokeredState.ACTIVE,
-    MessageState.DEFERRED: BrokeredState.DEFERRED,
-    MessageState.SCHEDULED: BrokeredState.SCHEDULED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +60,15 @@ class Copied:
     """Of each entity of a snapshot: active, scheduled, dead-lettered, and in its transfer dead-letter queue."""
 
     @property
+    def namespace(self) -> Mapping[str, Any]:
+        (namespace,) = self.configuration["UserConfig"]["Namespaces"]
+        return namespace
+
+    @property
     def places(self) -> dict[EntityAddress, bool]:
         """Return the queues and subscriptions from which consumers can receive, each with whether it has sessions."""
-        (namespace,) = self.configuration["UserConfig"]["Namespaces"]
-        found = {EntityAddress(queue["Name"]): queue["Properties"] for queue in namespace["Queues"]}
-        for topic in namespace["Topics"]:
+        found = {EntityAddress(queue["Name"]): queue["Properties"] for queue in self.namespace["Queues"]}
+        for topic in self.namespace["Topics"]:
             found |= {EntityAddress(topic["Name"], each["Name"]): each["Properties"] for each in topic["Subscriptions"]}
         return {address: each["RequiresSession"] for address, each in found.items() if "ForwardTo" not in each}
 
@@ -137,22 +135,13 @@ async def empty_emulator(tier: Tier) -> AsyncGenerator[tuple[RunningEmulator, Pa
 
     Its key is random, so that other users of this machine cannot read the messages.
     """
-    stage = _stage(tier)
-    made = await blocking(stage.__enter__)
+    stack = ExitStack()
     try:
-        yield made
+        emulator = await blocking(stack.enter_context, running(tier=tier, key=secrets.token_urlsafe(32)))
+        yield emulator, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="sbnotebook-copy-")))
     finally:
         with anyio.CancelScope(shield=True):
-            await blocking(stage.__exit__, None, None, None)
-
-
-@contextmanager
-def _stage(tier: Tier) -> Generator[tuple[RunningEmulator, Path]]:
-    with (
-        running(tier=tier, key=secrets.token_urlsafe(32)) as emulator,
-        tempfile.TemporaryDirectory(prefix="sbnotebook-copy-") as folder,
-    ):
-        yield emulator, Path(folder)
+            await blocking(stack.close)
 
 
 def put(emulator: RunningEmulator, messages: Iterable[ReceivedMessage]) -> dict[int, str]:
@@ -172,7 +161,7 @@ def _masked(messages: Sequence[ReceivedMessage], masks: Masks) -> list[ReceivedM
     masked = [masks.masked(message) for message in messages]
     if masks.missed:
         raise DecisionError(
-            f"None of the {len(messages):,} messages has a value at {masks.missed[0][:_SHOWN]}, so nothing was copied: "
+            f"None of the {len(messages):,} messages has a value at {masks.missed[0][:60]}, so nothing was copied: "
             "correct the path, or leave it out."
         )
     return masked
@@ -212,7 +201,7 @@ def _copy(message: ReceivedMessage) -> BrokeredMessage:
         enqueued_sequence_number=message.enqueued_sequence_number or message.sequence_number,
         enqueued_time=_milliseconds(message.enqueued_time) or 0,
         payload=payload_of(message),
-        state=BrokeredState.ACTIVE if is_unscheduled else _STATES[message.state],
+        state=BrokeredState.ACTIVE if is_unscheduled else BrokeredState[message.state.name],
         scheduled_time=scheduled,
         delivery_count=message.delivery_count,
         session_id=None if message.entity.sub_queue else message.session_id,
@@ -221,7 +210,7 @@ def _copy(message: ReceivedMessage) -> BrokeredMessage:
 
 
 def _milliseconds(time: datetime | None) -> int | None:
-    return None if time is None else (time - _EPOCH) // timedelta(milliseconds=1)
+    return None if time is None else Timestamp.from_datetime(time)
 
 
 # ---------------------------------------------------------------- snapshots of whole namespaces
@@ -293,7 +282,7 @@ class Comparison(ShownRows[NamespaceDifference]):
 
 
 def compared(one: Copied, other: Copied, names: tuple[str, str], *, counts: bool) -> Comparison:
-    first, second = (dict(_described(each)) | (_counted(each) if counts else {}) for each in (one, other))
+    first, second = (dict(_items(each.namespace)) | (_counted(each) if counts else {}) for each in (one, other))
     alone = {place for place, what in first.keys() ^ second.keys() if what == _EXISTS}
     keys = sorted(first.keys() | second.keys(), key=lambda key: (key[0].casefold(), key[1] != _EXISTS, key[1]))
     return Comparison(
@@ -314,13 +303,8 @@ def _counted(copy: Copied) -> dict[tuple[str, str], str | None]:
     }
 
 
-def _described(copy: Copied) -> Iterator[tuple[tuple[str, str], str | None]]:
+def _items(holder: Mapping[str, Any], names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, str], str | None]]:
     """Yield each option and rule, by its entity and name."""
-    for namespace in copy.configuration["UserConfig"]["Namespaces"]:
-        yield from _items(namespace, ())
-
-
-def _items(holder: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[tuple[tuple[str, str], str | None]]:
     for list_name, kind in _NAMES.items():
         for item in holder.get(list_name, ()):
             own = *names, str(item["Name"])
@@ -352,8 +336,6 @@ _MOST_VALUES: Final = 1_000_000
 _MOST_OBJECTS: Final = 50_000
 """Objects in the first line: entities and rules, of which each has two or more."""
 _MOST_PATHS: Final = 1_000
-_COUNTS: Final = 4
-"""Numbers for each entity of a snapshot."""
 _SHOWN_OF_FILE: Final = 200
 
 
@@ -460,7 +442,7 @@ def _checked(head: dict[str, Any]) -> dict[str, Any]:
 
 def _file_counts(found: dict[str, Any]) -> dict[str, list[int]]:
     counts = {str(EntityAddress.parse(path)): list(each) for path, each in found.items()}
-    if any(len(each) != _COUNTS or any(type(count) is not int for count in each) for each in counts.values()):
+    if any(len(each) != len(_COUNTED) or any(type(count) is not int for count in each) for each in counts.values()):
         raise TypeError("counts")
     return counts
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -38,7 +38,6 @@ _WITHOUT_BODIES: Final = (HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, APPLICATION_P
 SAMPLE: Final = 250
 """Messages of each queue that are peeked at by default; one request returns no more."""
 _COLUMNS: Final = ("entity", "count", "growth", "oldest", "newest", "causes", "problem")
-_MOST_CAUSES: Final = 3
 _CAUSE_SECONDS: Final = 10.0
 """Seconds of processor time for the causes of all samples together."""
 _MOST_CHARACTERS: Final = 60
@@ -80,7 +79,7 @@ class DeadLetterQueue:
     @property
     def words(self) -> str:
         """Return the most frequent causes in words, and the size of the sample where it is not the whole queue."""
-        shown = [f"{_words(cause)} ({cause.count:,})" for cause in self.causes[:_MOST_CAUSES]]
+        shown = [f"{_words(cause)} ({cause.count:,})" for cause in self.causes[:3]]
         others = len(self.causes) - len(shown)
         shown += [f"{others:,} more"] * (others > 0)
         part = f"of the first {self.sampled:,}: " if self.sampled < self.count and shown else ""
@@ -217,7 +216,10 @@ async def look_at(namespace: AsyncNamespace, entities: Collection[EntityAddress]
     time, topics = datetime.now(UTC), None if entities is None else {each.name for each in entities}
     listed = choose_entities(await namespace.entities(topics), entities)
     counts = dict(dead_letter_counts(listed))
-    before = await _looks_before(namespace, counts, time)
+    try:
+        before = await anyio.to_thread.run_sync(partial(namespace.tables.replace_looks, counts, time))
+    except (JournalError, ConfigurationError):  # without a journal, the growth is unknown
+        before = {}
     wanted = [each for each, count in counts.items() if count or (each in before and before[each][0])]
     looks = await in_parallel(
         lambda each: _look(namespace, each, counts[each], before.get(each), sample), wanted, _AT_ONCE
@@ -251,15 +253,6 @@ def dead_letter_counts(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityA
         yield each.address.dead_letter, each.dead_letter
         transfer = EntityAddress(each.address.name, each.address.subscription, SubQueue.TRANSFER_DEAD_LETTER)
         yield transfer, each.transfer_dead_letter
-
-
-async def _looks_before(
-    namespace: AsyncNamespace, counts: Mapping[EntityAddress, int], now: datetime
-) -> dict[EntityAddress, tuple[int, datetime]]:
-    try:
-        return await anyio.to_thread.run_sync(partial(namespace.tables.replace_looks, counts, now))
-    except (JournalError, ConfigurationError):  # without a journal, the growth is unknown
-        return {}
 
 
 async def _look(

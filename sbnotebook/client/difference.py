@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from difflib import unified_diff
+from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.analysis import tables
@@ -149,18 +149,10 @@ def _json(value: Any) -> str | None:
 def _lines(one: str, other: str) -> Iterator[Difference]:
     """Compare two texts line by line; long ones up to a limit, because the time grows faster than their length."""
     mine, theirs = (text[:_MOST_CHARACTERS].splitlines()[:_MOST_LINES] for text in (one, other))
-    removed: list[str] = []
-    added: list[str] = []
-    place = ""
-    for line in [*list(unified_diff(mine, theirs, n=0, lineterm=""))[2:], "@@"]:
-        if line.startswith("@@"):
-            if removed or added:
-                yield Difference(f"body_text {place}", "\n".join(removed) or None, "\n".join(added) or None)
-            place, removed, added = line.strip("@ "), [], []
-        elif line.startswith("-"):
-            removed.append(line[1:])
-        else:
-            added.append(line[1:])
+    for kind, start, end, first, last in SequenceMatcher(None, mine, theirs).get_opcodes():
+        if kind != "equal":
+            removed, added = "\n".join(mine[start:end]), "\n".join(theirs[first:last])
+            yield Difference(f"body_text line {start + 1:,}", removed or None, added or None)
     if len(one) > _MOST_CHARACTERS or len(other) > _MOST_CHARACTERS or max(map(len, (mine, theirs))) == _MOST_LINES:
         yield Difference(_MORE, None, None)
 
@@ -217,17 +209,6 @@ class MessageDifference(ShownRows[Difference]):
 
     def _table(self, most: int) -> Table:
         return self.headers, self.rows(most), self.summary
-
-
-async def compare(
-    entity: AsyncEntity, one: int, other: int | None, other_entity: AsyncEntity | None, whole: AsyncEntity
-) -> MessageDifference:
-    first = await message_of(entity, one)
-    if other is None and other_entity is not None:
-        raise ConfigurationError("Give the sequence number in the other entity, too.")
-    if other is None:
-        return MessageDifference(first, await last_good(entity, whole, first))
-    return MessageDifference(first, await message_of(other_entity or entity, other))
 
 
 async def message_of(entity: AsyncEntity, number: int) -> PeekedMessage:

@@ -67,23 +67,20 @@ class Search:
 
     def kept(self, table: pa.Table) -> pa.Table:
         """Return the rows that have the ids; the expression is not looked at."""
-        untyped, kernels = _untyped(table), _untyped(pc)
+        untyped: Any = table
+        kernels: Any = pc
         if self.correlation_id is not None:
             untyped = untyped.filter(kernels.equal(untyped["correlation_id"], self.correlation_id))
-        if self.message_id is not None and len(untyped):
-            original, _ = lineage_of(self.message_id)
-            ids = untyped["message_id"]
-            named = kernels.map_lookup(untyped["application_properties"], ORIGINAL_MESSAGE_ID, "first")
-            likely = kernels.or_kleene(
-                kernels.or_kleene(kernels.equal(ids, self.message_id), kernels.starts_with(ids, original)),
-                kernels.equal(named, original),
-            )
-            untyped = untyped.filter(kernels.fill_null(likely, False))
-            pairs = zip(untyped["message_id"].to_pylist(), _originals(untyped), strict=True)
-            untyped = untyped.filter(
-                pa.array([each == self.message_id or original in (named, each) for each, named in pairs], pa.bool_())
-            )
-        return untyped
+        if self.message_id is None or not len(untyped):
+            return untyped
+        original, _ = lineage_of(self.message_id)
+        named = kernels.map_lookup(untyped["application_properties"], ORIGINAL_MESSAGE_ID, "first").to_pylist()
+        # Of the first original of a message, its property tells the id, or else its own id.
+        kept = [
+            own == self.message_id or original in (own, name or (None if own is None else lineage_of(own)[0]))
+            for own, name in zip(untyped["message_id"].to_pylist(), named, strict=True)
+        ]
+        return untyped.filter(pa.array(kept, pa.bool_()))
 
 
 class FoundMessages(Messages):
@@ -216,13 +213,6 @@ def _places(listed: Sequence[EntityCounts], entities: Sequence[EntityAddress] | 
     return list(places)
 
 
-def _originals(table: Any) -> list[str | None]:
-    """Return the id of the first original of each message, by its property, or else by its id."""
-    named = _untyped(pc).map_lookup(table["application_properties"], ORIGINAL_MESSAGE_ID, "first").to_pylist()
-    ids = table["message_id"].to_pylist()
-    return [name or (None if each is None else lineage_of(each)[0]) for name, each in zip(named, ids, strict=True)]
-
-
 def _lineage(message: PeekedMessage) -> str | None:
     original = message.application_properties.get(ORIGINAL_MESSAGE_ID)
     if message.resubmit_count == 0 and original is None:
@@ -233,7 +223,3 @@ def _lineage(message: PeekedMessage) -> str | None:
 def _hover(message: PeekedMessage) -> str:
     said = [f"#{message.sequence_number}", message.subject, message.message_id, message.dead_letter_reason]
     return " · ".join(label(each) for each in said if each)
-
-
-def _untyped(value: Any) -> Any:
-    return value

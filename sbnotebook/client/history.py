@@ -20,7 +20,7 @@ from sbnotebook.analysis.frames import arrow_schema, to_arrow
 from sbnotebook.analysis.groups import group_by_cause
 from sbnotebook.analysis.tables import Shown, ShownRows, Table, without_empty
 from sbnotebook.errors import ConfigurationError
-from sbnotebook.model import EntityAddress, Fate, FateStatus, PeekedMessage, Resubmit
+from sbnotebook.model import EntityAddress, Fate, FateStatus, Resubmit
 from sbnotebook.model.clones import lineage_of
 from sbnotebook.model.message import time_text
 from sbnotebook.settlement import (
@@ -48,15 +48,13 @@ _COLUMNS: Final = (
     "reason",
     "description",
 )
-_NOT_SENT: Final = "not sent"
 _HEADERS: Final = ("record", "entity", "messages", "last", "next step")
 _STATES: Final = {
-    ArchiveState.REMOVED: "{}: removed",
-    ArchiveState.REMOVING: "{}: perhaps removed",
-    ArchiveState.RETURNING: "{}: perhaps undone",
-    ArchiveState.RETURNED: "{}: undone",
+    ArchiveState.REMOVED: ": removed",
+    ArchiveState.REMOVING: ": perhaps removed",
+    ArchiveState.RETURNING: ": perhaps undone",
+    ArchiveState.RETURNED: ": undone",
 }
-_UNKNOWN: Final = (ArchiveState.REMOVING, ArchiveState.RETURNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +184,7 @@ def _elsewhere(clone_id: str, address: EntityAddress, name: str) -> Fate:
 
 def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) -> HistoryEntry:
     original, times = lineage_of(entry.clone_id)
-    status = _NOT_SENT if fate is None else fate.status.value
+    status = "not sent" if fate is None else fate.status.value
     place, reason = (None, None) if fate is None else (fate.entity, fate.reason)
     description = None if fate is None else fate.description
     if again is not None and status in (FateStatus.CONSUMED, FateStatus.UNKNOWN):
@@ -255,12 +253,11 @@ class Remembered(Shown):
 
 
 def _removed_row(row: ArchivedCount, days: int) -> list[Any]:
-    how = _STATES.get(row.state, "{}").format(row.verb)
-    unknown = " --include-unknown" if row.state in _UNKNOWN else ""
+    unknown = " --include-unknown" if row.state in (ArchiveState.REMOVING, ArchiveState.RETURNING) else ""
     # Sending resubmitted messages back would double them.
     is_over = row.state is ArchiveState.RETURNED or row.verb == Resubmit.verb
     back = None if is_over else f"%sb_undo {row.entity} --since {days}d{unknown}"
-    return [how, str(row.entity), row.count, row.last, back]
+    return [row.verb + _STATES.get(row.state, ""), str(row.entity), row.count, row.last, back]
 
 
 def _short(path: str) -> str:
@@ -274,7 +271,6 @@ _ARCHIVED_AT_ONCE: Final = 1_000
 _MOST_BYTES: Final = 512 << 20
 """Bytes of archived messages with their bodies that are held in memory."""
 _ALL_RESUBMITS: Final = 1_000_000
-_BODIES: Final = frozenset({"body", "body_text", "body_type"})
 _TEXT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
 _JOURNAL: Final = pa.schema(
     {
@@ -298,7 +294,8 @@ _OF_ARCHIVE: Final = pa.schema({"archived": _TIME, "verb": _TEXT, "archive_state
 
 
 def schemas(*, bodies: bool) -> dict[str, pa.Schema]:
-    columns = [field for field in cast("Iterable[Any]", arrow_schema()) if bodies or field.name not in _BODIES]
+    left_out = () if bodies else ("body", "body_text", "body_type")
+    columns = [field for field in cast("Iterable[Any]", arrow_schema()) if field.name not in left_out]
     archive = pa.schema([*cast("Iterable[Any]", _OF_ARCHIVE), *columns])
     return {"journal": _JOURNAL, "archive": archive, "notes": _NOTES}
 
@@ -355,7 +352,7 @@ def _archive(namespace: AsyncNamespace, schema: Any, *, bodies: bool) -> pa.Tabl
 
 def _parts(archive: Archive, identity: str, schema: Any, *, bodies: bool) -> Iterator[pa.Table]:
     found = archive.find(identity, since=datetime.now(UTC) - archive.retention - timedelta(days=1))
-    sections, size = SECTIONS if bodies else (PROPERTIES, APPLICATION_PROPERTIES), 0
+    sections, size = frozenset(SECTIONS if bodies else (PROPERTIES, APPLICATION_PROPERTIES)), 0
     for start in range(0, len(found), _ARCHIVED_AT_ONCE):
         kept = found[start : start + _ARCHIVED_AT_ONCE]
         payloads = archive.payloads([each.row for each in kept])
@@ -363,15 +360,11 @@ def _parts(archive: Archive, identity: str, schema: Any, *, bodies: bool) -> Ite
         size += sum(map(len, payloads.values())) if bodies else 0
         if size > _MOST_BYTES:
             raise ConfigurationError(f"The archive has more than {_MOST_BYTES >> 20} MB: query it without bodies.")
-        table = to_arrow([_message(payloads[each.row], each.address, sections) for each in kept])
+        table = to_arrow([peeked_from_payload(payloads[each.row], each.address, sections) for each in kept])
         own = [[datetime.fromtimestamp(each.archived, UTC), each.verb, str(each.state)] for each in kept]
         first = _table([[*row, cause] for row, cause in zip(own, _causes(table), strict=True)], _OF_ARCHIVE)
         columns: list[Any] = [*first.columns, *(table.column(name) for name in schema.names[len(first.columns) :])]
         yield pa.Table.from_arrays(columns, schema=schema)
-
-
-def _message(payload: bytes, entity: Any, sections: Iterable[int]) -> PeekedMessage:
-    return peeked_from_payload(payload, entity, frozenset(sections))
 
 
 def _causes(table: pa.Table) -> list[str | None]:

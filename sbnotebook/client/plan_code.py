@@ -42,8 +42,6 @@ _LONGEST_CHOICE: Final = 15_000
 _MOST_SENT, _MOST_CHARACTERS = 100, 100_000
 """New messages in code, and their characters."""
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
-_EDIT: Final = "# Define the function edit(message) first: it is not part of the plan."
-_HELD: Final = "# Release the messages first: this plan was made while a kernel held them, and locks them again."
 _PICKS: Final = (Complete, DeadLetter, Abandon, Defer)
 _VERBS: Final[dict[type, str]] = {
     CancelScheduled: "entity.cancel_scheduled",
@@ -52,7 +50,6 @@ _VERBS: Final[dict[type, str]] = {
     Send: "entity.plan_send",
     Undo: "ns.undo",
 }
-_MAGICS: Final[dict[type, str]] = {Purge: "%sb_purge", Resubmit: "%sb_resubmit"}
 _FLAGS: Final = {("archived", False): "--no-archive", ("atomic", "forward"): "--atomic-forward"}
 _QUOTED: Final = ("where", "reason", "description")
 _OTHER: Final = "elsewhere"
@@ -121,8 +118,12 @@ def _check(plan: Plan, sent: Sequence[Message]) -> None:
 
 
 def _remarks(plan: Plan) -> list[str]:
-    is_held = any(isinstance(message, LockedMessage) for message in plan.messages)
-    return [*([_HELD] if is_held else []), *([_EDIT] if plan.edit is not None else [])]
+    said: list[str] = []
+    if any(isinstance(message, LockedMessage) for message in plan.messages):
+        said += ["# Release the messages first: this plan was made while a kernel held them, and locks them again."]
+    if plan.edit is not None:
+        said += ["# Define the function edit(message) first: it is not part of the plan."]
+    return said
 
 
 def _elsewhere(plan: Plan) -> list[str]:
@@ -257,7 +258,7 @@ def _magic(plan: Plan) -> list[str] | None:
     if isinstance(decision, _PICKS):
         words = ["%sb_deferred" if _are_deferred(plan) else "%sb_pick", *words, f"--{decision.verb}"]
     else:
-        words = [_MAGICS[type(decision)], *words]
+        words = [f"%sb_{decision.verb}", *words]
     return [*words, *_options(given | dict(plan.options)), *(["--edit", "edit"] if plan.edit else [])]
 
 

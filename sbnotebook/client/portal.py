@@ -43,11 +43,6 @@ _COLLECT_EVERY: Final = 20_000
 _OURS: Final = str(Path(__file__).parents[1]) + os.sep
 _SHOW_AFTER: Final = 1.0
 """Seconds before a progress bar appears."""
-_INTERRUPTED: Final = "It was interrupted."
-_HOW_TO_READ: Final = (
-    "Unconfirmed actions may have happened, skipped ones did not; the exception's attribute report has an outcome "
-    "for each."
-)
 
 
 class _Loop:
@@ -253,7 +248,7 @@ class Work(Generic[T]):
                 if self._is_stopped:
                     self._scope.cancel()
                 return await self._function(*self._args)
-            raise InterruptedError(_INTERRUPTED)
+            raise InterruptedError("It was interrupted.")
         finally:
             self._ended.set()
 
@@ -306,7 +301,10 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
             if "report" not in interrupt.__dict__:  # a call of this thread has its own
                 interrupt.__dict__["report"] = report
                 if report:
-                    interrupt.add_note(f"Until then: {report}. {_HOW_TO_READ}")
+                    interrupt.add_note(
+                        f"Until then: {report}. Unconfirmed actions may have happened, skipped ones did not; the "
+                        "exception's attribute report has an outcome for each."
+                    )
         raise
     except Exception as error:
         if report := on_loop(lambda: work.report):

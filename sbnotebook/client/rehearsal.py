@@ -43,10 +43,8 @@ Consumer = MessageFunction | str | Sequence[str]
 environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
 _Look = Callable[[], Awaitable[dict[int, Fate]]]
 
-_SHOWN: Final = 200
 _CLEAN_UP: Final = 5.0
 """Seconds that a command may take to end."""
-_PAUSE: Final = 0.2
 _IDLE: Final = 1.0
 """Seconds without a message after which a function has had all messages."""
 _TOO_LARGE: Final = "amqp:link:message-size-exceeded"
@@ -224,7 +222,7 @@ def _words(command: str) -> list[str]:
     try:
         words = [*reader]
     except ValueError:
-        raise ConfigurationError(f"The consumer {command[:_SHOWN]!r} has a quote that does not end.") from None
+        raise ConfigurationError(f"The consumer {command[:200]!r} has a quote that does not end.") from None
     if not words:
         raise ConfigurationError("consumer is a function, or a command such as 'python consumer.py'.")
     return words
@@ -237,7 +235,7 @@ async def _watched(look: _Look, process: subprocess.Popen[Any], timeout: timedel
         fates = await look()
         if has_ended or all(fate.status is not FateStatus.WAITING for fate in fates.values()):
             return fates
-        await anyio.sleep(_PAUSE)
+        await anyio.sleep(0.2)
 
 
 def _end(process: subprocess.Popen[Any]) -> None:

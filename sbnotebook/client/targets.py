@@ -110,9 +110,9 @@ def moment(time: str | datetime | None) -> datetime | None:
     raise ConfigurationError(f"{time[:40]!r} is not a time: write 2026-01-31 or 2026-01-31T08:00.")
 
 
-def time_to_come(at: str | datetime | None, now: datetime | None = None) -> datetime | None:
+def time_to_come(at: str | datetime | None) -> datetime | None:
     when = moment(at)
-    if when is not None and when.tzinfo is not None and when < (now or datetime.now(UTC)) - _GRACE:
+    if when is not None and when.tzinfo is not None and when < datetime.now(UTC) - _GRACE:
         raise ConfigurationError(
             f"{when:%Y-%m-%d %H:%M %Z} is in the past, and Service Bus would make the messages active at once: give a "
             "later time, or send them with %sb_send or send(…)."
@@ -213,7 +213,7 @@ def _each(choice: Choice, address: EntityAddress) -> Iterator[ReceivedMessage | 
         yield from _of_columns(choice, address)
     elif isinstance(choice, Group):
         yield from _each(choice.messages, address)
-    elif _is_row(choice):
+    elif _COLUMN in choice if isinstance(choice, Mapping) else hasattr(choice, _COLUMN):
         yield from _of_row(choice, address)
     elif isinstance(choice, Iterable) and not isinstance(choice, (str, bytes, Mapping)):
         for item in choice:  # pyright: ignore[reportUnknownVariableType]
@@ -243,10 +243,6 @@ def _of_columns(table: pa.Table | pa.RecordBatch, address: EntityAddress) -> Ite
         for entity in columns.column("entity").unique().to_pylist():
             _check(entity, address)
     yield from map(_number, columns.column(_COLUMN).to_pylist())
-
-
-def _is_row(choice: Choice) -> bool:
-    return _COLUMN in choice if isinstance(choice, Mapping) else hasattr(choice, _COLUMN)
 
 
 def _of_row(row: Any, address: EntityAddress) -> Iterator[int]:

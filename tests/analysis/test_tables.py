@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from sbnotebook.analysis.tables import (
     html_table,
     messages_table,
-    messages_text,
     preview_html,
     preview_text,
     printable,
@@ -27,6 +26,12 @@ from sbnotebook.settlement import Preview
 from sbnotebook.testing.strategies import peeked_messages
 
 ORDERS = EntityAddress("orders")
+
+
+def messages_text(messages: Sequence[Message], where_from: str = "") -> str:
+    return text_table(*messages_table(messages, 20, where_from), one_line=True)
+
+
 HOSTILE = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',

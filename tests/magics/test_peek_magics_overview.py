@@ -61,5 +61,5 @@ def test_sql_cell_gives_a_frame_of_messages(shell: Shell) -> None:
 def test_diff_compares_messages_by_their_numbers(shell: Shell) -> None:
     dead_letter(shell, "differing", "a", "b")
     found = shell.run("%sb_diff differing/$dlq 1 2").value
-    assert [(each.field, each.one, each.other) for each in found] == [("body_text -1 +1", "a", "b")]
+    assert [(each.field, each.one, each.other) for each in found] == [("body_text line 1", "a", "b")]
     assert "There is no message 9" in shell.error("%sb_diff differing/$dlq 9")
