@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from sbnotebook.amqp import Timestamp
+from sbnotebook.analysis.json_columns import refuse_constant
 from sbnotebook.analysis.tables import printable
 from sbnotebook.errors import ConfigurationError, near_match
 from sbnotebook.model import Message
@@ -112,7 +113,7 @@ def _rows(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _parsed(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_unique, parse_constant=_no_number)
+    return json.loads(text, object_pairs_hook=_unique, parse_constant=refuse_constant)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -122,10 +123,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"an object has {twice[:60]!r} twice")
     return found
-
-
-def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
 
 
 def _refused(where: str, why: str) -> ConfigurationError:

@@ -42,7 +42,6 @@ _ROWS_AT_ONCE: Final = 1_000
 _BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """Rows that become messages together, or fewer where they are large."""
 _NOT_JSON: Final = (ValueError, TypeError, RecursionError)
-_NESTED: Final = (dict, list, tuple, np.ndarray)
 _IN_JSON: Final = {b"sbnotebook": b"json"}
 """The metadata of a column of JSON texts, which stand for their values."""
 _MISFITS: Final = (ConfigurationError, ValueError, OverflowError, pa.ArrowException)
@@ -355,7 +354,7 @@ def _arrow_of_column(name: str, column: pd.Series[Any]) -> tuple[Any, Any]:
     kind = schema.field(name).type if name in schema.names else None
     values: Any = column.to_numpy() if kind is None and column.dtype == object else ()
     # Arrow would give all dicts of a column the same keys.
-    if any(issubclass(each, _NESTED) for each in set(map(type, values))):
+    if any(issubclass(each, (dict, list, tuple, np.ndarray)) for each in set(map(type, values))):
         encode = json.JSONEncoder(default=_json_text).encode
         return array_of_values([*map(encode, values)], pa.string()), _IN_JSON
     made: Any = pa.array(column, type=kind, from_pandas=True)

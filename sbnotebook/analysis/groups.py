@@ -61,9 +61,6 @@ Take = Callable[[Sequence[int]], Sequence[ReceivedMessage]]
 
 _KEPT: Final = 1_000
 _AT_ONCE: Final = 1_000
-_FEW: Final = 20
-"""Descriptions of which each is read by itself."""
-_UNREAD: Final = Cause("(not read: the time for causes is spent)", None)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SUB_QUEUE: Final = "/$"
 """A part of the address of each dead-letter queue, and of no other."""
@@ -235,7 +232,8 @@ class CauseReader:
         self._forms: dict[bytes, Cause | None] = {}
 
     def __call__(self, description: str | None) -> Cause:
-        return self._known(description) if self._left > 0 else _UNREAD
+        is_spent = self._left <= 0
+        return Cause("(not read: the time for causes is spent)", None) if is_spent else self._known(description)
 
     def all(self, descriptions: Sequence[str | None], column: Any = None) -> list[Cause]:
         """Return the cause that each description names.
@@ -243,8 +241,6 @@ class CauseReader:
         Descriptions often differ only in ids and numbers. This method gives each a form without them, and reads the
         cause once for each form.
         """
-        if len(descriptions) < _FEW:
-            return [*map(self, descriptions)]
         texts = array_of_values(descriptions, pa.string()) if column is None else column
         causes: list[Cause] = []
         for start in range(0, len(descriptions), _AT_ONCE):
@@ -368,7 +364,7 @@ def _group(
         sequence_numbers=tuple(row.sequence_number for row in rows),
         examples=tuple(descriptions)[:3],
         # A clone that waits for its first delivery has not come back.
-        came_back=max((row.resubmit_count or 0 for row in rows if SUB_QUEUE in row.entity), default=0),
+        came_back=max((row.resubmit_count or 0 for row in rows if SUB_QUEUE in (row.entity or "")), default=0),
         traces=tuple(dict.fromkeys(filter(None, (traces[place] for place in places)))),
         take=partial(take, places) if take else tuple,
     )

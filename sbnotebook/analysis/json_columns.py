@@ -78,7 +78,7 @@ def json_value(body: str | None) -> Any:
     if body is None or len(body) > PARSED_CHARACTERS:
         return NOT_JSON
     try:
-        return json.loads(body, parse_constant=_refuse, object_pairs_hook=_first_of_each)
+        return json.loads(body, parse_constant=refuse_constant, object_pairs_hook=_first_of_each)
     except (ValueError, RecursionError):
         return NOT_JSON
 
@@ -116,7 +116,7 @@ def _first_of_each(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(constant: str) -> NoReturn:
+def refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 

@@ -50,13 +50,11 @@ _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
     "threads": "1",
 }
 _MOST_NAME: Final = 200
-_MOST_REASON: Final = 500
 # The table has flags in body_json: the bodies that DuckDB may parse. A body that is not JSON must not fail the others.
 _COLUMNS: Final = f"* REPLACE (CASE WHEN {BODY_JSON} THEN TRY_CAST({BODY} AS JSON) END AS {BODY_JSON})"
 _SELECT: Final = "SELECT "
 _BLANKS: Final = " " * len(_SELECT)
 """Before a query, so that places in it are counted as in an expression."""
-_CLAUSES: Final = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
 _OUTSIDE: Final = frozenset(
     {
         *("current_setting", "getenv", "getvariable", "query", "query_table"),
@@ -73,7 +71,6 @@ _ROW_MAKERS: Final = frozenset({"unnest", "range", "generate_series", "json_each
 _MOST_RESULT: Final = 256 * 1024 * 1024
 """Bytes of the result of a query."""
 _ONE_SELECT: Final = "it must be one SELECT, such as SELECT subject, count(*) FROM messages GROUP BY subject"
-_NUMBER: Final = "sequence_number"
 _POSITIONS: Final = frozenset({"STAR", "POSITIONAL_REFERENCE"})
 """Parts of an expression that need all columns in their places."""
 _MOST_GROUPS: Final = 64
@@ -83,7 +80,6 @@ _TOGETHER: Final = 32 * 1024 * 1024
 _FROM: Final = " FROM messages"
 _PLACE: Final = re.compile(r"\[(\d+),(\d+)\]")
 _NO_COLUMN: Final = re.compile(r"Referenced (?:column|table) \"([^\"]+)\" not found")
-_ADVICE: Final = " You might need to add explicit type casts."
 _KIND: Final = re.compile(r"^\w+ Error: ")
 _TRUTHS: Final = frozenset({"BOOLEAN", "NULL", '"NULL"', "SQLNULL"})
 
@@ -403,7 +399,7 @@ def _result(
     result: Any = text.run(kinds, lambda sql: _table_of(database, rows, sql if kinds else query, is_check=is_check))
     if is_check:
         # A table without columns has no rows.
-        return {"columns": list(dict.fromkeys([*text.columns, _NUMBER])), "tables": text.tables}, b""
+        return {"columns": list(dict.fromkeys([*text.columns, "sequence_number"])), "tables": text.tables}, b""
     if result.nbytes > _MOST_RESULT:
         _refuse(f"its result has more than {_MOST_RESULT // 2**20} MB: select less")
     sink = pa.BufferOutputStream()
@@ -449,7 +445,8 @@ def _parsed(database: duckdb.DuckDBPyConnection, before: str, text: str, known: 
     node: Any = statements[0]["node"] if len(statements) == 1 else {}
     if is_expression:
         # It must be one term, without clauses or tables.
-        is_more = len(node.get("select_list", ())) != 1 or any(node.get(clause) for clause in _CLAUSES)
+        clauses = ("modifiers", "where_clause", "group_expressions", "having", "qualify", "sample")
+        is_more = len(node.get("select_list", ())) != 1 or any(map(node.get, clauses))
         if is_more or node["from_table"]["type"] != "EMPTY":
             _refuse("it must be one expression that is true or false of a message")
     elif not node:
@@ -516,8 +513,8 @@ def _shown(reason: object) -> str:
     # DuckDB adds a line of its own query, which is not what the user wrote, or a page of functions.
     text = str(_told(reason)["exception_message"] if isinstance(reason, Exception) else reason)
     text = text.rpartition("Error: Conversion")[2].partition("\nLINE ")[0]
-    text = text.partition("Candidate functions:")[0].replace(_ADVICE, "")
-    return _KIND.sub("", " ".join(text.split()))[:_MOST_REASON]
+    text = text.partition("Candidate functions:")[0].replace(" You might need to add explicit type casts.", "")
+    return _KIND.sub("", " ".join(text.split()))[:500]
 
 
 def _refuse(why: str) -> NoReturn:

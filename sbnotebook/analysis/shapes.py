@@ -55,23 +55,10 @@ _SILENT: Final = frozenset({"", "fault", "dead-letter", "maxdeliverycountexceede
 _LONGEST_NAME: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class FaultHeaders:
-    """The names of the application properties in which a framework writes a fault; empty where it writes none."""
-
-    framework: str
-    exception_type: str = ""
-    message: str = ""
-    stack_trace: str = ""
-    queue: str = ""
-    time: str = ""
-
-
-_FRAMEWORKS: Final = [
+_FRAMEWORKS: Final[dict[str, tuple[str, ...]]] = {
     # Particular/NServiceBus: SetExceptionHeaders in src/NServiceBus.Core/Utils/ExceptionHeaderHelper.cs, and for the
     # queue FailedQ in src/NServiceBus.Core/Recoverability/Faults/FaultsHeaderKeys.cs.
-    FaultHeaders(
-        "NServiceBus",
+    "NServiceBus": (
         "NServiceBus.ExceptionInfo.ExceptionType",
         "NServiceBus.ExceptionInfo.Message",
         "NServiceBus.ExceptionInfo.StackTrace",
@@ -79,8 +66,7 @@ _FRAMEWORKS: Final = [
         "NServiceBus.TimeOfFailure",
     ),
     # MassTransit/MassTransit: src/MassTransit.Abstractions/MessageHeaders.cs.
-    FaultHeaders(
-        "MassTransit",
+    "MassTransit": (
         "MT-Fault-ExceptionType",
         "MT-Fault-Message",
         "MT-Fault-StackTrace",
@@ -89,9 +75,11 @@ _FRAMEWORKS: Final = [
     ),
     # rebus-org/Rebus: ErrorDetails and SourceQueue in Rebus/Messages/Headers.cs. The details are the text of the
     # exception, its type and stack trace included.
-    FaultHeaders("Rebus", message="rbs2-error-details", queue="rbs2-source-queue"),
-]
-"""The names are from the public code of each framework.
+    "Rebus": ("", "rbs2-error-details", "", "rbs2-source-queue", ""),
+}
+"""The application properties with the type of a fault, its message, its stack trace, the queue and the time.
+
+The names are from the public code of each framework; the empty text stands for one that it does not write.
 
 Azure Functions and Dapr write none. After an exception in a function, the extension raises it in the SDK's processor,
 which abandons the message (Azure/azure-sdk-for-net,
@@ -130,12 +118,11 @@ def add_fault_headers(
     """
     if not exception_type and not message:
         raise ConfigurationError("Fault headers need the property of the exception's type, or of its message.")
-    _FRAMEWORKS[:] = [each for each in _FRAMEWORKS if each.framework != framework]
-    _FRAMEWORKS.append(FaultHeaders(framework, exception_type, message, stack_trace, queue, time))
+    _FRAMEWORKS[framework] = (exception_type, message, stack_trace, queue, time)
 
 
 def header_names() -> list[str]:
-    return [name for each in _FRAMEWORKS for name in (each.exception_type, each.message) if name]
+    return [name for names in _FRAMEWORKS.values() for name in names[:2] if name]
 
 
 def fault_of(
@@ -144,11 +131,8 @@ def fault_of(
     """Return the reason and the description of a message, from a framework's properties where its own say nothing."""
     if (reason or "").lower() not in _SILENT:
         return reason, description
-    for names in _FRAMEWORKS:
-        kind, message, trace, queue, time = (
-            _text(properties.get(name)) if name else ""
-            for name in (names.exception_type, names.message, names.stack_trace, names.queue, names.time)
-        )
+    for names in _FRAMEWORKS.values():
+        kind, message, trace, queue, time = (_text(properties.get(name)) if name else "" for name in names)
         if not kind and not message:
             continue
         if not kind:  # such as Rebus: the text of an exception begins with its type

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 import anyio
 
@@ -62,11 +62,6 @@ from sbnotebook.settlement import (
 from sbnotebook.settlement import AsyncEntity as Place
 from sbnotebook.settlement import Plan as InnerPlan
 from sbnotebook.settlement import Processing as InnerProcessing
-
-_MAY_BE_LOST: Final = (
-    "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way cannot be "
-    "recovered. If you must not lose messages, lock and complete them instead."
-)
 
 
 @documented
@@ -277,7 +272,10 @@ class AsyncEntity(SdkNames):
             KeyboardInterrupt: it was interrupted; the attribute ``messages`` has those that had arrived. With
                 ``await``, the CancelledError has it.
         """
-        await warn(_MAY_BE_LOST)
+        await warn(
+            "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way cannot be "
+            "recovered. If you must not lose messages, lock and complete them instead."
+        )
         taken: list[PeekedMessage] = []
 
         def keep(interrupt: BaseException) -> None:

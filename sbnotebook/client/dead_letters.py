@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -277,6 +277,15 @@ async def _look(
     return replace(queue, oldest=min(times, default=None), newest=newest, sampled=len(messages)), messages
 
 
+async def last_near(next_number: Callable[[int], Awaitable[int | None]], known: int, guess: int, end: int) -> int:
+    """Return the last sequence number up to an end, which is probably a guess, and not before a known one."""
+    numbers = SequenceNumbers(next_number)
+    found = await next_number(guess) if guess > known else known
+    if found is None or found > end:
+        return await numbers.last(known, guess - 1)
+    return await numbers.last(found, end, step=1)
+
+
 async def _last(entity: AsyncEntity, sample: Sequence[PeekedMessage], count: int) -> PeekedMessage | None:
     """Return the last message; the count tells where it probably is, if no number is missing."""
     known: dict[int, PeekedMessage] = {}
@@ -288,17 +297,12 @@ async def _last(entity: AsyncEntity, sample: Sequence[PeekedMessage], count: int
             return message.sequence_number
         return None
 
-    numbers, first, seen = SequenceNumbers(next_number), sample[0].sequence_number, sample[-1]
+    first, seen = sample[0].sequence_number, sample[-1]
     end = end_of_partition(partition_of(first))
     if partition_of(seen.sequence_number) != partition_of(first):
         return None if count > len(sample) else seen
     known[seen.sequence_number] = seen
-    guess = max(first + count - 1, seen.sequence_number)
-    found = await next_number(guess) if guess > seen.sequence_number else guess
-    if found is not None and found <= end:
-        last = await numbers.last(found, end, step=1)
-    else:
-        last = await numbers.last(seen.sequence_number, guess - 1)
+    last = await last_near(next_number, seen.sequence_number, first + count - 1, end)
     if count > len(sample) and await next_number(end + 1) is not None:
         return None  # other partitions follow
     return known[last]

@@ -32,11 +32,8 @@ if TYPE_CHECKING:
 
 MOST_FOUND: Final = 1_000
 """Messages that are found at most, by default."""
-_AT_ONCE: Final = 8
-"""Places that are searched at the same time."""
 _HEADERS: Final = ("enqueued_time", "after", "entity", "number", "lineage", "reason", "subject", "state", "message_id")
 _FEW_PROBLEMS: Final = 3
-_ORDER: Final = [("enqueued_time", "ascending"), ("entity", "ascending"), ("sequence_number", "ascending")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +174,14 @@ async def find_messages(
             errors[place] = error
             return columns_of(decoding)
 
-    found = await in_parallel(look, places, _AT_ONCE)
+    found = await in_parallel(look, places, at_once=8)
     if errors and len(errors) == len(places):
         raise next(iter(errors.values()))
     whole: Any = pa.concat_tables([columns_of(decoding), *found])
     return FoundMessages(
-        whole.sort_by(_ORDER).slice(0, search.most),
+        whole.sort_by([(name, "ascending") for name in ("enqueued_time", "entity", "sequence_number")]).slice(
+            0, search.most
+        ),
         search,
         places=len(places),
         looked=present.looked_at,

@@ -35,8 +35,6 @@ from sbnotebook.settlement import (
 
 MOST_RESUBMITS: Final = 1_000
 """Resubmits that are looked up by default, the last ones."""
-_AT_ONCE: Final = 4
-"""Destinations that are searched at the same time."""
 _COLUMNS: Final = (
     "resubmitted",
     "original",
@@ -48,7 +46,6 @@ _COLUMNS: Final = (
     "reason",
     "description",
 )
-_HEADERS: Final = ("record", "entity", "messages", "last", "next step")
 _STATES: Final = {
     ArchiveState.REMOVED: ": removed",
     ArchiveState.REMOVING: ": perhaps removed",
@@ -166,7 +163,7 @@ async def history_of(
         return await there[name].clone_search(address).fates(by_place[place], datetime.now(UTC))
 
     fates: dict[str, Fate] = {}
-    for each in await in_parallel(look, list(by_place), _AT_ONCE):
+    for each in await in_parallel(look, list(by_place), at_once=4):
         fates |= each
     # A clone that is the original of a later resubmit had come back: only dead letters are originals of clones.
     again = {entry.message_id: entry for entry in reversed(entries) if entry.message_id in fates}
@@ -230,7 +227,7 @@ class Remembered(Shown):
         return len(self._rows())
 
     def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
-        return _HEADERS, self._rows(), self._caption
+        return ("record", "entity", "messages", "last", "next step"), self._rows(), self._caption
 
     @property
     def _caption(self) -> str:
@@ -270,7 +267,6 @@ _ARCHIVED_AT_ONCE: Final = 1_000
 """Archived messages that are read at once: each may be large."""
 _MOST_BYTES: Final = 512 << 20
 """Bytes of archived messages with their bodies that are held in memory."""
-_ALL_RESUBMITS: Final = 1_000_000
 _TEXT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.timestamp("us", "UTC")
 _JOURNAL: Final = pa.schema(
     {
@@ -338,7 +334,7 @@ def _journal(namespace: AsyncNamespace, archive: pa.Table) -> pa.Table:
             str(entry.state),
             *known.get((entity, entry.sequence_number, entry.enqueued_time), (None, None)),
         ]
-        for entry in namespace.journal.resubmits(namespace.identity(), most=_ALL_RESUBMITS)
+        for entry in namespace.journal.resubmits(namespace.identity(), most=1_000_000)
     ]
     return _table(rows, _JOURNAL)
 

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from sbnotebook.client.async_entity import AsyncEntity
-from sbnotebook.client.dead_letters import choose_entities
+from sbnotebook.client.dead_letters import choose_entities, last_near
 from sbnotebook.client.namespace import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.errors import ConfigurationError
@@ -155,10 +155,8 @@ async def _newest(entity: AsyncEntity, known: int, expected: int) -> int | None:
         seen.append(found or 0)
         return found
 
-    numbers, guess = SequenceNumbers(next_number), known + max(1, expected)
     if (first := await next_number(known + 1)) is not None:
-        found = await next_number(guess) if guess > first else first
-        known = await (numbers.last(first, guess - 1) if found is None else numbers.last(found, end, step=1))
+        known = await last_near(next_number, first, known + max(1, expected), end)
     return (known or None) if max(seen) <= end else None
 
 

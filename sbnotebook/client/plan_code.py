@@ -191,10 +191,10 @@ def _ranges(numbers: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _numbers_in_python(numbers: Sequence[int]) -> str:
-    said: list[str] = []
-    for first, last in _ranges(numbers):
-        is_long = last > first + 1
-        said += [f"*range({first}, {last + 1})"] if is_long else [str(number) for number in range(first, last + 1)]
+    said = [
+        f"*range({first}, {last + 1})" if last > first + 1 else ", ".join(map(str, range(first, last + 1)))
+        for first, last in _ranges(numbers)
+    ]
     return f"[{', '.join(said)}]"
 
 

@@ -174,7 +174,7 @@ def _check(plan: Plan, consumer: Consumer | None) -> None:
         raise DecisionError(f"A rehearsal has 1 to {MOST:,} messages, not {len(plan.messages):,}: choose others.")
     if any(message.enqueued_time is None for message in plan.messages):
         raise DecisionError("Some messages of the plan are not there any more: peek again.")
-    if consumer is not None and not callable(consumer) and not consumer:
+    if consumer is not None and not callable(consumer) and not "".join(consumer).strip():
         raise ConfigurationError("consumer is a function, or a command such as 'python consumer.py'.")
     if callable(consumer):
         refuse_coroutine_function(consumer, "The consumer")
@@ -193,13 +193,15 @@ async def _consume(
             there = local.entity(place)
             await there.process(consumer, policy=_POLICY, max_wait=_IDLE, by_session=in_sessions, archived=False)
         return await look()
-    command = _words(consumer) if isinstance(consumer, str) else [*consumer]
     address = copy.emulator.connection_string
     secrets = {"SERVICEBUS_CONNECTION_STRING": address, "SBNOTEBOOK_CONNECTION": address}
+    is_text = isinstance(consumer, str)
     try:
+        command = _words(consumer) if is_text else [*consumer]
         process = await blocking(subprocess.Popen[Any], command, env=os.environ | secrets, stdin=subprocess.DEVNULL)
-    except OSError as error:
-        raise ConfigurationError(f"The consumer {command[0]!r} cannot be started: {error.strerror}.") from None
+    except (OSError, ValueError) as error:
+        named = (consumer if is_text else consumer[0])[:200]
+        raise ConfigurationError(f"The consumer {named!r} cannot be started: {error}.") from None
     try:
         return await _watched(look, process, timeout)
     finally:
@@ -208,24 +210,10 @@ async def _consume(
 
 
 def _words(command: str) -> list[str]:
-    r"""Split a command as a shell does, but keep backslashes, which paths of Windows have.
-
-    Raises:
-        ConfigurationError: a quote is open, or there are no words.
-
-    Example:
-        >>> _words(r"C:\tools\python.exe 'my consumer.py'")
-        ['C:\\tools\\python.exe', 'my consumer.py']
-    """
+    """Split a command as a shell does, but keep backslashes, which paths of Windows have."""
     reader = shlex.shlex(command, posix=True, punctuation_chars=False)
     reader.whitespace_split, reader.escape, reader.commenters = True, "", ""
-    try:
-        words = [*reader]
-    except ValueError:
-        raise ConfigurationError(f"The consumer {command[:200]!r} has a quote that does not end.") from None
-    if not words:
-        raise ConfigurationError("consumer is a function, or a command such as 'python consumer.py'.")
-    return words
+    return [*reader]
 
 
 async def _watched(look: _Look, process: subprocess.Popen[Any], timeout: timedelta) -> dict[int, Fate]:

@@ -295,7 +295,6 @@ _WRITTEN: Final = {
 """The sentence for another text, which it does not show: that may be a secret."""
 _LONGEST_NAME: Final = 50
 _SHOWN: Final = 80
-_WORDS: Final = 200
 _FORM: Final = (
     "emulator, NAMESPACE.servicebus.windows.net, env:VARIABLE, secret:SCOPE/KEY, credential:NAME@HOST or, in Python "
     "only, a connection string"
@@ -392,7 +391,7 @@ def _provider(name: str) -> Any:
             f"There are no service credentials of Unity Catalog in this process, so {name[:_SHOWN]!r} cannot be used: "
             "they need Databricks Runtime 16.2 or newer, and a notebook or a Spark task."
         )
-    words = explained(failed).partition("\n")[0][:_WORDS]
+    words = explained(failed).partition("\n")[0][:200]
     raise ConfigurationError(
         f"Databricks gave this process no service credential {name[:_SHOWN]!r}, which needs the privilege ACCESS: "
         f"{words}"

@@ -14,7 +14,6 @@ from sbnotebook.settlement import Preview
 
 _LOCK: Final = "lock(10) locks messages, peek() looks at them, and process(function) consumes them"
 _SETTLE: Final = "lock messages with lock(10) and settle them with batch.{0}(…), or settle chosen ones with pick(…)"
-_ENTITY: Final = 'entity("orders") sends, and locks, settles and looks at messages'
 _HINTS: Final = {
     "Entity": {
         "receive": _LOCK,
@@ -49,7 +48,7 @@ _HINTS: Final = {
                 *("get_queue_receiver", "get_queue_sender", "get_subscription_receiver", "get_topic_sender"),
                 *("queue", "topic", "subscription"),
             ),
-            _ENTITY,
+            'entity("orders") sends, and locks, settles and looks at messages',
         ),
     },
 }

@@ -109,7 +109,6 @@ WORD: Final = re.compile(
 _HIDDEN: Final = "\0"
 LAST_REPORT: Final = "sb_report"
 """The user's variable with the report of the last magic that sent or settled, also when it was interrupted."""
-_SDK: Final = ("azure.servicebus.", "azure.core.", "azure.identity.")
 
 
 class Quoted(str):
@@ -207,7 +206,9 @@ def in_one_line(shell: Any, args: MagicArguments) -> Generator[None]:
         raise InterruptedMagic(_with_report(shell, interrupt, said, limit)) from None
     except Exception as error:
         said = _with_report(shell, error, f"{type(error).__name__}: {explained(error)}")
-        if not _is_of_the_service(error):
+        # By name, because only the settlement library imports the SDK.
+        names = ("azure.servicebus.", "azure.core.", "azure.identity.")
+        if not any(kind.__module__.startswith(names) for kind in type(error).__mro__):
             raise
         raise UsageError(said) from None
 
@@ -224,11 +225,6 @@ def _with_report(shell: Any, error: BaseException, said: str, limit: str = "") -
     if set(report.counts) == {OutcomeStatus.SKIPPED}:
         return f"{said} Nothing was sent or settled; {LAST_REPORT} has all outcomes."
     return f"{said} Until then - {rest}"
-
-
-def _is_of_the_service(error: Exception) -> bool:
-    # By name, because only the settlement library imports the SDK.
-    return any(kind.__module__.startswith(_SDK) for kind in type(error).__mro__)
 
 
 # ---------------------------------------------------------------- types
@@ -346,12 +342,9 @@ EDIT_JSON: Final = option(
 )
 
 
-_HELP: Final = frozenset({"-h", "--help"})
 _REQUIRED: Final = "the following arguments are required: "
 _CHOICE: Final = "invalid choice: "
 _NOT_FOUND: Final = re.compile(r"magic(?: function)? `%{1,2}((?:sb|servicebus|service_bus|azure)\w*)` not found")
-_MODE: Final = 'data source "servicebus" cannot be written in'
-_HOW_TO_WRITE: Final = 'sbnotebook only adds messages: df.write.format("servicebus").mode("append").'
 _MEANT_OPTIONS: Final = {
     "--count": ("--limit", "--max", "--max-messages", "--top"),
     "--where": ("--filter", "--query"),
@@ -383,7 +376,7 @@ _DLQ: Final = "--dlq"
 def parsed(parser: argparse.ArgumentParser, line: str, args: MagicArguments) -> bool:
     """Parse the line of a magic, or show the magic's help where the line asks for it."""
     words = [expanded(word, args.variables) for word in split_words(line)]
-    if any(word in _HELP and not isinstance(word, Quoted) for word in words):
+    if any(word in ("-h", "--help") and not isinstance(word, Quoted) for word in words):
         say(parser.format_help())
         return False
     parser.exit_on_error = False
@@ -478,15 +471,13 @@ def _about_option(parser: argparse.ArgumentParser, option: str, *, takes_dlq: bo
     if option.lower() in _OTHER_MAGICS:
         return f"%{parser.prog} has no option {option[:_SHOWN]}: use {_OTHER_MAGICS[option.lower()]}."
     meant = _WORDS_OF_OTHERS.get(option.lower())
-    near = meant if meant in options else _near_option(option, options)
+    near = meant if meant in options else None
+    if near is None and not option.lower().lstrip("-").startswith(REMOVALS):
+        near = near_match(option, options)
     if near is not None:
         return f"%{parser.prog} has no option {option[:_SHOWN]}; did you mean {near}?"
     there = ", ".join(action[0] for action in spellings if action)
     return f"%{parser.prog} has no option {option[:_SHOWN]}; there are {there}."
-
-
-def _near_option(name: str, known: list[str]) -> str | None:
-    return None if name.lower().lstrip("-").startswith(REMOVALS) else near_match(name, known)
 
 
 def add_advice(shell: Any) -> None:
@@ -499,7 +490,8 @@ def add_advice(shell: Any) -> None:
 
     def show_traceback(kind: Any, error: Any, lines: list[str]) -> None:
         # Spark refuses other modes before it asks sbnotebook, and suggests one that would replace the messages.
-        is_about_mode = kind.__name__ == "AnalysisException" and _MODE in str(error)
-        show_frames(kind, error, [*lines, _HOW_TO_WRITE] if is_about_mode else lines)
+        if kind.__name__ == "AnalysisException" and 'data source "servicebus" cannot be written in' in str(error):
+            lines = [*lines, 'sbnotebook only adds messages: df.write.format("servicebus").mode("append").']
+        show_frames(kind, error, lines)
 
     shell.show_usage_error, shell._showtraceback = show_usage_error, show_traceback  # noqa: SLF001

@@ -30,8 +30,6 @@ _REMEMBERED: Final = 60.0
 """Seconds for which entity paths are kept: listing them takes a management operation for each."""
 _PATIENCE: Final = 3.0
 """Seconds that a press of the tab key may take."""
-_REPEATED: Final = ("*", "+")
-_DURATIONS: Final = ("30s", "5m", "1h", "1d")
 _NAME_AT_END: Final = re.compile(r"(?<!\w)\w*+$")
 
 
@@ -48,7 +46,7 @@ class Completer:
             "FUNCTION": lambda: self._variables(callable),
             "NAME": lambda: self._variables(lambda _: True),
             "TARGET": lambda: ["emulator", "env:", "secret:"],
-            "DURATION": lambda: list(_DURATIONS),
+            "DURATION": lambda: ["30s", "5m", "1h", "1d"],
             "PATH": lambda: ["$.", "application_properties.", *MASKED_COLUMNS],
             "EXPRESSION": lambda: [*(column.name for column in COLUMNS), "body_json", *TRACE_COLUMNS],
         }
@@ -141,6 +139,6 @@ def _argument_after(parser: Any, words: Sequence[str]) -> Any:
         elif word.startswith("-"):
             option = parser._option_string_actions.get(word)  # noqa: SLF001
             pending = option if option is not None and option.nargs != 0 else None
-        elif positional and positional[0].nargs not in _REPEATED:
+        elif positional and positional[0].nargs not in ("*", "+"):
             positional.pop(0)
     return pending or next(iter(positional), None)

@@ -141,11 +141,6 @@ def _clean_session(manager: Any, variables: dict[str, Any]) -> None:
 
 _COLUMNS: Final = ("entity", "kind", "active", "scheduled", "dead_letter", "transfer_dead_letter", "size_bytes")
 _LOCK, _DELIVERIES = (options_of(QueueOptions)[name] for name in ("LockDuration", "MaxDeliveryCount"))
-_HOW: Final = (
-    'Shared with clients of MCP on this machine: give one the server {"command": "sbnotebook", "args": ["mcp", '
-    '"--notebook"]}. It may '
-)
-_NO_ENTITIES: Final = "There are no entities in this namespace: %sb_create queue orders creates a queue."
 
 
 class Entities(Shown, list[EntityCounts]):
@@ -153,7 +148,8 @@ class Entities(Shown, list[EntityCounts]):
 
     def _table(self, most: int) -> Table:  # noqa: ARG002 (all rows)
         rows = [[counts.address, *(getattr(counts, name) for name in _COLUMNS[1:])] for counts in self]
-        return _COLUMNS, rows, "" if self else _NO_ENTITIES
+        none = "There are no entities in this namespace: %sb_create queue orders creates a queue."
+        return _COLUMNS, rows, "" if self else none
 
 
 @command(
@@ -309,7 +305,11 @@ def sb_assistant(current: Current, args: MagicArguments) -> Any:
     current.namespace.identity()  # says so if there is no connection
     assistant = Assistant(lambda: current.namespace, may_plan=args.may_plan, show_bodies=args.show_bodies)
     current.sharing = Sharing(assistant)
-    say(_HOW + ("look and propose plans: %sb_confirm shows them." if args.may_plan else "look only."))
+    may = "look and propose plans: %sb_confirm shows them" if args.may_plan else "look only"
+    say(
+        'Shared with clients of MCP on this machine: give one the server {"command": "sbnotebook", "args": ["mcp", '
+        f'"--notebook"]}}. It may {may}.'
+    )
     return None
 
 

@@ -186,21 +186,20 @@ def show_results(shell: InteractiveShell, current: Current) -> None:
         rows = current.settings.max_rows
         return messages.as_html() if rows is None else messages.as_html(rows)
 
+    def report_text(report: Report, printer: Any, _cycle: bool) -> None:
+        printer.text(tables.report_text(report))
+
     def messages_text(messages: Messages, printer: Any, _cycle: bool) -> None:
         rows = current.settings.max_rows
         printer.text(messages.as_text() if rows is None else messages.as_text(rows))
 
     # Reports and messages are tables in notebooks and terminals; a locked batch is a board in notebooks.
     html.for_type(Report, tables.report_html)
-    plain.for_type(Report, _report_text)
+    plain.for_type(Report, report_text)
     html.for_type(Messages, messages_html)
     plain.for_type(Messages, messages_text)
     if has_widgets(shell):
         formatters.mimebundle_formatter.for_type(LockedBatch, _board(current))
-
-
-def _report_text(report: Report, printer: Any, _cycle: bool) -> None:
-    printer.text(tables.report_text(report))
 
 
 def _board(current: Current) -> Any:

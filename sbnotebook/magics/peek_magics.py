@@ -374,11 +374,6 @@ def sb_sql(current: Current, args: MagicArguments) -> Any:
     return current.namespace.sql(query, args.entities, max_messages=args.count, bodies=args.bodies)
 
 
-def _is_terminal(current: Current) -> bool:
-    """Return True when a panel is shown once, as text, and so must be complete first."""
-    return not has_widgets(current.shell)
-
-
 @command(MAYBE_ENTITY, INTO)
 def sb_browse(current: Current, args: MagicArguments) -> Browser:
     """Browse the entities with their counts, and the messages of the one that you click.
@@ -391,7 +386,7 @@ def sb_browse(current: Current, args: MagicArguments) -> Browser:
     from sbnotebook.widgets.entity_browser import Browser
 
     browser = Browser(current.namespace, args.entity)
-    if _is_terminal(current):
+    if not has_widgets(current.shell):  # a terminal shows it once, as text: it must be complete first
         browser.wait()
     return browser
 
@@ -409,7 +404,7 @@ def sb_triage(current: Current, args: MagicArguments) -> Triage:
     from sbnotebook.widgets.triage import Triage
 
     triage = Triage(current.namespace, args.entity, max_messages=args.count)
-    if _is_terminal(current):
+    if not has_widgets(current.shell):
         triage.wait()
     return triage
 
@@ -433,6 +428,6 @@ def sb_monitor(current: Current, args: MagicArguments) -> Monitor:
     from sbnotebook.widgets.monitor import Monitor
 
     monitor = Monitor(current.namespace, args.entities or None, every=args.every)
-    if _is_terminal(current):
+    if not has_widgets(current.shell):
         monitor.sample()
     return monitor

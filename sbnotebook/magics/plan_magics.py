@@ -41,7 +41,6 @@ from sbnotebook.model import Abandon, DeadLetter, Defer, EntityAddress, Received
 from sbnotebook.model.decision import AUTO
 from sbnotebook.model.edits import Edit, edit_json
 
-_ALIKE: Final = 0.75
 _STEP: Final = re.compile(r"\.(?P<attribute>[a-zA-Z]\w*+)|\[(?P<key>[^\]]*+)(?:\]|\Z)")
 """An attribute, or an index or key, of a variable's value."""
 _PART: Final = re.compile(r"(?P<name>[^\W\d]\w*+)(?P<rest>(?:\.[a-zA-Z]\w*+|\[[^\]]*+\])*+)")
@@ -162,7 +161,7 @@ def variable(args: MagicArguments, name: str) -> Any:
     if (place := _PART.fullmatch(name)) and place["rest"]:
         return _part(variable(args, place["name"]), name, place["rest"])
     if name not in args.variables:
-        near = near_match(name, (each for each in args.variables if not each.startswith("_")), cutoff=_ALIKE)
+        near = near_match(name, (each for each in args.variables if not each.startswith("_")), cutoff=0.75)
         hint = f" (did you mean {near}?)" if near else ""
         text = ", and a text to send needs quotes" if hasattr(args, "what") else ""
         raise ConfigurationError(f"There is no variable {name[:40]!r}{hint}{text}.")

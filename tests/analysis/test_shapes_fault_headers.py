@@ -60,7 +60,7 @@ def test_a_reason_of_its_own_counts() -> None:
 
 
 def test_frameworks_can_be_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "_FRAMEWORKS", [])
+    monkeypatch.setattr(shapes, "_FRAMEWORKS", {})
     add_fault_headers("Acme", exception_type="acme-error", message="acme-text")
     (group,) = grouped({"acme-error": "Late", "acme-text": "Truck 7 is late"})
     assert (group.reason, group.cause) == ("Late", "Late: Truck <n> is late")
