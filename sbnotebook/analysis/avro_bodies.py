@@ -157,6 +157,7 @@ def _schema_of(given: AvroSchema) -> Any:
 
 class AvroBodies:
     def __init__(self, schemas: Sequence[tuple[int | str | None, Any]]) -> None:
+        import fastavro
         from fastavro import _read_py, read
         from fastavro.schema import expand_schema, fingerprint, parse_schema, to_parsing_canonical_form
 
@@ -179,7 +180,9 @@ class AvroBodies:
                 raise ConfigurationError(f"A schema of Avro is wrong: {str(error)[:200]}.") from None
             within = set[str]()
             kinds.append(_type_of(whole, within))
-            reader = _reader(parsed, is_recursive=bool(within))
+            # The reader in C has no limit of levels, and ends the process where its stack ends.
+            module: Any = _read_py if within else fastavro
+            reader = partial(_read, module.schemaless_reader, parsed, bool(within))
             self._by_fingerprint[marker] = reader
             if isinstance(key, str) and _FINGERPRINT.fullmatch(key):
                 self._by_fingerprint[bytes.fromhex(key)] = reader
@@ -229,15 +232,6 @@ class AvroBodies:
         if found is None:
             raise UndecodableError(f"no schema has the ID {number}")
         return found, _REGISTRY_HEADER
-
-
-def _reader(schema: Any, *, is_recursive: bool) -> Callable[[BytesIO], Any]:
-    import fastavro
-    from fastavro import _read_py
-
-    # The reader in C has no limit of levels, and ends the process where its stack ends.
-    module: Any = _read_py if is_recursive else fastavro
-    return partial(_read, module.schemaless_reader, schema, is_recursive)
 
 
 def _read(read: Any, schema: Any, is_recursive: bool, source: BytesIO) -> Any:

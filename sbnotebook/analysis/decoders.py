@@ -97,8 +97,6 @@ def decoder_of(function: Decoder | Callable[..., Any], schema: pa.Schema | pa.Da
 
 @dataclass(frozen=True, slots=True)
 class _OfBody:
-    """A function of the body alone."""
-
     function: Callable[[bytes], Any]
 
     def __call__(self, body: bytes, labels: Labels) -> Any:
@@ -107,8 +105,6 @@ class _OfBody:
 
 
 class Decoding:
-    """The decoding of the bodies of one table, or of its pages, within its limits."""
-
     def __init__(
         self, decoder: Decoder, seconds: float = DECODING_SECONDS_OF_TABLE, clock: Callable[[], float] = thread_time
     ) -> None:

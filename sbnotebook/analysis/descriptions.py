@@ -439,7 +439,8 @@ def _frame(match: re.Match[str]) -> _Frame | None:
 def _frame_at(rest: str) -> _Frame | None:
     has_place = ":" in rest and " in " not in rest and not rest.endswith((".java)", ".kt)"))
     place = _PLACE.match(rest, max(rest.rfind(" "), rest.rfind("(") - 1) + 1) if has_place else None
-    if place is not None and _is_node(rest, place):
+    # Java has no blank before its parenthesis, and a file without a folder in it.
+    if place is not None and (" (" in rest or place[1].startswith("node:") or not {"/", "\\"}.isdisjoint(place[1])):
         return _node_frame(rest, place)
     method, parenthesis, _ = rest.partition("(")
     name = _plain(method.strip()) if parenthesis else ""
@@ -447,11 +448,6 @@ def _frame_at(rest: str) -> _Frame | None:
     if "." not in name or " " in name:
         return None
     return _Frame(name, name.startswith(_FRAMEWORKS) or rest.endswith(_BUILT_IN))
-
-
-def _is_node(rest: str, place: re.Match[str]) -> bool:
-    # Java has no blank before its parenthesis, and a file without a folder in it.
-    return " (" in rest or "/" in place[1] or "\\" in place[1] or place[1].startswith("node:")
 
 
 def _node_frame(rest: str, place: re.Match[str]) -> _Frame:

@@ -101,8 +101,7 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
     signed = {pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype()}
     unsigned = {pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(), pa.uint32(): pd.UInt32Dtype()}
     whole: dict[Any, Any] = {**signed, **unsigned, pa.int64(): pd.Int64Dtype(), pa.uint64(): pd.UInt64Dtype()}
-    untyped: Any = table
-    return untyped.to_pandas(types_mapper=whole.get, maps_as_pydicts="strict")
+    return cast("Any", table).to_pandas(types_mapper=whole.get, maps_as_pydicts="strict")
 
 
 def messages_of_table(table: pa.Table) -> list[PeekedMessage]:
@@ -190,7 +189,6 @@ def _half(error: UnicodeEncodeError) -> str:
 
 
 def _chunks_of(data: Any) -> Iterator[pa.RecordBatch] | None:
-    """Yield the rows of a frame in batches; None for data that is not a frame."""
     if isinstance(data, pa.Table):
         return (rows for batch in data.to_batches() for rows in in_slices(batch))
     if isinstance(data, pa.RecordBatch):
@@ -202,7 +200,6 @@ def _chunks_of(data: Any) -> Iterator[pa.RecordBatch] | None:
 
 
 def in_slices(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a batch in slices, each of which becomes messages together."""
     at_once = min(_ROWS_AT_ONCE, max(1, rows.num_rows * _BYTES_AT_ONCE // max(1, rows.nbytes)))
     return (rows.slice(start, at_once) for start in range(0, rows.num_rows, at_once))
 

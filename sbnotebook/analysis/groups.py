@@ -62,6 +62,7 @@ Take = Callable[[Sequence[int]], Sequence[ReceivedMessage]]
 _KEPT: Final = 1_000
 _AT_ONCE: Final = 1_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_kernels: Final[Any] = pc
 SUB_QUEUE: Final = "/$"
 """A part of the address of each dead-letter queue, and of no other."""
 _COLUMNS: Final = (
@@ -270,10 +271,9 @@ class CauseReader:
 
 def _forms(texts: Any) -> list[bytes | None]:
     """Return the forms of descriptions, as far as descriptions are read: see :func:`cause_of_form`."""
-    kernels: Any = pc
-    if (kernels.max(kernels.binary_length(texts)).as_py() or 0) > MATCHED_CHARACTERS:
-        texts = kernels.utf8_slice_codeunits(texts, 0, MATCHED_CHARACTERS)
-    without = kernels.replace_substring_regex(texts, ANY_GUID, NO_GUID).cast(pa.binary()).to_pylist()
+    if (_kernels.max(_kernels.binary_length(texts)).as_py() or 0) > MATCHED_CHARACTERS:
+        texts = _kernels.utf8_slice_codeunits(texts, 0, MATCHED_CHARACTERS)
+    without = _kernels.replace_substring_regex(texts, ANY_GUID, NO_GUID).cast(pa.binary()).to_pylist()
     return [None if text is None else text.translate(DIGITS_TO_ONES) for text in without]
 
 
@@ -303,8 +303,15 @@ def group_by_cause(
     drifts = _drifts(table) if "schema" in by else repeat(None)
     reason_of = cache(masked_reason)
     for place, (row, cause, drift) in enumerate(zip(rows, causes, drifts, strict=False)):
-        reason = None if row.reason is None else reason_of(row.reason)
-        found.setdefault((*_traits(row, reason, cause, by), drift), []).append((place, row))
+        traits = (
+            reason_of(row.reason) if "reason" in by and row.reason is not None else None,
+            cause.text if "description" in by else None,
+            cause.frame if "frame" in by else None,
+            row.subject if "subject" in by else None,
+            (row.dead_letter_source or row.entity) if "source" in by else None,
+            drift,
+        )
+        found.setdefault(traits, []).append((place, row))
     groups = [_group(traits, placed, take, traces) for traits, placed in found.items()]
     return Groups(
         sorted(groups, key=lambda group: (-group.count, group.reason or "", group.cause or "", group.fingerprint))
@@ -325,25 +332,15 @@ class _Row(NamedTuple):
 def _with_faults(table: Any, rows: list[_Row]) -> list[_Row]:
     """Return the rows with the faults that frameworks have written into the properties; the rows themselves of none."""
     column = table.column("application_properties")
-    kernels, names = cast("Any", pc), array_of_values(header_names(), pa.string())
+    names = array_of_values(header_names(), pa.string())
     # Part by part: together they would be copied, with the stack traces that are among the properties.
-    if not any(kernels.any(kernels.is_in(part.keys, names)).as_py() for part in column.chunks):
+    if not any(_kernels.any(_kernels.is_in(part.keys, names)).as_py() for part in column.chunks):
         return rows
     pairs = zip(rows, column.to_pylist(), strict=True)
     faults = [fault_of(row.reason, row.description, dict(own or ())) for row, own in pairs]
     if all(fault == (row.reason, row.description) for row, fault in zip(rows, faults, strict=True)):
         return rows
     return [row._replace(reason=why, description=what) for row, (why, what) in zip(rows, faults, strict=True)]
-
-
-def _traits(row: _Row, reason: str | None, cause: Cause, by: Sequence[Trait]) -> tuple[str | None, ...]:
-    return (
-        reason if "reason" in by else None,
-        cause.text if "description" in by else None,
-        cause.frame if "frame" in by else None,
-        row.subject if "subject" in by else None,
-        (row.dead_letter_source or row.entity) if "source" in by else None,
-    )
 
 
 def _group(
@@ -371,7 +368,6 @@ def _group(
 
 
 def _drifts(table: Any) -> list[str]:
-    """Return how each body differs from the most frequent form of its subject, or why it has none."""
     drifts = drifts_of(table.column("subject").to_pylist(), table.column("body_text").to_pylist())
     errors = table.column(DECODE_ERROR).to_pylist() if DECODE_ERROR in table.column_names else repeat(None)
     return [drift if error is None else f"not decoded: {error}" for drift, error in zip(drifts, errors, strict=False)]

@@ -206,15 +206,13 @@ def forms_of(
 
 
 def _shown(path: _SchemaPath) -> str:
-    """Return a path as users read it, such as ``lines[].sku``."""
     # Half of a pair of surrogates, which JSON can escape, is in no table.
     names = ["[]" if name is None else f".{name[:_LONGEST_SHOWN]}" for name in path]
     return printable("".join(names).removeprefix(".").encode(errors="replace").decode()) or "the body"
 
 
 def schemas_of(table: pa.Table) -> Schemas:
-    untyped: Any = table
-    subjects, bodies = (untyped.column(name).to_pylist() for name in ("subject", "body_text"))
+    subjects, bodies = (cast("Any", table).column(name).to_pylist() for name in ("subject", "body_text"))
     return Schemas(_by_subject(subjects, forms_of(bodies)))
 
 

@@ -187,7 +187,11 @@ class Paths:
         if key not in self._fitting:
             own = [_own(use, kinds[use.path]) for use in self._uses]
             strictly = self._strictly(own, bind, self._texts) or self._strictly(own, bind, [])
-            self._fitting[key] = strictly or self._unchanged(own, bind)
+            if strictly is None:
+                self._put(own)
+                if (wrong := bind()) is not None:
+                    raise wrong.reason
+            self._fitting[key] = own if strictly is None else strictly
         self._put(self._fitting[key])
 
     def _strictly(self, own: list[str], bind: Bind, texts: list[Node]) -> list[str] | None:
@@ -222,13 +226,6 @@ class Paths:
             chosen, wrong = better
         return None
 
-    def _unchanged(self, own: list[str], bind: Bind) -> list[str]:
-        self._put(own)
-        wrong = bind()
-        if wrong is not None:
-            raise wrong.reason
-        return own
-
     def _better(self, chosen: list[str], wrong: Refused, bind: Bind) -> tuple[list[str], Refused | None] | None:
         inside = [place for place in self._within(wrong.place) if not _cast_of(self._uses[place].parent)]
         tries = product(
@@ -255,7 +252,6 @@ class Paths:
         return None
 
     def _within(self, place: tuple[int, int] | None) -> list[int]:
-        """Return the paths within the part of the expression at some place, or all."""
         around = [part for part in parts_of(self._tree) if place is not None and _place_of(part) == place]
         inside = {id(part) for one in around for part in parts_of(one)}
         found = [place for place, use in enumerate(self._uses) if id(use.holder[use.key]) in inside]
@@ -362,7 +358,6 @@ def _texts_beside(part: Node) -> list[Node]:
 
 
 def _cast_of(part: Node) -> str:
-    """Return the type that a part asks for; empty where it asks for none."""
     is_cast = part.get("type") == "OPERATOR_CAST"
     return str(part["type_expr"].get("type_name", "?")).upper() if is_cast else ""
 

@@ -81,7 +81,6 @@ def protobuf_decoder(source: Any, message: str | None = None) -> Decoder:
 
 
 def _files_of(descriptor: Any, descriptors: Any) -> bytes:
-    """Return the files of a generated class or module, and those that they import, as a descriptor set."""
     files: dict[str, Any] = {}
 
     def add(file: Any) -> None:
@@ -183,7 +182,6 @@ class ProtobufBodies:
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """Return a zigzag varint, and the place behind it."""
     number = 0
     for shift in range(0, 35, 7):
         if at >= len(body):

@@ -19,6 +19,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from itertools import accumulate, chain
 from pathlib import Path
@@ -123,21 +124,20 @@ async def first_matching(
     ``columns`` is an empty table with those of the tables, by default the message columns.
     """
     columns = to_arrow(()) if columns is None else columns
-    found = [await anyio.to_thread.run_sync(filtered, columns, expression, limiter=limiter)]
+    chosen = partial(anyio.to_thread.run_sync, filtered, limiter=limiter)
+    found = [await chosen(columns, expression)]
     waiting: list[pa.Table] = []
     step, left = _FIRST_STEP, count
     async with aclosing(tables):
         async for table in tables:
             waiting.append(table)
             if left is not None and sum(map(len, waiting)) >= (left if expression is None else step):
-                part = pa.concat_tables(waiting)
-                found.append(await anyio.to_thread.run_sync(filtered, part, expression, limiter=limiter))
+                found.append(await chosen(pa.concat_tables(waiting), expression))
                 waiting, step, left = [], min(2 * step, _LARGEST_STEP), left - len(found[-1])
                 if left <= 0:
                     break
     if waiting:
-        part = pa.concat_tables(waiting)
-        found.append(await anyio.to_thread.run_sync(filtered, part, expression, limiter=limiter))
+        found.append(await chosen(pa.concat_tables(waiting), expression))
     return pa.concat_tables(found).slice(0, count)
 
 

@@ -89,8 +89,6 @@ Kind = Literal["expression", "check", "query"]
 
 
 class Request(TypedDict):
-    """Is sent before a table."""
-
     expression: str
     kind: Kind
     """``expression`` for one that is true or false of a message; ``query`` for one over the table ``messages``, and
@@ -225,7 +223,9 @@ def _answered(
 
     try:
         if request["kind"] == "expression":
-            return _matching(database, schema, messages, request["expression"]), b""
+            text = _prepared(database, _SELECT, request["expression"], schema, frozenset[str]())
+            found = [index for part in _parts(messages) for index in _true_in(database, schema, part, text)]
+            return {"rows": sorted(found), "columns": text.columns}, b""
         return _result(database, schema, messages, request)
     except _RefusedError as refused:
         return {"refused": str(refused)}, b""
@@ -233,14 +233,6 @@ def _answered(
         raise
     except duckdb.Error as error:
         return _reason(database, error, request), b""
-
-
-def _matching(
-    database: duckdb.DuckDBPyConnection, schema: pa.Schema, messages: Iterable[Any], expression: str
-) -> Answer:
-    text = _prepared(database, _SELECT, expression, schema, frozenset[str]())
-    found = [index for part in _parts(messages) for index in _true_in(database, schema, part, text)]
-    return {"rows": sorted(found), "columns": text.columns}
 
 
 def _true_in(database: duckdb.DuckDBPyConnection, schema: pa.Schema, batches: list[Any], text: _Text) -> Iterator[int]:
@@ -320,7 +312,6 @@ class _Text:
         self.paths = Paths(self._statement["node"], self._parse, self._text_of if before != _SELECT else None)
 
     def fit(self, kinds: tuple[str, ...]) -> str:
-        """Give values the types that fit, and return the type of the first column."""
         self.paths.fit(kinds, self._bind)
         if kinds not in self._types:
             self._bind()

@@ -224,7 +224,6 @@ class Places:
         return self.buffer.take(self.at[:, None] + np.arange(ahead, ahead + width), mode="clip")
 
     def size(self, width: int, ahead: int = 0) -> Numbers:
-        """Return the number of so many bytes that lies there in each message."""
         return self.window(width, ahead).view(f">u{width}")[:, 0].astype(np.int64)
 
     def whole(self, name: str, sign: str) -> Numbers:
@@ -341,7 +340,6 @@ class _Walk:
         self._take(_end, self.at)
 
     def value(self, name: str, codes: tuple[int, ...], *, with_code: bool = False) -> None:
-        """Note a value that differs, and has one of some constructors."""
         self._fields[name] = codes[0] == _TEXT[0]
         self._take(_value(name, codes, with_code=with_code), skip(self.payload, self.at))
 
@@ -350,7 +348,6 @@ class _Walk:
         self.at = skip(self.payload, self.at)
 
     def item(self) -> Any:
-        """Pass a value that is the same in each message, and return it."""
         value, self.at = decode(self.payload, self.at)
         return value
 

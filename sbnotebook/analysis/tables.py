@@ -135,7 +135,9 @@ def messages_table(
 
     Give the first messages as ``rows`` with these columns, where a message would decode its text once more.
     """
-    return *_used(columns, messages[:most] if rows is None else rows), _caption(messages, where_from, most, note)
+    counted = _counted("message", len(messages), most)
+    caption = ". ".join(filter(None, (f"{where_from}: {counted}" if where_from else counted, note)))
+    return *_used(columns, messages[:most] if rows is None else rows), caption
 
 
 def groups_table(groups: Sequence[object], most: int) -> tuple[list[str], list[list[Any]], str]:
@@ -203,7 +205,6 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def _used(columns: Sequence[str], items: Iterable[object]) -> tuple[list[str], list[list[Any]]]:
-    """Return the columns in which at least one item has a value, and the items as rows of these."""
     return without_empty(columns, [[_value_of(item, name) for name in columns] for item in items])
 
 
@@ -236,12 +237,6 @@ def around_difference(before: str, after: str) -> tuple[str, str]:
 def _same_start(one: str, other: str) -> int:
     pairs = zip(one, other, strict=False)
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-
-
-def _caption(messages: Sequence[Message], where_from: str, max_rows: int, note: str) -> str:
-    counted = _counted("message", len(messages), max_rows)
-    caption = f"{where_from}: {counted}" if where_from else counted
-    return f"{caption}. {note}" if note else caption
 
 
 def _counted(what: str, count: int, max_rows: int) -> str:

@@ -367,7 +367,6 @@ def _masked(messages: Iterable[PeekedMessage]) -> list[PeekedMessage]:
 
 
 def _fields(item: object, names: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of an object that have a value."""
     found = {name: getattr(item, name) for name in names}
     return {name: value for name, value in found.items() if value not in (None, "", 0)}
 

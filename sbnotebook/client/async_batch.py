@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import os
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -492,7 +491,7 @@ async def _counted(pages: AsyncIterator[Page], progress: Progress | None) -> Asy
 
 async def close_batches(resources: Resources | None = None) -> None:
     """Close the batches of a namespace that are still open, or all of this loop."""
-    async with contextlib.AsyncExitStack() as all_of_them:
+    async with AsyncExitStack() as all_of_them:
         for batch in list(_OPEN):
             if batch.is_of(resources):
                 all_of_them.push_async_callback(batch.close)

@@ -339,12 +339,12 @@ class AsyncRunning:
     @property
     def in_flight(self) -> int:
         """Return how many messages wait for an answer of Service Bus, as of the last that began to."""
-        return self._work.in_flight
+        return self._work.watch.flight.latest
 
     @property
     def report(self) -> Report:
         """Return the outcomes known now: UNCONFIRMED for messages in progress, SKIPPED for messages not begun."""
-        return self._work.report
+        return self._work.watch.report
 
     async def result(self) -> Report:
         """Wait for the end.
@@ -358,9 +358,9 @@ class AsyncRunning:
         try:
             return watched(await asyncio.shield(self._task))
         except InterruptedError:
-            return watched(self._work.report)
+            return watched(self._work.watch.report)
         except Exception as error:
-            if report := self._work.report:
+            if report := self._work.watch.report:
                 error.__dict__.setdefault("report", report)
             raise
 

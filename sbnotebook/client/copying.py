@@ -45,8 +45,6 @@ _MOST_BYTES: Final = 512 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """Messages and the entities that hold them, in an emulator of this process."""
-
     emulator: RunningEmulator
     folder: Path
     tier: Tier
@@ -379,7 +377,6 @@ async def read_copy_file(path: Path | str) -> AsyncGenerator[Copied]:
 
 
 def _lines(file: BinaryIO, left: int = _MOST_OF_FILE) -> Iterator[bytes]:
-    """Yield the lines of a file behind the first, with limits."""
     for number in itertools.count():
         line = file.readline(min(_MOST_LINE, left) + 1)
         if not line:
@@ -395,7 +392,6 @@ def _lines(file: BinaryIO, left: int = _MOST_OF_FILE) -> Iterator[bytes]:
 
 
 def _read_file(place: Path) -> tuple[Mapping[str, Any], dict[str, Any], list[PeekedMessage]]:
-    """Return the entities, the other fields of a copy, and its messages."""
     try:
         if place.exists() and not place.is_file():
             raise ConfigurationError(f"{place} is not a file.")
@@ -431,20 +427,16 @@ def _checked(head: dict[str, Any]) -> dict[str, Any]:
     masked, whole = head["masked"], head["masked_whole"]
     if type(whole) is not int or len(masked) > _MOST_PATHS or any(type(each) is not int for each in masked.values()):
         raise TypeError("masked")
+    counts = {str(EntityAddress.parse(path)): list(each) for path, each in head["counts"].items()}
+    if any(len(each) != len(_COUNTED) or any(type(count) is not int for count in each) for each in counts.values()):
+        raise TypeError("counts")
     return {
         "tier": Tier(head["tier"]),
         "entity": None if head["entity"] is None else EntityAddress.parse(head["entity"]),
         "masked": dict(masked),
         "masked_whole": whole,
-        "counts": _file_counts(head["counts"]),
+        "counts": counts,
     }
-
-
-def _file_counts(found: dict[str, Any]) -> dict[str, list[int]]:
-    counts = {str(EntityAddress.parse(path)): list(each) for path, each in found.items()}
-    if any(len(each) != len(_COUNTED) or any(type(count) is not int for count in each) for each in counts.values()):
-        raise TypeError("counts")
-    return counts
 
 
 def _check_messages(messages: Sequence[PeekedMessage], entity: EntityAddress | None) -> None:

@@ -143,13 +143,10 @@ class DeadLetters(ShownRows[DeadLetterQueue]):
 
     def to_html(self) -> str:
         """Return a report as a page in HTML, which loads nothing from elsewhere. Texts of messages are escaped."""
-        headers, rows = self.cells()
         title = html.escape(_TITLE.format(self.host))
-        table = tables.html_table(headers, rows) if rows else ""
         return (
             f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-            f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n<p>{html.escape(self.summary)}</p>\n{table}\n"
-            "</body></html>\n"
+            f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n{self.as_html()}\n</body></html>\n"
         )
 
     def write(self, path: Path | str, *, overwrite: bool = False) -> Path:
@@ -258,7 +255,6 @@ def dead_letter_counts(listed: Sequence[EntityCounts]) -> Iterator[tuple[EntityA
 async def _look(
     namespace: AsyncNamespace, address: EntityAddress, count: int, before: tuple[int, datetime] | None, sample: int
 ) -> tuple[DeadLetterQueue, Sequence[PeekedMessage]]:
-    """Return a queue without its causes, and its first messages without their bodies."""
     growth, since = (None, None) if before is None else (count - before[0], before[1])
     queue = DeadLetterQueue(address, count, growth, since, None, None, 0, (), None)
     if not count:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from difflib import SequenceMatcher
+from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.analysis import tables
@@ -47,12 +48,8 @@ def differences_of(one: Message, other: Message) -> list[Difference]:
 
     Bodies are compared value by value where both are JSON, line by line where both are text, and as bytes otherwise.
     """
-    found: list[Difference] = []
-    for each in _all(one, other):
-        if len(found) == MOST_DIFFERENCES:
-            return [*found, Difference(_MORE, None, None)]
-        found.append(each)
-    return found
+    found = [*islice(_all(one, other), MOST_DIFFERENCES + 1)]
+    return found if len(found) <= MOST_DIFFERENCES else [*found[:-1], Difference(_MORE, None, None)]
 
 
 def _all(one: Message, other: Message) -> Iterator[Difference]:
@@ -129,7 +126,6 @@ def _values(one: Any, other: Any) -> Iterator[Difference]:
 
 
 def _parts(value: Any) -> dict[str, Any] | None:
-    """Return the parts of an object or a list of JSON by their paths; None for other values."""
     if isinstance(value, dict):
         return {f".{name}": part for name, part in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):
@@ -158,7 +154,6 @@ def _lines(one: str, other: str) -> Iterator[Difference]:
 
 
 def _described(body: bytes, place: int) -> str:
-    """Describe bytes by their number, and by some of them from a place."""
     shown = body[place : place + 16].hex(" ") or "the end"
     return f"{len(body):,} bytes, from {shown}" if not place else f"{len(body):,} bytes, at {place:,}: {shown}"
 

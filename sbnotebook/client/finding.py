@@ -38,8 +38,6 @@ _FEW_PROBLEMS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The conditions of a search. A message has to meet all of them."""
-
     message_id: str | None = None
     correlation_id: str | None = None
     where: str | None = None
@@ -214,9 +212,8 @@ def _places(listed: Sequence[EntityCounts], entities: Sequence[EntityAddress] | 
 
 def _lineage(message: PeekedMessage) -> str | None:
     original = message.application_properties.get(ORIGINAL_MESSAGE_ID)
-    if message.resubmit_count == 0 and original is None:
-        return None
-    return f"clone {message.resubmit_count} of {original}" if original else f"clone {message.resubmit_count}"
+    said = f"clone {message.resubmit_count} of {original}" if original else f"clone {message.resubmit_count}"
+    return said if message.resubmit_count or original else None
 
 
 def _hover(message: PeekedMessage) -> str:

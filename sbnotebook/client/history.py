@@ -159,7 +159,9 @@ async def history_of(
     async def look(place: tuple[str, EntityAddress]) -> dict[str, Fate]:
         name, address = place
         if name not in there:
-            return {each.message_id: _elsewhere(each.message_id, address, name) for each in by_place[place]}
+            where = "connect to that namespace, and look it up with others=[…] or --other"
+            lost = Fate(FateStatus.UNKNOWN, "", description=f"it was sent to {address} in {name}: {where}")
+            return {each.message_id: replace(lost, clone_id=each.message_id) for each in by_place[place]}
         return await there[name].clone_search(address).fates(by_place[place], datetime.now(UTC))
 
     fates: dict[str, Fate] = {}
@@ -172,11 +174,6 @@ async def history_of(
     return History(
         [replace(entry, times_back=back[entry.entity, entry.message_id]) for entry in told], has_more=len(found) > most
     )
-
-
-def _elsewhere(clone_id: str, address: EntityAddress, name: str) -> Fate:
-    why = f"it was sent to {address} in {name}: connect to that namespace, and look it up with others=[…] or --other"
-    return Fate(FateStatus.UNKNOWN, clone_id, description=why)
 
 
 def _told(entry: ResubmitEntry, fate: Fate | None, again: ResubmitEntry | None) -> HistoryEntry:

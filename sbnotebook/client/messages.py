@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, cast, overload
 
 import pyarrow as pa
 
@@ -128,8 +128,7 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         return self.groups("reason").kql(until=until)
 
     def _in_places(self, places: Sequence[int]) -> Messages:
-        untyped: Any = self._arrow
-        return self._with(untyped.take(pa.array(places, pa.int64())))
+        return self._with(cast("Any", self._arrow).take(pa.array(places, pa.int64())))
 
     def schema(self) -> Schemas:
         """Infer the JSON Schema of the bodies of each subject, from these messages; decode other formats first.
@@ -177,8 +176,7 @@ class Messages(Shown, SdkNames, Sequence[PeekedMessage]):
         frame = frames.table_to_pandas(self._arrow)
         if not json:
             return frame
-        bodies: Any = self._arrow.column("body_text")
-        return frame.join(json_columns(bodies.to_pylist()))
+        return frame.join(json_columns(cast("Any", self._arrow.column("body_text")).to_pylist()))
 
     def to_spark(self, spark: Any) -> Any:
         """Return a Spark frame with all message columns.
@@ -248,8 +246,7 @@ class Present:
     def note(self, table: pa.Table) -> None:
         self.looked_at += len(table)
         for name, names in (("dead_letter_reason", self.reasons), ("subject", self.subjects)):
-            column: Any = table.column(name)
-            for found in column.value_counts().to_pylist():
+            for found in cast("Any", table.column(name)).value_counts().to_pylist():
                 value = found["values"] or ""
                 if value in names or len(names) < MOST_NAMES:
                     names[value] += found["counts"]

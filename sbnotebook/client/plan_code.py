@@ -97,7 +97,6 @@ def python_of(
 
 
 def _connect(target: str | None) -> str:
-    """Return the call that connects to a target for writing; None for the one that the environment names."""
     named = [] if target is None else [repr(target)]
     return f"sbnotebook.connect({', '.join([*named, *([] if target == EMULATOR else ['write=True'])])})"
 
@@ -127,7 +126,6 @@ def _remarks(plan: Plan) -> list[str]:
 
 
 def _elsewhere(plan: Plan) -> list[str]:
-    """Return the line that connects to the destination, if it is in another namespace."""
     decision = plan.decision
     if not isinstance(decision, Resubmit) or decision.to_host is None:
         return []
@@ -243,7 +241,6 @@ def _are_deferred(plan: Plan) -> bool:
 
 
 def _magic(plan: Plan) -> list[str] | None:
-    """Return the words of a magic; None where no magic says the same."""
     decision, given = plan.decision, _given(plan)
     is_purge = isinstance(decision, Purge)
     texts = [given[name] for name in ("reason", "description") if name in given]

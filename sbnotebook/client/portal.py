@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import contextlib
 import gc
 import inspect
 import os
@@ -25,7 +24,6 @@ from queue import SimpleQueue
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 from weakref import WeakSet
 
-import anyio
 import anyio.to_thread
 from anyio.from_thread import BlockingPortal
 
@@ -206,11 +204,7 @@ def _end(task: asyncio.Task[Any]) -> None:
 def in_turn(items: AsyncIterator[T]) -> Iterator[T]:
     """Yield the items of an asynchronous iterator, which runs on the background loop."""
     end: Any = object()
-
-    async def following() -> T:
-        return await anext(items, end)
-
-    while (item := run(following)) is not end:
+    while (item := run(anext, items, end)) is not end:
         yield item
 
 
@@ -220,8 +214,6 @@ def on_loop(function: Callable[[], T]) -> T:
 
 
 class Work(Generic[T]):
-    """A coroutine function that is watched, and can be cancelled."""
-
     def __init__(
         self,
         function: Callable[..., Awaitable[T]],
@@ -230,7 +222,7 @@ class Work(Generic[T]):
     ) -> None:
         self._function = function
         self._args = args
-        self._watch = Watch(told)
+        self.watch = Watch(told)
         self._scope: anyio.CancelScope | None = None
         self._ended = threading.Event()
         self._is_stopped = False
@@ -244,7 +236,7 @@ class Work(Generic[T]):
 
     async def until_the_end(self) -> T:
         try:
-            with only_frames_of_the_user(), collecting_seldom(), self._watch, anyio.CancelScope() as self._scope:
+            with only_frames_of_the_user(), collecting_seldom(), self.watch, anyio.CancelScope() as self._scope:
                 if self._is_stopped:
                     self._scope.cancel()
                 return await self._function(*self._args)
@@ -257,7 +249,6 @@ class Work(Generic[T]):
         on_loop(self.stop)
 
     def stop(self) -> None:
-        """Cancel it on its own loop."""
         self._is_stopped = True
         if self._scope is None:
             self._ended.set()
@@ -266,16 +257,6 @@ class Work(Generic[T]):
 
     def wait(self, timeout: float | None = None) -> bool:
         return self._ended.wait(timeout)
-
-    @property
-    def in_flight(self) -> int:
-        """Return how many messages wait for an answer of Service Bus, as of the last that began to."""
-        return self._watch.flight.latest
-
-    @property
-    def report(self) -> Report:
-        """Return the outcomes that are known now; on another thread than its loop's, call it by :func:`on_loop`."""
-        return self._watch.report
 
 
 def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -297,7 +278,7 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
         finally:  # also after a second interrupt
             for note in caller.notes:
                 note(interrupt)
-            report = on_loop(lambda: work.report)
+            report = on_loop(lambda: work.watch.report)
             if "report" not in interrupt.__dict__:  # a call of this thread has its own
                 interrupt.__dict__["report"] = report
                 if report:
@@ -307,7 +288,7 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
                     )
         raise
     except Exception as error:
-        if report := on_loop(lambda: work.report):
+        if report := on_loop(lambda: work.watch.report):
             error.__dict__.setdefault("report", report)
         raise
     finally:
@@ -381,7 +362,7 @@ class Keeper:
         """Close a batch that has no references any more, and warn. Any thread may call this; it does not wait."""
         if os.getpid() != self._process:  # the child of a fork: the batch is the parent's
             return
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and the batch with it
+        with suppress(RuntimeError):  # the loop has ended, and the batch with it
             self.loop.call_soon_threadsafe(self._close.set)
         warnings.warn(
             f"A batch of {self._batch.address} was forgotten while it was open: its {len(self._batch.messages):,} "

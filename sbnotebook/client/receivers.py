@@ -236,7 +236,6 @@ def _value(value: Any) -> Any:
 async def receivers_sentence(
     router: Router, to: EntityAddress, messages: Iterable[Message], *, is_topic: bool = False
 ) -> str:
-    """Return who takes messages that a plan sends, in sentences; empty for a queue."""
     route = await router.route(to.name)
     if route.is_missing:
         return f"{route.unknown} %sb_create queue {to.name} creates it."
@@ -290,7 +289,6 @@ async def sent_to(entity: AsyncEntity, messages: Iterable[Message]) -> str:
 
 
 async def clones_sent(namespace: Resources, plan: Plan) -> str:
-    """Return who takes the clones of a resubmit, or the messages of an undo, in sentences; empty for queues."""
     decision, source = plan.decision, plan.entity
     to = decision.to if isinstance(decision, (Resubmit, Undo)) else None
     if to is None or not plan.messages:

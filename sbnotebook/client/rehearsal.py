@@ -13,7 +13,6 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final
 
-import anyio
 import anyio.to_thread
 
 from sbnotebook.analysis.tables import ShownRows, Table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import socket
@@ -17,7 +16,6 @@ from operator import index
 from typing import Any, Final, Self, TypeAlias, TypeVar, overload
 from urllib.parse import quote, urlsplit
 
-import anyio
 import anyio.to_thread
 import pyarrow as pa
 
@@ -223,7 +221,6 @@ def _each(choice: Choice, address: EntityAddress) -> Iterator[ReceivedMessage | 
 
 
 def _as_table(choice: Choice) -> Choice:
-    """Return a frame of pandas or Spark as an Arrow table of the columns read, and other data unchanged."""
     module = type(choice).__module__.partition(".")[0]
     if module == "pyspark" and hasattr(choice, "toArrow"):
         return collect_spark_frame(choice.select(*(name for name in choice.columns if name in ("entity", _COLUMN))))
@@ -466,7 +463,6 @@ def _unknown(text: str) -> str:
 
 
 def _host_in(text: str) -> str | None:
-    """Return the host of a URL, or of a similar text."""
     try:
         host = urlsplit(text if "://" in text else f"//{text}").hostname or ""
     except ValueError:
@@ -582,7 +578,7 @@ class About:
 async def about(connection: Connection, found_by: str) -> About:
     signed_in, tier = await sign_in(connection), None
     # A user without the right to ask is connected nevertheless.
-    with anyio.move_on_after(_TIER_WITHIN), contextlib.suppress(Exception):
+    with anyio.move_on_after(_TIER_WITHIN), suppress(Exception):
         tier = await connection.tier()
     return About(
         connection.host,

@@ -91,15 +91,10 @@ def about_name(name: str) -> str:
     verb = name.lower().removeprefix("sb").lstrip("_ ").replace("-", "_")
     if verb in VERBS:  # as a cell
         return f"%%{name} takes no cell: write it on one line, %sb_{verb}."
-    near = OTHER_NAMES.get(verb) or _near(verb)
+    near = OTHER_NAMES.get(verb)
+    if near is None and not verb.startswith(REMOVALS) and (found := near_match(verb, VERBS)):
+        near = f"%sb_{found}"
     return f"There is no magic %{name[:_SHOWN]}{f'; did you mean {near}?' if near else '.'} %sb shows all magics."
-
-
-def _near(verb: str) -> str | None:
-    if verb.startswith(REMOVALS):
-        return None
-    near = near_match(verb, VERBS)
-    return f"%sb_{near}" if near else None
 
 
 WORD: Final = re.compile(
@@ -253,22 +248,22 @@ def count_or_all(text: str) -> int:
     return 0 if text.lower() == "all" else count(text)
 
 
-def _rate(text: str) -> float:
+def _float(text: str) -> float:
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
-        number = 0.0
+        return math.nan
+
+
+def _rate(text: str) -> float:
+    number = _float(text)
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number above 0")
     return number
 
 
 def _share(text: str) -> float:
-    number = text.removesuffix("%")
-    try:
-        share = float(number) / (100 if number != text else 1)
-    except ValueError:
-        share = -1.0
+    share = _float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 <= share <= 1:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a share such as 2% or 0.02")
     return share

@@ -184,16 +184,13 @@ def sb_connect(current: Current, args: MagicArguments) -> Namespace | None:
         raise ConfigurationError("Give --read-only or --write, not both.")
     if current.is_connected:
         current.release_and_say()
-    namespace = _connected(current, args)
-    display(current.about)
-    return namespace if args.into else None
-
-
-def _connected(current: Current, args: MagicArguments) -> Namespace:
     write = args.write if args.read_only or args.write else None
     if write is not None and current.is_connected and not (args.target or args.prompt):
-        return current.reconnect(write=write)
-    return current.connect(_prompted() if args.prompt else args.target, write=write)
+        namespace = current.reconnect(write=write)
+    else:
+        namespace = current.connect(_prompted() if args.prompt else args.target, write=write)
+    display(current.about)
+    return namespace if args.into else None
 
 
 @command(

@@ -108,7 +108,6 @@ class Current:
         return namespace
 
     def hold(self, batch: LockedBatch) -> LockedBatch:
-        """Hold a batch, and release the messages of the one before."""
         self.release()
         self._batch = batch
         return batch

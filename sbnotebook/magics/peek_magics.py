@@ -80,7 +80,9 @@ def sb_peek(current: Current, args: MagicArguments) -> Messages | Path | None:
     entity = current.namespace.entity(args.entity)
     if args.sequence_number is not None:
         args.from_sequence_number = args.to_sequence_number = args.sequence_number
-    limit = _limit(current, args)
+    limit = current.settings.peek_count if args.where is None and args.to_file is None else None
+    if args.count is not None:
+        limit = args.count or None
     most = None if limit is None else limit + 1
     found = peeked(entity, args, most, state=args.state, session_id=args.session, decode=args.decode)
     if args.to_file is not None:
@@ -92,12 +94,6 @@ def sb_peek(current: Current, args: MagicArguments) -> Messages | Path | None:
         go_on = f"--from {found[limit].sequence_number} continues, and %sb_browse {entity.address} pages through them"
         say(f"{more} follow: -n all looks at every one, {go_on}.")
     return found[:limit]
-
-
-def _limit(current: Current, args: MagicArguments) -> int | None:
-    if args.count is not None:
-        return args.count or None
-    return current.settings.peek_count if args.where is None and args.to_file is None else None
 
 
 def _how_many_more(current: Current, entity: Entity, args: MagicArguments, shown: int) -> str:

@@ -306,19 +306,15 @@ def sb_journal(current: Current, args: MagicArguments) -> Remembered | History |
     """
     namespace = current.namespace
     if args.note is not None:
-        _note(current, *args.note)
+        fingerprint, *text = args.note
+        if text:
+            namespace.note(fingerprint, " ".join(text))
+        say(namespace.notes().get(fingerprint, f"There is no note on {fingerprint[:40]}."))
         return None
     if args.fates or args.entity or args.count or args.other:
         most = args.count or MOST_RESUBMITS
         return namespace.history(args.entity, max_messages=most, others=_others(args))
     return namespace.remembered()
-
-
-def _note(current: Current, fingerprint: str, *text: str) -> None:
-    namespace = current.namespace
-    if text:
-        namespace.note(fingerprint, " ".join(text))
-    say(namespace.notes().get(fingerprint, f"There is no note on {fingerprint[:40]}."))
 
 
 @command(
@@ -415,7 +411,6 @@ def _others(args: MagicArguments) -> list[Namespace]:
 
 
 def _another_way(report: Report | None) -> str:
-    """Return how to take back messages that were not removed."""
     verbs = {outcome.verb for outcome in report or ()}
     said = _STILL_THERE.get(verbs.pop()) if len(verbs) == 1 else None
     return said.format(report[0].entity) if report and said else ""
