@@ -37,7 +37,6 @@ _REQUIRED: Final = ("entity", "sequence_number")
 
 _PIECE: Final = 65_536
 """Characters of a text that are written at once."""
-_IN_NO_CSV: Final = frozenset({"body", "extras"})
 _MAX_CELL: Final = 32_000
 """A spreadsheet's cell holds 32,767 characters; the rest would spill into another cell."""
 # The beginning of a formula. Source: OWASP, "CSV Injection".
@@ -52,7 +51,10 @@ def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -
     place = Path(path).expanduser()
     write = _WRITERS.get(place.suffix.lower())
     if write is None:
-        raise ConfigurationError(f"Messages are not written as {place.suffix or place.name!r}: use {_ENDINGS}.")
+        raise ConfigurationError(
+            f"Messages are not written as {place.suffix or place.name!r}: use .parquet or .jsonl, which keep "
+            "everything, or .csv for a spreadsheet."
+        )
     # A file of messages has the message columns, and not the errors of a decoder.
     messages: Any = cast("Any", table).select(arrow_schema().names)
     return _written(partial(write, messages), place, overwrite=overwrite)
@@ -225,7 +227,7 @@ def _write_csv(table: pa.Table, file: Any) -> None:
 
     Every cell is in quotes, and one that a spreadsheet could take for a formula begins with an apostrophe.
     """
-    shown = [column.name for column in COLUMNS if column.name not in _IN_NO_CSV]
+    shown = [column.name for column in COLUMNS if column.name not in ("body", "extras")]
     # Spreadsheets know UTF-8 by its mark.
     file.write("\ufeff".encode())
     text = io.TextIOWrapper(file, "utf-8", newline="")
@@ -275,4 +277,3 @@ _READERS: Final[Mapping[str, Callable[[Any], pa.Table]]] = {
     ".parquet": lambda file: _completed(_PARQUET.ParquetFile(file).read()),
     ".jsonl": table_of_lines,
 }
-_ENDINGS: Final = ".parquet or .jsonl, which keep everything, or .csv for a spreadsheet"

@@ -57,7 +57,6 @@ _TYPES: Final = {
 """The types of properties as .NET names them, and as AMQP does."""
 _MOST_BYTES, _FIRST_LINE = 1_000_000_000, 50_000_000
 _FOREIGN: Final = frozenset({"message_id", "content_type", "application_properties", "body_text"})
-_OURS: Final = frozenset(("entity", "sequence_number"))
 
 
 def is_foreign(path: Path) -> bool:
@@ -72,7 +71,7 @@ def is_foreign(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     names = {name.lower() for name in cast("dict[str, Any]", row)} if isinstance(row, dict) else set[str]()
-    return bool(names & (_FOREIGN | _FIELDS.keys())) and not names & _OURS
+    return bool(names & (_FOREIGN | _FIELDS.keys())) and names.isdisjoint(("entity", "sequence_number"))
 
 
 def read_foreign(path: Path) -> list[Message]:

@@ -76,10 +76,10 @@ async def tables_of_pages(
     unpacking = unpacking or Allowance(UNPACKED_BYTES_OF_TABLE)
     async with aclosing(cast("AsyncGenerator[Page]", pages)):
         async for page in pages:
+            if progress is not None:
+                progress(len(page.payloads))
             taken = reader.taken(page, cursor, unpacking)
             if taken.num_rows:
-                if progress is not None:
-                    progress(taken.num_rows)
                 yield pa.Table.from_batches([taken])
 
 

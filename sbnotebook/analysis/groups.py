@@ -76,6 +76,21 @@ _COLUMNS: Final = (
     "resubmit_count",
 )
 
+_SHOWN_COLUMNS: Final = (
+    "count",
+    "reason",
+    "cause",
+    "frame",
+    "subject",
+    "source",
+    "schema",
+    "first_seen",
+    "last_seen",
+    "came_back",
+    "trace",
+    "fingerprint",
+)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Group:
@@ -219,7 +234,7 @@ class Groups(ShownRows[Group]):
         return min((group.first_seen for group in self if group.traces and group.first_seen), default=None)
 
     def _table(self, most: int) -> Table:
-        return tables.groups_table(self, most)
+        return *tables.used_columns(_SHOWN_COLUMNS, self[:most]), tables.counted_rows("group", len(self), most)
 
 
 class CauseReader:
@@ -394,7 +409,9 @@ def messages_figure(table: pa.Table, by: Trait = "reason", top: int = 8) -> Figu
     own = [value for value, _ in Counter(value for _, value in rows).most_common(top)]
     colours = {value: colour for colour, value in enumerate(own)}
     # Count the messages of each colour in bars of the same width; the last colour is that of the others.
-    width = width_of_bars(min(time for time, _ in rows), max(time for time, _ in rows)) if rows else 1
+    times = [time for time, _ in rows] or [_EPOCH]
+    least = (max(times) - min(times)).total_seconds() / _MOST_BARS
+    width = _WIDTHS[min(bisect_left(_WIDTHS, least), len(_WIDTHS) - 1)]
     in_bars: list[Counter[int]] = [Counter() for _ in range(len(own) + 1)]
     for time, value in rows:
         in_bars[colours.get(value, len(own))][int((time - _EPOCH).total_seconds()) // width] += 1
@@ -414,7 +431,8 @@ def groups_figure(groups: Sequence[Group], top: int = 20) -> Figure:
     shown = groups[:top]
     rest = f", the {top} largest" if len(groups) > top else ""
     figure = _figure(f"{counted(sum(group.count for group in groups))} by cause{rest}", "messages", "")
-    names = [_words(group) for group in shown]
+    parts = [(group.reason, group.cause or group.frame, group.subject) for group in shown]
+    names = [label(" · ".join(filter(None, each))) for each in parts]
     places = list(range(len(shown)))
     figure.add_bar(
         x=[group.count for group in shown],
@@ -460,11 +478,6 @@ def label(text: str | None) -> str:
     return cut.translate(_READ_BY_PLOTLY)
 
 
-def width_of_bars(first: datetime, last: datetime) -> int:
-    least = (last - first).total_seconds() / _MOST_BARS
-    return _WIDTHS[min(bisect_left(_WIDTHS, least), len(_WIDTHS) - 1)]
-
-
 def _middle(place: int, width: int) -> datetime:
     """Return the middle of a bar, within the years that Python has."""
     return _EPOCH + timedelta(seconds=min(max((place + 0.5) * width, _FIRST_SECOND), _LAST_SECOND))
@@ -477,11 +490,6 @@ def _times_and_values(table: pa.Table, by: Trait) -> list[tuple[datetime, str | 
         values |= dict.fromkeys(cast("Any", group.messages), value or None)
     times = values_of_column(table.column("enqueued_time"))
     return [(time, values[place]) for place, time in enumerate(times) if time is not None]
-
-
-def _words(group: Group) -> str:
-    parts = [part for part in (group.reason, group.cause or group.frame, group.subject) if part]
-    return label(" · ".join(parts))
 
 
 def _hover(group: Group) -> str:

@@ -112,7 +112,6 @@ _STRICT: Final = {"json": "struct_pack(any_ := b ->> p)", "list json": "[struct_
 """DuckDB reads a text as JSON, but not as one of these, which are bound for JSON to find where it does not fit."""
 _MOST_TRIED: Final = 64
 _MOST_ROUNDS: Final = 12
-_OF_TRUTHS: Final = frozenset({"OPERATOR_NOT", "CONJUNCTION_AND", "CONJUNCTION_OR"})
 _EQUAL: Final = frozenset({"COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM"})
 _TEXTS: Final = frozenset({"VARCHAR", "TEXT", "STRING"})
 _NOWHERE: Final = 2**64 - 1
@@ -291,7 +290,8 @@ class Paths:
 def _own(use: _Use, kind: str) -> str:
     """Return the kind that a value takes in its place, if DuckDB has nothing against it."""
     beside, named = {_literal(each) for each in _operands(use.parent)}, _cast_of(use.parent)
-    if "BOOLEAN" in {*beside, named} or use.parent.get("type") in _OF_TRUTHS:
+    is_of_truths = use.parent.get("type") in {"OPERATOR_NOT", "CONJUNCTION_AND", "CONJUNCTION_OR"}
+    if is_of_truths or "BOOLEAN" in {*beside, named}:
         return kind if kind == "none" else "truth"
     if named:
         return "text" if named in _TEXTS else "json" if named == "JSON" else kind

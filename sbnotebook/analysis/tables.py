@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypeAlias, TypeVar
 
 from sbnotebook.model import EntityAddress, Message, MessageState, Outcome, OutcomeStatus, Report, Resubmit
 from sbnotebook.model.body import json_letters
-from sbnotebook.model.edits import EditChange
 from sbnotebook.settlement import Preview
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ _MAX_FAILURES: Final = 20
 _FEW: Final = 3
 """Messages that were skipped for the same reason and are rows; more are one sentence."""
 _FIRST: Final = "The first messages"
-_SENDING: Final = ("send", "schedule")
 _REMOVING: Final = ("complete", "dead-letter", "defer", "purge", "cancel")
 """Verbs of actions that a new plan continues: it finds only messages that were not settled."""
 _CONTEXT: Final = 24
@@ -60,23 +58,8 @@ MESSAGE_COLUMNS: Final = (
 )
 LOCKED_COLUMNS: Final = ("sequence_number", "locked_until", *MESSAGE_COLUMNS[1:])
 """For locked messages: the end of each lock is beside its number."""
-_GROUP_COLUMNS: Final = (
-    "count",
-    "reason",
-    "cause",
-    "frame",
-    "subject",
-    "source",
-    "schema",
-    "first_seen",
-    "last_seen",
-    "came_back",
-    "trace",
-    "fingerprint",
-)
 # A notebook would set a text between two dollar signs as a formula, links included.
 _NO_FORMULAS: Final = 'class="mathjax_ignore tex2jax_ignore"'
-_OUTCOME_COLUMNS: Final = ("sequence_number", "message_id", "status", "condition", "description", "tracking_id")
 
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "") -> str:
@@ -96,7 +79,10 @@ def text_table(
     cells = [list(headers), *([printable(cell_text(value)) for value in row] for row in rows)]
     limits = _limits(cells)
     if one_line:
-        cells = [list(map(_cut, row, limits)) for row in cells]
+        cells = [
+            [text if len(text) <= width else f"{text[: width - 1]}…" for text, width in zip(row, limits, strict=True)]
+            for row in cells
+        ]
     table = PrettyTable()
     table.set_style(TableStyle.SINGLE_BORDER)
     table.header = False  # its names would have to differ: they are the first row
@@ -118,10 +104,6 @@ def _limits(rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(room, _SHORT // 2) if is_long else _TEXT_WIDTH for is_long in long]
 
 
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
 def messages_table(
     messages: Sequence[Message],
     most: int,
@@ -135,13 +117,9 @@ def messages_table(
 
     Give the first messages as ``rows`` with these columns, where a message would decode its text once more.
     """
-    counted = _counted("message", len(messages), most)
+    counted = counted_rows("message", len(messages), most)
     caption = ". ".join(filter(None, (f"{where_from}: {counted}" if where_from else counted, note)))
-    return *_used(columns, messages[:most] if rows is None else rows), caption
-
-
-def groups_table(groups: Sequence[object], most: int) -> tuple[list[str], list[list[Any]], str]:
-    return *_used(_GROUP_COLUMNS, groups[:most]), _counted("group", len(groups), most)
+    return *used_columns(columns, messages[:most] if rows is None else rows), caption
 
 
 def preview_html(preview: Preview) -> str:
@@ -155,8 +133,12 @@ def preview_text(preview: Preview) -> str:
 
 
 def _preview_tables(preview: Preview) -> list[Table]:
-    messages = [(*_used(MESSAGE_COLUMNS, preview.messages), _FIRST)] if preview.messages else []
-    return [*messages, *([(*_changes(preview.changes), "What changes in them")] if preview.changes else [])]
+    found: list[Table] = [(*used_columns(MESSAGE_COLUMNS, preview.messages), _FIRST)] if preview.messages else []
+    changes = [
+        [each.sequence_number, each.field, *around_difference(each.before, each.after)] for each in preview.changes
+    ]
+    changed: Table = ["sequence_number", "field", "before", "after"], changes, "What changes in them"
+    return [*found, changed] if changes else found
 
 
 def report_html(report: Report) -> str:
@@ -180,7 +162,8 @@ def _report_parts(report: Report) -> tuple[list[str], list[Table]]:
     shown = list(islice(rows, _MAX_FAILURES))
     more = f", the first {_MAX_FAILURES} shown" if len(failures) > _MAX_FAILURES else ""
     caption = f"Not settled: {len(failures):,} of {len(report):,}{more}"
-    return said, [(*_used(_OUTCOME_COLUMNS, shown), caption)] if shown else []
+    columns = ("sequence_number", "message_id", "status", "condition", "description", "tracking_id")
+    return said, [(*used_columns(columns, shown), caption)] if shown else []
 
 
 def _reason(skipped: Outcome) -> str:
@@ -190,7 +173,7 @@ def _reason(skipped: Outcome) -> str:
 
 def again(skipped: Outcome) -> str:
     """Return a sentence, after a space, about running interrupted work again; an empty text where none helps."""
-    if skipped.verb in _SENDING:
+    if skipped.verb in ("send", "schedule"):
         return " Running it again sends the settled ones again."
     # Clones of dead letters go elsewhere; those of other messages may be among the messages of a new plan.
     is_left_out = skipped.verb in _REMOVING or (skipped.verb == Resubmit.verb and skipped.entity.sub_queue is not None)
@@ -204,7 +187,7 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(character if character.isprintable() or character in keep else "·" for character in text)
 
 
-def _used(columns: Sequence[str], items: Iterable[object]) -> tuple[list[str], list[list[Any]]]:
+def used_columns(columns: Sequence[str], items: Iterable[object]) -> tuple[list[str], list[list[Any]]]:
     return without_empty(columns, [[_value_of(item, name) for name in columns] for item in items])
 
 
@@ -215,11 +198,6 @@ def _value_of(item: object, name: str) -> Any:
     text = json_letters(value) if name == "body_text" and value else value
     # A body may be large, and many rows are shown: cut it before the next one is read.
     return cell_text(text) if type(text) is str else text
-
-
-def _changes(changes: Sequence[EditChange]) -> tuple[list[str], list[list[Any]]]:
-    rows = [[each.sequence_number, each.field, *around_difference(each.before, each.after)] for each in changes]
-    return ["sequence_number", "field", "before", "after"], rows
 
 
 def around_difference(before: str, after: str) -> tuple[str, str]:
@@ -239,7 +217,7 @@ def _same_start(one: str, other: str) -> int:
     return next((index for index, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
-def _counted(what: str, count: int, max_rows: int) -> str:
+def counted_rows(what: str, count: int, max_rows: int) -> str:
     shown = f", the first {max_rows} shown" if count > max_rows else ""
     return f"{count:,} {what}{'s' if count != 1 else ''}{shown}"
 

@@ -406,7 +406,6 @@ def _result(found: dict[str, Any]) -> str:
 
 
 _SHARED: Final = ("tools", "call", "question", "confirm")
-_MOST_REQUEST: Final = 1_000_000
 _LONGEST_PATH: Final = 100
 """Bytes; the path of a Unix socket has 103 at most on macOS, and 107 on Linux."""
 
@@ -442,7 +441,7 @@ class Sharing:
     def _answer(self, line: socket.socket) -> None:
         with suppress(OSError), line:  # the client may be killed
             try:
-                method, *arguments = json.loads(line.makefile("rb").readline(_MOST_REQUEST))
+                method, *arguments = json.loads(line.makefile("rb").readline(1_000_000))
                 found = getattr(self.assistant, _SHARED[_SHARED.index(method)])
                 answer = {"result": found(*arguments) if callable(found) else found}
             except Exception as error:  # noqa: BLE001 (the other process gets each)

@@ -6,8 +6,8 @@ import asyncio
 import atexit
 import os
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, aclosing
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -41,7 +41,6 @@ from sbnotebook.settlement import (
     DeferralEntry,
     Deferrals,
     LockEvent,
-    Page,
     PeekCursor,
     Progress,
     SessionBatch,
@@ -471,22 +470,14 @@ async def deferred_messages(place: Place, progress: Progress | None = None) -> A
     async def look() -> dict[int, datetime | None]:
         nonlocal table
         cursor = PeekCursor(state=MessageState.DEFERRED)
-        pages = _counted(place.peeker.unread_pages(cursor), progress)
-        table = await frames.one_table(frames.tables_of_pages(pages, cursor))
+        pages = place.peeker.unread_pages(cursor)
+        table = await frames.one_table(frames.tables_of_pages(pages, cursor, progress))
         numbers = frames.values_of_column(table.column("sequence_number"))
         times = frames.values_of_column(table.column("enqueued_time"))
         return dict(zip(numbers, times, strict=True))
 
     found = await place.compare_deferrals(look)
     return AsyncDeferredMessages(place, table, found)
-
-
-async def _counted(pages: AsyncIterator[Page], progress: Progress | None) -> AsyncGenerator[Page]:
-    async with aclosing(cast("AsyncGenerator[Page]", pages)):
-        async for page in pages:
-            if progress is not None:
-                progress(len(page.payloads))
-            yield page
 
 
 async def close_batches(resources: Resources | None = None) -> None:
@@ -497,12 +488,7 @@ async def close_batches(resources: Resources | None = None) -> None:
                 all_of_them.push_async_callback(batch.close)
 
 
-def _close_at_exit() -> None:
-    if _OPEN:
-        run(close_batches)
-
-
-atexit.register(_close_at_exit)
+atexit.register(lambda: run(close_batches) if _OPEN else None)
 if hasattr(os, "register_at_fork"):
     # They are the parent's: the child of a fork does not have the thread that holds them.
     os.register_at_fork(after_in_child=_OPEN.clear)

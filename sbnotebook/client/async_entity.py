@@ -118,7 +118,9 @@ class AsyncEntity(SdkNames):
                 "exchange them."
             )
         most = max_messages if where is None else None
-        with progress_bar(f"peek {self.address}", most, shown=show_progress) as advance:
+        # Messages in another state or session are passed on the way.
+        total = most if state is None and session_id is None else None
+        with progress_bar(f"peek {self.address}", total, shown=show_progress) as advance:
             cursor = PeekCursor(from_sequence_number, to_sequence_number, most, message_state(state), session_id)
             pages = self.place.peeker.unread_pages(cursor)
             tables = tables_of_pages(pages, cursor, advance, unpacking)

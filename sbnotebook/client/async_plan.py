@@ -242,21 +242,16 @@ def plan_send(place: Place, data: Any, at: str | datetime | None, delay: str | t
     """Plan to send messages: see :meth:`sbnotebook.client.Entity.plan_send`."""
     held: Any = [data] if isinstance(data, (Message, str, bytes, Mapping)) else collect_spark_frame(data)
     if count_of(held) is None:
-        held = _read(held)
+        held = [*islice(messages_from(held), _MOST_READ + 1)]
+        if len(held) > _MOST_READ:
+            raise ConfigurationError(
+                f"A plan holds at most {_MOST_READ:,} messages of an iterator, to count and show them, and nothing was "
+                "sent: send it with entity.send(…), which reads as it sends."
+            )
     decision, new = Send(time_to_come(at), duration(delay)), partial(messages_from, held)
     make = partial(to_send, held) if decision.is_for_now else new
     plan = place.plan_send(make, decision, total=len(held), shown=islice(new(), 5))
     return AsyncPlan(plan, receivers=lambda: sent_to(place, new()), new=new)
-
-
-def _read(data: Iterable[Any]) -> list[Message]:
-    held = [*islice(messages_from(data), _MOST_READ + 1)]
-    if len(held) > _MOST_READ:
-        raise ConfigurationError(
-            f"A plan holds at most {_MOST_READ:,} messages of an iterator, to count and show them, and nothing was "
-            "sent: send it with entity.send(…), which reads as it sends."
-        )
-    return held
 
 
 class AsyncRunning:

@@ -15,7 +15,6 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -192,23 +191,19 @@ async def _whole(meant: Sequence[ReceivedMessage | int], entity: AsyncEntity) ->
 
 
 def _copy(message: ReceivedMessage) -> BrokeredMessage:
-    scheduled = _milliseconds(message.scheduled_enqueue_time)
-    is_unscheduled = message.state is MessageState.SCHEDULED and scheduled is None
+    times = [time and Timestamp.from_datetime(time) for time in (message.scheduled_enqueue_time, message.enqueued_time)]
+    is_unscheduled = message.state is MessageState.SCHEDULED and times[0] is None
     return BrokeredMessage(
         sequence_number=message.sequence_number,
         enqueued_sequence_number=message.enqueued_sequence_number or message.sequence_number,
-        enqueued_time=_milliseconds(message.enqueued_time) or 0,
+        enqueued_time=times[1] or 0,
         payload=payload_of(message),
         state=BrokeredState.ACTIVE if is_unscheduled else BrokeredState[message.state.name],
-        scheduled_time=scheduled,
+        scheduled_time=times[0],
         delivery_count=message.delivery_count,
         session_id=None if message.entity.sub_queue else message.session_id,
         dead_letter_source=message.dead_letter_source,
     )
-
-
-def _milliseconds(time: datetime | None) -> int | None:
-    return None if time is None else Timestamp.from_datetime(time)
 
 
 # ---------------------------------------------------------------- snapshots of whole namespaces
@@ -328,7 +323,6 @@ _MOST_HEAD: Final = 8 * 1024 * 1024
 _MOST_LINE: Final = 256 * 1024 * 1024
 """Bytes: the largest message of Service Bus has 100 MB, and a third more in base64."""
 _MOST_OF_FILE: Final = 1024 * 1024 * 1024
-_SIGNS: Final = (b",", b"[", b"{")
 _MOST_VALUES: Final = 1_000_000
 """Signs between values in a line: each value takes far more memory than its sign."""
 _MOST_OBJECTS: Final = 50_000
@@ -386,7 +380,7 @@ def _lines(file: BinaryIO, left: int = _MOST_OF_FILE) -> Iterator[bytes]:
             raise ConfigurationError(f"it has more than {MOST:,} messages")
         if left < 0 or len(line) > _MOST_LINE:
             raise ConfigurationError("it is larger than a copy can be")
-        if sum(map(line.count, _SIGNS)) > _MOST_VALUES:
+        if sum(map(line.count, (b",", b"[", b"{"))) > _MOST_VALUES:
             raise ConfigurationError("a line has more values than a message can have")
         yield line
 

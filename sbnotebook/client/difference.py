@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.analysis import tables
+from sbnotebook.analysis.json_columns import NOT_JSON, json_value
 from sbnotebook.analysis.tables import ShownRows, Table
 from sbnotebook.client.async_entity import AsyncEntity
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Message, PeekedMessage
-from sbnotebook.model.budget import PARSED_CHARACTERS
 from sbnotebook.model.json_text import without_repeats
 from sbnotebook.model.property_text import property_type
 from sbnotebook.model.schema import COLUMNS
@@ -83,9 +83,9 @@ def _text(value: object) -> str | None:
 
 def _bodies(one: Message, other: Message) -> Iterator[Difference]:
     texts = one.body_text, other.body_text
-    mine, theirs = _parsed(texts[0]), _parsed(texts[1])
+    mine, theirs = (json_value(text, without_repeats) for text in texts)
     is_shown = False
-    if mine is not _MISSING and theirs is not _MISSING:
+    if mine is not NOT_JSON and theirs is not NOT_JSON:
         yield from _values(mine, theirs)
         is_shown = texts[0] != texts[1]  # the same JSON may be written in other ways
     elif texts[0] is not None and texts[1] is not None:
@@ -97,16 +97,6 @@ def _bodies(one: Message, other: Message) -> Iterator[Difference]:
         pairs = enumerate(zip(one.body, other.body, strict=False))
         place = next((n for n, (mine, theirs) in pairs if mine != theirs), min(len(one.body), len(other.body)))
         yield Difference("body", _described(one.body, place), _described(other.body, place))
-
-
-def _parsed(text: str | None) -> Any:
-    """Return the value of JSON; a mark for other texts, and for those with a name twice in an object."""
-    if text is None or len(text) > PARSED_CHARACTERS:
-        return _MISSING
-    try:
-        return json.loads(text, object_pairs_hook=without_repeats)
-    except (ValueError, RecursionError):
-        return _MISSING
 
 
 def _values(one: Any, other: Any) -> Iterator[Difference]:

@@ -182,7 +182,9 @@ def in_background(function: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
     context.run(_CALLER.set, None)  # which does not wait until the end
     task = asyncio.get_running_loop().create_task(_only_frames_of_the_user(function), context=context)
     _BACKGROUND.add(task)
-    task.add_done_callback(_end)
+    task.add_done_callback(_BACKGROUND.discard)
+    # asyncio logs an error that is not read; the caller that waits gets it.
+    task.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
     return task
 
 
@@ -193,12 +195,6 @@ _BACKGROUND: Final[set[asyncio.Task[Any]]] = set()
 async def _only_frames_of_the_user(function: Callable[[], Awaitable[T]]) -> T:
     with only_frames_of_the_user():
         return await function()
-
-
-def _end(task: asyncio.Task[Any]) -> None:
-    _BACKGROUND.discard(task)
-    if not task.cancelled():
-        task.exception()  # asyncio logs an error that is not read; the caller that waits gets it
 
 
 def in_turn(items: AsyncIterator[T]) -> Iterator[T]:

@@ -36,7 +36,6 @@ _NAMED: Final = 5
 _UNSENT: Final = re.compile(r"(?i)enqueued|sequence_?number|deliverycount|lockeduntil|expiresat|\bstate\b|newid")
 """Words of an expression that read more than the message has when it is sent."""
 _FAILED: Final = "a rule cannot be evaluated on it"
-_TOO_FAR: Final = f"dead-lettered there: Service Bus forwards a message {_HOPS} times at most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +145,8 @@ class Router:
 
     async def _forward(self, found: Receivers, source: EntityAddress, target: str, payload: bytes, hops: int) -> None:
         if hops == 0:
-            found.taken.append(Receiver(source, notes=(_TOO_FAR,)))
+            note = f"dead-lettered there: Service Bus forwards a message {_HOPS} times at most"
+            found.taken.append(Receiver(source, notes=(note,)))
         else:
             await self._follow(found, target, payload, hops - 1)
 

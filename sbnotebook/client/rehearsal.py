@@ -42,11 +42,8 @@ Consumer = MessageFunction | str | Sequence[str]
 environment variables SERVICEBUS_CONNECTION_STRING and SBNOTEBOOK_CONNECTION."""
 _Look = Callable[[], Awaitable[dict[int, Fate]]]
 
-_CLEAN_UP: Final = 5.0
-"""Seconds that a command may take to end."""
 _IDLE: Final = 1.0
 """Seconds without a message after which a function has had all messages."""
-_TOO_LARGE: Final = "amqp:link:message-size-exceeded"
 _POLICY: Final = Policy(
     failed=PolicyRow(DeadLetter(), Then.GO_ON), stopped=PolicyRow(Abandon(), Then.STOP), completed=Complete()
 )
@@ -228,7 +225,7 @@ async def _watched(look: _Look, process: subprocess.Popen[Any], timeout: timedel
 def _end(process: subprocess.Popen[Any]) -> None:
     process.terminate()
     try:
-        process.wait(_CLEAN_UP)
+        process.wait(timeout=5)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -248,7 +245,7 @@ def _judged(
     if outcome is None:
         return Rehearsed(*known, RehearsalResult.NOT_SENT, "unreadable", unreadable.get(number))
     if outcome.status is not OutcomeStatus.SETTLED:
-        is_too_large = outcome.condition == _TOO_LARGE
+        is_too_large = outcome.condition == "amqp:link:message-size-exceeded"
         result = RehearsalResult.TOO_LARGE if is_too_large else RehearsalResult.NOT_SENT
         return Rehearsed(*known, result, str(outcome.status), outcome.description)
     fate = ended[number]

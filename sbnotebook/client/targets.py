@@ -536,9 +536,6 @@ def notebook_variable(name: str) -> Any:
 
 # ---------------------------------------------------------------- what a connection is
 
-_TIER_WITHIN: Final = 2.0
-"""Seconds to wait for the name of the tier, which is optional."""
-
 
 @dataclass(frozen=True, slots=True)
 class About:
@@ -577,8 +574,8 @@ class About:
 
 async def about(connection: Connection, found_by: str) -> About:
     signed_in, tier = await sign_in(connection), None
-    # A user without the right to ask is connected nevertheless.
-    with anyio.move_on_after(_TIER_WITHIN), suppress(Exception):
+    # A user without the right to ask is connected nevertheless, and nobody waits long for it.
+    with anyio.move_on_after(2), suppress(Exception):
         tier = await connection.tier()
     return About(
         connection.host,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import needs_local_scope, no_var_expand
@@ -195,19 +195,6 @@ def sb_spark(current: Current, args: MagicArguments) -> Any:
     return frame
 
 
-_ENTITIES: Final = argument(
-    "entities",
-    nargs="*",
-    metavar="ENTITY",
-    help="queues, subscriptions, or topics with their subscriptions (default: all)",
-)
-_SAMPLE: Final = option(
-    "--sample N",
-    f"number of messages to read causes from in each queue, {SAMPLE} at most (default {SAMPLE})",
-    default=SAMPLE,
-)
-
-
 class Overview(Shown):
     """All magics by task, with the first sentence of their help."""
 
@@ -247,8 +234,17 @@ def register_overview(shell: Any) -> None:
 
 
 @command(
-    _ENTITIES,
-    _SAMPLE,
+    argument(
+        "entities",
+        nargs="*",
+        metavar="ENTITY",
+        help="queues, subscriptions, or topics with their subscriptions (default: all)",
+    ),
+    option(
+        "--sample N",
+        f"number of messages to read causes from in each queue, {SAMPLE} at most (default {SAMPLE})",
+        default=SAMPLE,
+    ),
     option("--fail-above N", "fail if a queue has more messages, for jobs", type=whole),
     option("--to FILE", "write a report: .md for Markdown, .html for a page", dest="to_file"),
     option("--overwrite", "with --to: replace an existing file"),
