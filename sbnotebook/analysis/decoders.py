@@ -115,21 +115,13 @@ class Decoding:
 
     def table(self, table: pa.Table) -> pa.Table:
         """Return a table of messages with the decoded bodies as its texts, in JSON, and a column ``decode_error``."""
-        texts: list[str | None] = []
-        errors: list[str | None] = []
         untyped: Any = table
-        for value, why in self._values(untyped):
-            text, error = None, why
-            try:
-                text = None if value is None else json_of(value)
-            except Exception as fault:  # noqa: BLE001 (of one body)
-                error = _said(fault)
-            texts.append(text)
-            errors.append(error)
+        found = [*self._values(untyped, json_of)]
+        texts, errors = [text for text, _ in found], [error for _, error in found]
         before = untyped.column("body_text").combine_chunks()
-        found = array_of_values(texts, pa.string())
+        decoded = array_of_values(texts, pa.string())
         place = untyped.schema.get_field_index("body_text")
-        done = untyped.set_column(place, "body_text", _kernels.coalesce(found, before))
+        done = untyped.set_column(place, "body_text", _kernels.coalesce(decoded, before))
         if DECODE_ERROR in done.column_names:
             done = done.drop_columns([DECODE_ERROR])
         return done.append_column(DECODE_ERROR, array_of_values(errors, pa.string()))
@@ -142,7 +134,7 @@ class Decoding:
                 yield await anyio.to_thread.run_sync(self.table, table)
 
     def columns(self, batch: pa.RecordBatch, kind: pa.DataType) -> tuple[Any, Any]:
-        found = [*self._values(batch)]
+        found = [*self._values(batch, lambda value: value)]
         values, errors = [value for value, _ in found], [error for _, error in found]
         if self._decoder.is_exact:
             try:
@@ -157,7 +149,7 @@ class Decoding:
                 values[place], errors[place] = None, _said(fault)
         return pa.array(values, type=kind), array_of_values(errors, pa.string())
 
-    def _values(self, rows: Any) -> Iterator[tuple[Any, str | None]]:
+    def _values(self, rows: Any, made: Callable[[Any], Any]) -> Iterator[tuple[Any, str | None]]:
         read, started = self._decoder.read, self._clock()
         for place, (body, labels) in enumerate(self._bodies(rows)):
             if not place % _TIMED:
@@ -170,7 +162,8 @@ class Decoding:
                 if isinstance(body, str):
                     yield None, body
                 else:
-                    yield read(body, labels), None
+                    value = read(body, labels)
+                    yield None if value is None else made(value), None
             except Exception as error:  # noqa: BLE001 (of one body)
                 yield None, _said(error)
 

@@ -204,12 +204,8 @@ def _to_json(name: str, value: Any) -> Any:
 
 def _from_json(name: str, value: Any) -> Any:
     kind = _TYPES[name]
-    is_whole = type(value) is int
-    if is_whole is not (kind in (ColumnType.INT, ColumnType.LONG)):
-        raise ValueError(f"{name} is a {kind.value}")
-    if is_whole:
-        return value
-    if isinstance(value, dict) is not (kind is ColumnType.STRING_MAP):
+    is_number, is_map = kind in (ColumnType.INT, ColumnType.LONG), kind is ColumnType.STRING_MAP
+    if (type(value) is int) is not is_number or isinstance(value, dict) is not is_map:
         raise ValueError(f"{name} is a {kind.value}")
     if kind is ColumnType.BINARY:
         return base64.b64decode(value, validate=True)

@@ -7,6 +7,7 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from itertools import chain, count
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
@@ -122,10 +123,8 @@ def refuse_constant(constant: str) -> NoReturn:
 
 def _unused(path: _Path, taken: Iterable[str]) -> str:
     name = printable(".".join(("body_json", *path)))[:100]
-    number, unused = 2, name
-    while unused in taken:
-        unused, number = f"{name} ({number})", number + 1
-    return unused
+    names = chain([name], (f"{name} ({number})" for number in count(2)))
+    return next(each for each in names if each not in taken)
 
 
 # ---------------------------------------------------------------- the schemas of the bodies of each subject
@@ -281,9 +280,9 @@ def _schema_of(forms: Counter[Form]) -> dict[str, Any]:
 def _counted(forms: Counter[Form]) -> tuple[dict[_SchemaPath, Counter[str]], Counter[_SchemaPath]]:
     types: defaultdict[_SchemaPath, Counter[str]] = defaultdict(Counter)
     present: Counter[_SchemaPath] = Counter()
-    for form, count in forms.items():
+    for form, bodies in forms.items():
         for path, kind in form:
-            types[path][kind] += count
+            types[path][kind] += bodies
         for path in {path for path, _ in form}:
-            present[path] += count
+            present[path] += bodies
     return types, present

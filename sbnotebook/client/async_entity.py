@@ -242,8 +242,8 @@ class AsyncEntity(SdkNames):
         Raises:
             OperationTimeoutError: the SDK's own: there was none within ``max_wait`` seconds.
         """
-        wait = duration(max_wait).total_seconds()
-        session = self.place.session(None, max_wait=wait, renew_for=duration(renew_for))
+        within = duration(max_wait).total_seconds()
+        session = self.place.session(None, max_wait=within, renew_for=duration(renew_for))
         return AsyncLockedSession(self.place, session, await Keeper.opened(session))
 
     async def settle_by_token(self, decision: Decision, locks: LockReference | Iterable[LockReference]) -> AsyncPlan:

@@ -133,8 +133,10 @@ class AsyncNamespace(SdkNames):
                 await namespace.close()
             raise
         if not signed_in.is_confirmed:
-            said = f"{namespace.host} answered, and has not confirmed {signed_in.name}"
-            await warn(f"{said}: the sign-in is checked at the first use.")
+            await warn(
+                f"{namespace.host} answered, and has not confirmed {signed_in.name}: the sign-in is checked at the "
+                "first use."
+            )
         return namespace
 
     async def __aenter__(self) -> Self:
@@ -312,8 +314,8 @@ class AsyncNamespace(SdkNames):
             >>> found = await namespace.find(correlation_id="order-4711")  # doctest: +SKIP
             >>> found.timeline()  # doctest: +SKIP
         """
-        most = whole_number(max_messages, "max_messages", least=1)
         deep = None if depth is None else whole_number(depth, "depth", least=1)
+        most = whole_number(max_messages, "max_messages", least=1)
         search = Search(message_id, correlation_id, where, most, deep)
         with progress_bar("find", None, shown=show_progress) as advance:
             return await find_messages(self.resources, search, _addresses(entities), advance, decode)
@@ -335,8 +337,7 @@ class AsyncNamespace(SdkNames):
             >>> [(entry.message_id, entry.reason) for entry in history.came_back]  # doctest: +SKIP
         """
         most = whole_number(max_messages, "max_messages", least=1)
-        there = [other.resources for other in others]
-        return await history_of(self.resources, address(entity), most, others=there)
+        return await history_of(self.resources, address(entity), most, others=[each.resources for each in others])
 
     async def diff(
         self,
@@ -431,9 +432,12 @@ class AsyncNamespace(SdkNames):
             ...     print(plan)
             ...     await plan.apply()
         """
-        wait = duration(max_wait).total_seconds()
-        there = [other.resources for other in others]
-        found = await self.resources.resume(entity, resend_unknown=resend_unknown, max_wait=wait, others=there)
+        found = await self.resources.resume(
+            entity,
+            resend_unknown=resend_unknown,
+            max_wait=duration(max_wait).total_seconds(),
+            others=[each.resources for each in others],
+        )
         return [AsyncPlan(plan) for plan in found]
 
     async def rehearse(
@@ -583,9 +587,8 @@ class AsyncNamespace(SdkNames):
         Args:
             entity: only originals of this one, None for all.
         """
-        source = address(entity)
-        identity = await self.identity()
-        return await blocking(self.resources.journal.unfinished, identity, source.path if source else None)
+        path = None if entity is None else EntityAddress.parse(entity).path
+        return await blocking(self.resources.journal.unfinished, await self.identity(), path)
 
     async def remembered(self) -> Remembered:
         """Return the records of this machine: unfinished resubmits, deferrals, removed messages and notes on causes.
@@ -725,8 +728,7 @@ class AsyncNamespace(SdkNames):
             entity: that held the messages, such as ``orders/$dlq``.
             counts: how many, by the fingerprint of their cause.
         """
-        place = EntityAddress.parse(entity)
-        await blocking(self.resources.tables.add_resubmits, place, counts, datetime.now(UTC))
+        await blocking(self.resources.tables.add_resubmits, EntityAddress.parse(entity), counts, datetime.now(UTC))
 
     async def counted_resubmits(self, entity: str | EntityAddress) -> dict[str, Resubmitted]:
         """Return when messages of each cause were last resubmitted in a panel, and how many in all, by fingerprint.

@@ -349,8 +349,7 @@ def write_copy_file(copy: Copied, path: Path | str, *, overwrite: bool = False) 
     }
     table: Any = to_arrow(copy.messages)
     # The text is made of the body again, which would be in the file twice.
-    texts = pa.nulls(len(table), pa.string())
-    bare = table.set_column(table.column_names.index("body_text"), "body_text", texts)
+    bare = table.set_column(table.column_names.index("body_text"), "body_text", pa.nulls(len(table), pa.string()))
     return write_lines(bare, place, head, overwrite=overwrite)
 
 

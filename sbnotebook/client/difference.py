@@ -184,13 +184,12 @@ class MessageDifference(ShownRows[Difference]):
         Args:
             most: the number of rows.
         """
-        rows: list[list[Any]] = []
-        for each in self[:most]:
-            one, other = each.one, each.other
-            if one is not None and other is not None:
-                one, other = tables.around_difference(one, other)
-            rows.append([each.field, one, other])
-        return rows
+        return [
+            [*each]
+            if each.one is None or each.other is None
+            else [each.field, *tables.around_difference(each.one, each.other)]
+            for each in self[:most]
+        ]
 
     def _table(self, most: int) -> Table:
         return self.headers, self.rows(most), self.summary

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final, cast
 
 import anyio.to_thread
@@ -146,8 +145,8 @@ async def history_of(
     others: Iterable[AsyncNamespace] = (),
 ) -> History:
     identity = await anyio.to_thread.run_sync(namespace.identity)
-    read = partial(namespace.journal.resubmits, identity, source.path if source is not None else None, most + 1)
-    found = await anyio.to_thread.run_sync(read)
+    path = None if source is None else source.path
+    found = await anyio.to_thread.run_sync(namespace.journal.resubmits, identity, path, most + 1)
     entries = found[:most]
     there = {await anyio.to_thread.run_sync(other.identity): other for other in others} | {"": namespace}
     sent = [(entry.place, entry.clone) for entry in entries]

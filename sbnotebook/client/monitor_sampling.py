@@ -73,7 +73,10 @@ class Sampler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._namespace = namespace.asynchronous
-        self._asked = [_entity_of(each) for each in entities] if entities is not None else None
+        self._asked = [EntityAddress.parse(each) for each in entities] if entities is not None else None
+        for address in self._asked or ():
+            if address.sub_queue is not None:
+                raise ConfigurationError(f"{address} is counted with {address.entity}: watch that.")
         self._chosen: list[EntityAddress] | None = None
         self._now = now
         self._last: dict[EntityAddress, Sample] = {}
@@ -126,13 +129,6 @@ class Sampler:
         )
         self._last[counts.address] = sample = _with_rates(sample, last, newest_before) if last is not None else sample
         return sample
-
-
-def _entity_of(entity: str | EntityAddress) -> EntityAddress:
-    address = EntityAddress.parse(entity)
-    if address.sub_queue is not None:
-        raise ConfigurationError(f"{address} is counted with {address.entity}: watch that.")
-    return address
 
 
 async def _oldest_age(entity: AsyncEntity, now: datetime) -> float | None:

@@ -71,8 +71,7 @@ def cell_of(plan: Plan, sent: Sequence[Message], rate: float | None, ramp: Ramp 
         return python_of(plan, sent, rate, ramp)
     paced = {} if rate is None else {"rate": f"{rate:g}"}
     before = ["import sbnotebook", *_elsewhere(plan)] if _elsewhere(plan) else []
-    lines = [*_remarks(plan), *before, " ".join([*words, *_options(_given_ramp(ramp) | paced)])]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*_remarks(plan), *before, " ".join([*words, *_options(_given_ramp(ramp) | paced)]), ""])
 
 
 def python_of(

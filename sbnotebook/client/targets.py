@@ -224,11 +224,9 @@ def _as_table(choice: Choice) -> Choice:
     module = type(choice).__module__.partition(".")[0]
     if module == "pyspark" and hasattr(choice, "toArrow"):
         return collect_spark_frame(choice.select(*(name for name in choice.columns if name in ("entity", _COLUMN))))
-    if module == "pandas" and hasattr(choice, "columns") and _COLUMN in choice.columns:
+    if module == "pandas" and hasattr(choice, "columns"):
         names = [name for name in ("entity", _COLUMN) if name in choice.columns]
         return pa.table({name: choice[name].tolist() for name in names})
-    if module == "pandas" and hasattr(choice, "columns"):
-        raise ConfigurationError(f"The frame has no column sequence_number: {_ACCEPTED}.")
     return choice
 
 

@@ -65,10 +65,8 @@ class Completer:
         if match is None or magic is None:
             return {"completions": []}
         before, word, is_quoted = _place(match["rest"])
-        if word.startswith("-") and not is_quoted:
-            candidates = _options(magic.parser)
-        else:
-            candidates = self._candidates(magic.parser, before)
+        is_option = word.startswith("-") and not is_quoted
+        candidates = _options(magic.parser) if is_option else self._candidates(magic.parser, before)
         found = [SimpleCompletion(each) for each in candidates if each.lower().startswith(word.lower())]
         # The word as we see it: IPython would end one at the dollar of orders/$dlq.
         return {"completions": found, "matched_fragment": word, "suppress": True, "ordered": True}
