@@ -52,8 +52,8 @@ def write_table(table: pa.Table, path: Path | str, *, overwrite: bool = False) -
     write = _WRITERS.get(place.suffix.lower())
     if write is None:
         raise ConfigurationError(
-            f"Messages are not written as {place.suffix or place.name!r}: use .parquet or .jsonl, which keep "
-            "everything, or .csv for a spreadsheet."
+            f"Messages are not written as {place.suffix or place.name!r}: use .parquet or .jsonl, which "
+            "keep everything, or .csv for a spreadsheet."
         )
     # A file of messages has the message columns, and not the errors of a decoder.
     messages: Any = cast("Any", table).select(arrow_schema().names)

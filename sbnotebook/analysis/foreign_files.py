@@ -71,7 +71,8 @@ def is_foreign(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     names = {name.lower() for name in cast("dict[str, Any]", row)} if isinstance(row, dict) else set[str]()
-    return bool(names & (_FOREIGN | _FIELDS.keys())) and names.isdisjoint(("entity", "sequence_number"))
+    ours = ("entity", "sequence_number")
+    return bool(names & (_FOREIGN | _FIELDS.keys())) and names.isdisjoint(ours)
 
 
 def read_foreign(path: Path) -> list[Message]:

@@ -76,7 +76,7 @@ _COLUMNS: Final = (
     "resubmit_count",
 )
 
-_SHOWN_COLUMNS: Final = (
+_SHOWN: Final = (
     "count",
     "reason",
     "cause",
@@ -234,7 +234,7 @@ class Groups(ShownRows[Group]):
         return min((group.first_seen for group in self if group.traces and group.first_seen), default=None)
 
     def _table(self, most: int) -> Table:
-        return *tables.used_columns(_SHOWN_COLUMNS, self[:most]), tables.counted_rows("group", len(self), most)
+        return *tables.used_columns(_SHOWN, self[:most]), tables.counted_rows("group", len(self), most)
 
 
 class CauseReader:

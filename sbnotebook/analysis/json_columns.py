@@ -74,8 +74,8 @@ def _column(values: list[Any]) -> pd.Series[Any]:
     return pd.Series(values, dtype="Int64" if is_whole else object)
 
 
-def json_value(body: str | None, of_members: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """Return the value of a body that is JSON, by default as ``where`` reads it; ``NOT_JSON`` of others."""
+def json_value(body: str | None, of_members: Callable[..., Any] | None = None) -> Any:
+    """Return the value of a JSON body, by default as ``where`` reads it; ``NOT_JSON`` of others."""
     if body is None or len(body) > PARSED_CHARACTERS:
         return NOT_JSON
     try:

@@ -224,7 +224,7 @@ def _answered(
     try:
         if request["kind"] == "expression":
             text = _prepared(database, _SELECT, request["expression"], schema, frozenset[str]())
-            found = [index for part in _parts(messages) for index in _true_in(database, schema, part, text)]
+            found = [row for part in _parts(messages) for row in _true_in(database, schema, part, text)]
             return {"rows": sorted(found), "columns": text.columns}, b""
         return _result(database, schema, messages, request)
     except _RefusedError as refused:

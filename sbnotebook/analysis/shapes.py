@@ -77,9 +77,9 @@ _FRAMEWORKS: Final[dict[str, tuple[str, ...]]] = {
     # exception, its type and stack trace included.
     "Rebus": ("", "rbs2-error-details", "", "rbs2-source-queue", ""),
 }
-"""The application properties with the type of a fault, its message, its stack trace, the queue and the time.
+"""The application properties with the type of a fault, its message, stack trace, queue and time.
 
-The names are from the public code of each framework; the empty text stands for one that it does not write.
+The names are from the public code of each framework; the empty text is for one that it does not write.
 
 Azure Functions and Dapr write none. After an exception in a function, the extension raises it in the SDK's processor,
 which abandons the message (Azure/azure-sdk-for-net,

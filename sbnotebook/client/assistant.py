@@ -137,7 +137,8 @@ class Assistant:
         """List queues, topics and subscriptions with their counts. These are management operations: call it seldom."""
         found = self._namespace().entities()
         counts = ("kind", "active", "scheduled", "dead_letter", "transfer_dead_letter")
-        return {"count": len(found), "data": [{"entity": each.address} | _fields(each, counts) for each in found]}
+        rows = [{"entity": each.address} | _fields(each, counts) for each in found]
+        return {"count": len(found), "data": rows}
 
     def dead_letters(self, entities: list[str] | None = None) -> dict[str, Any]:
         """Show all dead-letter queues, or those of some entities: counts, growth, ages, and the causes of a sample."""

@@ -275,8 +275,8 @@ class AsyncEntity(SdkNames):
                 ``await``, the CancelledError has it.
         """
         await warn(
-            "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way cannot be "
-            "recovered. If you must not lose messages, lock and complete them instead."
+            "Receive-and-delete removes each message as Service Bus sends it: a message lost on the way "
+            "cannot be recovered. If you must not lose messages, lock and complete them instead."
         )
         taken: list[PeekedMessage] = []
 

@@ -134,8 +134,8 @@ class AsyncNamespace(SdkNames):
             raise
         if not signed_in.is_confirmed:
             await warn(
-                f"{namespace.host} answered, and has not confirmed {signed_in.name}: the sign-in is checked at the "
-                "first use."
+                f"{namespace.host} answered, and has not confirmed {signed_in.name}: the sign-in is checked "
+                "at the first use."
             )
         return namespace
 

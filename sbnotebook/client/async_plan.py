@@ -245,8 +245,8 @@ def plan_send(place: Place, data: Any, at: str | datetime | None, delay: str | t
         held = [*islice(messages_from(held), _MOST_READ + 1)]
         if len(held) > _MOST_READ:
             raise ConfigurationError(
-                f"A plan holds at most {_MOST_READ:,} messages of an iterator, to count and show them, and nothing was "
-                "sent: send it with entity.send(…), which reads as it sends."
+                f"A plan holds at most {_MOST_READ:,} messages of an iterator, to count and show them, and "
+                "nothing was sent: send it with entity.send(…), which reads as it sends."
             )
     decision, new = Send(time_to_come(at), duration(delay)), partial(messages_from, held)
     make = partial(to_send, held) if decision.is_for_now else new

@@ -158,8 +158,8 @@ def _masked(messages: Sequence[ReceivedMessage], masks: Masks) -> list[ReceivedM
     masked = [masks.masked(message) for message in messages]
     if masks.missed:
         raise DecisionError(
-            f"None of the {len(messages):,} messages has a value at {masks.missed[0][:60]}, so nothing was copied: "
-            "correct the path, or leave it out."
+            f"None of the {len(messages):,} messages has a value at {masks.missed[0][:60]}, so nothing was "
+            "copied: correct the path, or leave it out."
         )
     return masked
 

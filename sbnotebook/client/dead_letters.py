@@ -274,7 +274,7 @@ async def _look(
 
 
 async def last_near(next_number: Callable[[int], Awaitable[int | None]], known: int, guess: int, end: int) -> int:
-    """Return the last sequence number up to an end, which is probably a guess, and not before a known one."""
+    """Return the last sequence number up to an end: probably the guess, and not before the known one."""
     numbers = SequenceNumbers(next_number)
     found = await next_number(guess) if guess > known else known
     if found is None or found > end:

@@ -34,6 +34,7 @@ MOST_FOUND: Final = 1_000
 """Messages that are found at most, by default."""
 _HEADERS: Final = ("enqueued_time", "after", "entity", "number", "lineage", "reason", "subject", "state", "message_id")
 _FEW_PROBLEMS: Final = 3
+_ORDER: Final = [(name, "ascending") for name in ("enqueued_time", "entity", "sequence_number")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +178,7 @@ async def find_messages(
         raise next(iter(errors.values()))
     whole: Any = pa.concat_tables([columns_of(decoding), *found])
     return FoundMessages(
-        whole.sort_by([(name, "ascending") for name in ("enqueued_time", "entity", "sequence_number")]).slice(
-            0, search.most
-        ),
+        whole.sort_by(_ORDER).slice(0, search.most),
         search,
         places=len(places),
         looked=present.looked_at,

@@ -73,7 +73,7 @@ class Sampler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._namespace = namespace.asynchronous
-        self._asked = [EntityAddress.parse(each) for each in entities] if entities is not None else None
+        self._asked = None if entities is None else [EntityAddress.parse(each) for each in entities]
         for address in self._asked or ():
             if address.sub_queue is not None:
                 raise ConfigurationError(f"{address} is counted with {address.entity}: watch that.")

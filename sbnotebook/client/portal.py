@@ -279,8 +279,8 @@ def run(function: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) 
                 interrupt.__dict__["report"] = report
                 if report:
                     interrupt.add_note(
-                        f"Until then: {report}. Unconfirmed actions may have happened, skipped ones did not; the "
-                        "exception's attribute report has an outcome for each."
+                        f"Until then: {report}. Unconfirmed actions may have happened, skipped ones did not; "
+                        "the exception's attribute report has an outcome for each."
                     )
         raise
     except Exception as error:

@@ -572,7 +572,7 @@ class About:
 
 async def about(connection: Connection, found_by: str) -> About:
     signed_in, tier = await sign_in(connection), None
-    # A user without the right to ask is connected nevertheless, and nobody waits long for it.
+    # A user without the right to ask is connected nevertheless, and soon.
     with anyio.move_on_after(2), suppress(Exception):
         tier = await connection.tier()
     return About(

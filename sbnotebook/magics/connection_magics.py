@@ -167,10 +167,10 @@ class Entities(Shown, list[EntityCounts]):
 def sb_connect(current: Current, args: MagicArguments) -> Namespace | None:
     """Connect to a namespace, sign in, and show its host, the identity, and whether writing is on.
 
-    It closes the connection before. Without TARGET, it reads the environment variable SBNOTEBOOK_CONNECTION or
-    SERVICEBUS_CONNECTION_STRING. If neither is set, it starts the emulator on this machine. Keep a connection string
-    in an environment variable or a secret, or use --prompt: the notebook would keep one that you type here. On Azure,
-    writing is off until you give --write.
+    It closes the connection before. Without TARGET, it reads SBNOTEBOOK_CONNECTION, or else
+    SERVICEBUS_CONNECTION_STRING, from the environment. If neither is set, it starts the emulator on this machine.
+    Keep a connection string in an environment variable or a secret, or use --prompt: the notebook would keep
+    one that you type here. On Azure, writing is off until you give --write.
 
     Example::
 

@@ -281,13 +281,13 @@ class Plans(list[Plan]):
 
 
 @command(
-    argument("entity", nargs="?", metavar="ENTITY", help="show the fates of the resubmits from this entity"),
+    argument("entity", nargs="?", metavar="ENTITY", help="show the fates of resubmits from this entity"),
     option("--fates", "show the fate of each resubmit: consumed, waiting, or back"),
     option("-n, --count N", f"look up the last N resubmits (default {MOST_RESUBMITS})"),
     _OTHER,
     option(
         "--note TEXT",
-        "write a note on a cause: its fingerprint from %%sb_groups, and the text. '' removes the note",
+        "write a note on a cause: its fingerprint from %%sb_groups, and a text. '' removes it",
         nargs="+",
     ),
     INTO,
@@ -295,7 +295,7 @@ class Plans(list[Plan]):
 def sb_journal(current: Current, args: MagicArguments) -> Remembered | History | None:
     """Show the records of this machine: unfinished work, removed messages, the fates of resubmits, and notes.
 
-    Without options it shows unfinished work and the magic that continues it. Looking up fates locks nothing.
+    Without options it shows unfinished work, and the magic that continues it. It locks nothing.
 
     Example::
 
@@ -369,10 +369,10 @@ def _apply_all(current: Current, plans: Plans, args: MagicArguments) -> Report:
 
 @command(
     argument("what", nargs="?", metavar="REPORT", help=f"variable with a report, or an entity (default {LAST_REPORT})"),
-    option("--since DURATION", "only messages removed since a time such as 2026-01-31, or in the last 2h", type=str),
+    option("--since DURATION", "only messages removed since 2026-01-31, or in the last 2h", type=str),
     option("--to DESTINATION", "queue or topic to send to (default: the entity of each message)"),
     option("--include-unknown", "also send messages that may not have been removed"),
-    option("--include-resubmitted", "also send originals of resubmits, which makes a second copy of each"),
+    option("--include-resubmitted", "also send originals of resubmits, as second copies"),
     option("--new-ids", "give the messages new message ids", default=None),
     *ACTING,
 )

@@ -208,7 +208,7 @@ def _flag(name: str, what: str, *others: str) -> argument:
 
 _COMPLETE: Final = _flag("complete", "complete the messages, which removes them")
 _ABANDON: Final = _flag("abandon", "abandon the messages, which raises their delivery counts by one")
-_DEADLETTER: Final = _flag("dead-letter", "move the messages to the dead-letter queue", "--deadletter", "--dead_letter")
+_DEADLETTER: Final = _flag("dead-letter", "dead-letter the messages", "--deadletter", "--dead_letter")
 _DEFER: Final = _flag("defer", "defer the messages: %%sb_deferred shows and settles them")
 
 
@@ -436,7 +436,7 @@ def _decision(args: MagicArguments) -> Decision | None:
 
 
 _WHAT: Final = (
-    argument("what", nargs="?", metavar="NAME", help="variable, or text in quotes; %%%%sb_send sends the cell"),
+    argument("what", nargs="?", metavar="NAME", help="variable, or text in quotes; %%%%sb_send sends a cell"),
     option("--subject TEXT", "subject of the text"),
     option("--message-id TEXT", "message id of the text"),
     option("--content-type TEXT", "content type of the text (default application/json for JSON)"),
