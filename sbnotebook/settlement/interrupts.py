@@ -111,6 +111,7 @@ class Watch:
         return sum(reports[1:], reports[0]) if reports else Report()
 
     def tell(self, outcomes: Iterable[Outcome]) -> None:
+        """Tell those who listen to this watch, or to one around it, of outcomes."""
         known = tuple(outcomes)
         for told in self._told:
             told(known)

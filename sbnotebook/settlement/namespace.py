@@ -188,6 +188,7 @@ class AsyncNamespace(Resources):
             await client.create_queue(name, **_given(options))
 
     async def create_topic(self, name: str) -> None:
+        """Make a topic."""
         async with administration.changing(self.connection, EntityAddress.parse(name)) as client:
             await client.create_topic(name)
 

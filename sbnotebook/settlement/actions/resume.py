@@ -178,12 +178,9 @@ async def _resume(
     held = [message for entry in there if is_locked_elsewhere(run.outcome_of(message := message_of[entry.id]))]
     run.end(held, OutcomeStatus.SKIPPED, _LOCKED)
     # If the run stopped before it attempted an existing original, that original is not gone.
-    ends = {finding.entry.id: run.outcome_of(message_of[finding.entry.id]) for finding in findings}
-    gone = [
-        finding
-        for finding in findings
-        if finding.original is None or ((end := ends[finding.entry.id]) and end.status is OutcomeStatus.NOT_FOUND)
-    ]
+    ends = {entry: run.outcome_of(message) for entry, message in message_of.items()}
+    missed = {entry for entry, end in ends.items() if end is not None and end.status is OutcomeStatus.NOT_FOUND}
+    gone = [finding for finding in findings if finding.original is None or finding.entry.id in missed]
     # A resubmit whose clone could not be looked for stays unfinished: the next resume looks again.
     for status, state in _STATES.items():
         ended = [finding.entry.id for finding in gone if finding.end[0] is status]
