@@ -67,7 +67,7 @@ class Links:
         own: Sequence[ServiceBusReceiver],
         other: Callable[[], ServiceBusReceiver],
     ) -> None:
-        self._own = own
+        self.own = own
         self._turn = 0
         self._other = other
         self._spare: ServiceBusReceiver | None = None
@@ -90,7 +90,7 @@ class Links:
         """Have the batch's own links outlive their tokens, also while nothing goes over them."""
         with anyio.move_on_after(_TOKENS_WITHIN):
             async with anyio.create_task_group() as tasks:
-                for own in filter(connections.is_open, self._own):
+                for own in filter(connections.is_open, self.own):
                     tasks.start_soon(connections.refresh_if_due, own)
 
     async def failed(self) -> None:
@@ -120,7 +120,7 @@ class Links:
     def _next_own(self) -> ServiceBusReceiver | None:
         """Return the batch's own receiver whose turn it is; None if that is not open."""
         self._turn += 1
-        own = self._own[self._turn % len(self._own)] if self._own else None
+        own = self.own[self._turn % len(self.own)] if self.own else None
         return own if own is not None and connections.is_open(own) else None
 
 

@@ -79,8 +79,7 @@ class SessionBatch(LockedBatch):
         self._max_wait = max_wait
 
     def _new_renewal(self, over: Links, until: datetime) -> Renewal:
-        receivers, busy = self._receivers, self._busy
-        self._lock = _SessionRenewal(self.table, over, receivers, busy, clock=self.clock, until=until)
+        self._lock = _SessionRenewal(self.table, over, self._busy, clock=self.clock, until=until)
         return self._lock
 
     @property
@@ -190,7 +189,6 @@ class _SessionRenewal(Renewal):
         self,
         held: HeldMessages,
         links: Links,
-        receivers: Sequence[LockReceiver],
         busy: anyio.Lock,
         *,
         clock: Clock,
@@ -200,7 +198,6 @@ class _SessionRenewal(Renewal):
         self.locked_until: datetime | None = None
         self.ends: datetime | None = None
         """When it ends by the clock of this machine."""
-        self._receivers = receivers
         self._busy = busy
         # Renewed at once: the service says when the lock ends by its own clock, and not how long it is.
         self._renew_at = clock.now()
@@ -211,11 +208,11 @@ class _SessionRenewal(Renewal):
         return self.told.kind is LockEventKind.LOST
 
     def notice(self) -> None:
-        if self.is_lost or not self._receivers:
+        if self.is_lost or not self._links.own:
             return
         if self.ends is not None and self._clock.now() >= self.ends:
             self._lose(f"The session's lock ended at {self.ends:%H:%M:%S} UTC.")
-        elif not connections.is_open(self._receivers[-1]):
+        elif not connections.is_open(self._links.own[-1]):
             self._lose("The session's lock was lost with its link.")
 
     async def _renew_due(self, now: datetime) -> None:
@@ -224,11 +221,11 @@ class _SessionRenewal(Renewal):
             return
         try:
             async with self._busy:
-                if not self._receivers or not connections.is_open(self._receivers[-1]):
+                if not self._links.own or not connections.is_open(self._links.own[-1]):
                     return
                 asked = self._clock.now()
                 with anyio.fail_after(_ANSWER_WITHIN):
-                    until = await self._receivers[-1].session.renew_lock()
+                    until = await self._links.own[-1].session.renew_lock()
         except SessionLockLostError as error:
             self._lose(f"The session's lock was lost: {explained(error)}")
         except Exception as error:  # noqa: BLE001 (no error may end the batch, and the session with it)
