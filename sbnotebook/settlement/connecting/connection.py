@@ -169,6 +169,7 @@ class Connection:
             on another machine, or sbnotebook does not work with the version of azure-servicebus that is installed.
     """
 
+    read_only: bool = True
     has_answered: bool = False
 
     def __init__(

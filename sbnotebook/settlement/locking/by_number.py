@@ -144,6 +144,7 @@ class DeferredDeleter:
             raise
 
     async def open(self) -> ServiceBusReceiver:
+        """Return the link, open."""
         async with self._opening:
             if self._receiver is None:
                 self._receiver = self._connection.receiver(self._address)
