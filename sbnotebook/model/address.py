@@ -130,8 +130,6 @@ class EntityAddress:
         return self._joined("subscriptions", self.sub_queue.short if self.sub_queue else None)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
         if not isinstance(other, EntityAddress):
             return False
         is_same = self.name == other.name and self.subscription == other.subscription

@@ -54,7 +54,6 @@ _MOST: Final = 10**34
 _MOST_SCALE: Final = 28  # Digits behind the point of a decimal of .NET
 # The exponent 0 as .NET writes it; it is lower by one for each digit behind the point
 _NET_EXPONENT: Final = (_BIAS >> 9 << 7) | (_BIAS & 0x7F)
-_NET_BITS: Final = 96
 
 
 def decimal_text(data: bytes, *, is_of_net: bool = False) -> str | None:
@@ -73,7 +72,7 @@ def decimal_bytes(value: Decimal, *, is_of_net: bool = False) -> bytes:
     significand = int("".join(map(str, digits)) or "0")
     if isinstance(exponent, str) or significand >= _MOST or not 0 <= exponent + _BIAS < 3 << 12:
         raise OverflowError("The number does not fit into a decimal128.")
-    if is_of_net and (not -_MOST_SCALE <= exponent <= 0 or significand >> _NET_BITS):
+    if is_of_net and (not -_MOST_SCALE <= exponent <= 0 or significand >> 96):
         raise OverflowError("The number is not a decimal of .NET.")
     biased = exponent + (_NET_EXPONENT if is_of_net else _BIAS)
     return (sign << 127 | biased << _SIGNIFICAND_BITS | significand).to_bytes(16)
@@ -110,8 +109,9 @@ def text_and_type(value: AmqpValue) -> tuple[str | None, str]:
     if kind == "null":
         return None, kind
     if kind in _NESTED:
-        text = _text_of_net(value.descriptor, value.value) if isinstance(value, Described) else None
-        return (_base64(encode(value)), kind) if text is None else (text, str(cast("Described", value).descriptor))
+        if isinstance(value, Described) and (text := _text_of_net(value.descriptor, value.value)) is not None:
+            return text, str(value.descriptor)
+        return _base64(encode(value)), kind
     if kind in _DECIMALS:
         return _decimal_and_type(value, kind)
     return _simple(value, kind), kind
