@@ -235,6 +235,7 @@ class AssistantCalls:
             return database.execute(insert, row).lastrowid or 0
 
     def end(self, number: int, result: str) -> None:
+        """Write the result of a call."""
         self._journal.execute("UPDATE assistant_calls SET result = ? WHERE id = ?", (result, number))
 
     def last(self, most: int = 100) -> list[AssistantCall]:
@@ -424,6 +425,7 @@ class ResubmitEntry:
 
     @property
     def key(self) -> OriginalKey:
+        """Return the key of the original."""
         return (self.source.casefold(), self.sequence_number, self.enqueued_time)
 
     @property

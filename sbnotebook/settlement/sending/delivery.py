@@ -53,7 +53,7 @@ class SenderPool:
         self.limiter = Limiter(in_flight=SENDERS)
         self._connection = connection
         self._idle: list[tuple[ServiceBusSender, float]] = []
-        """Senders, each with the wall-clock time since which it is idle: it goes on while the machine sleeps."""
+        """Senders, each with the wall-clock time since which it is idle: it counts the sleep of the machine, too."""
         self._in_use = 0
         self._opening: set[asyncio.Task[None]] = set()
         self._sizes: Sizes | None = None
