@@ -70,7 +70,6 @@ def check_entry(name: str, tooltip: str = "") -> Entry[bool]:
 
 
 def choice_entry(name: str, options: Sequence[str], type: Literal["choice", "toggles"] = "choice") -> Entry[str]:  # noqa: A002
-    """Return an entry for one of some options, the first one at first."""
     return Entry(name, str, options[0], type=type, options=options)
 
 

@@ -13,7 +13,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -489,6 +489,7 @@ def _packed_numbers(rows: Sequence[int] | np.ndarray[Any, Any]) -> bytes:
     return np.asarray(rows, dtype="<u4").tobytes()
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_LISTED: Final = 50
 _TOLD: Final = ("count", "reason", "cause", "frame", "first seen", "last seen", "resubmitted", "came back", "note")
 
@@ -515,8 +516,8 @@ def causes_block(messages: MessageTable) -> Table | None:
         when, often = resubmits.get(fingerprint, (None, 0))
         sent = f"{often:,}, {cell(when)}" if often else None
         back = _kernels.sum(_kernels.sign(its["back"])).as_py() or None
-        span = [None if time is None else datetime.fromtimestamp(time / 1_000_000, UTC) for time in times]
-        lines.append([count, *traits, *span, sent, back, notes.get(fingerprint)])
+        span = [None if time is None else _EPOCH + timedelta(microseconds=time) for time in times]
+        lines.append([count, *traits, *span, sent, back, notes.get(fingerprint) or None])
     if others := counts.total() - sum(line[0] for line in lines):
         lines.append([others, f"{len(counts) - len(lines):,} more causes", *[None] * (len(_TOLD) - 2)])
     return Table(*tables.without_empty(_TOLD, lines))
