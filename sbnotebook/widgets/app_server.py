@@ -27,7 +27,7 @@ from typing import Any, Final, Self
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbformat import v4
 from tornado.web import HTTPError
-from traitlets import default
+from traitlets import List
 from traitlets.config import Config
 from voila.app import Voila
 from voila.tornado.kernel_websocket_handler import VoilaKernelWebsocketHandler
@@ -115,9 +115,7 @@ _POLICY: Final = {
 class _OwnPython(KernelSpecManager):
     """Knows only the Python that runs the server, and no other installed kernel."""
 
-    @default("kernel_dirs")
-    def _no_others(self) -> list[str]:
-        return []
+    kernel_dirs: Any = List()
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         """Return the only kernel, without its warnings on the terminal."""

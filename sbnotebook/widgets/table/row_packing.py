@@ -202,7 +202,12 @@ def _packed(table: pa.Table, columns: Sequence[TableColumn], start: int, count: 
 
 def _coded(column: TableColumn, values: Any) -> tuple[str, bytes]:
     if column.kind == "text":
-        return _coded_texts(cleaned(shown_texts(column.name, values)).combine_chunks())
+        texts = cleaned(shown_texts(column.name, values)).combine_chunks()
+        coded = texts.dictionary_encode(null_encoding="encode")
+        if len(coded.dictionary) > max(1, len(texts) // 4):
+            return "text", _lines(texts)
+        codes = _in_numpy(coded.indices.cast(pa.uint32())).astype("<u4").tobytes()
+        return "codes", codes + _lines(coded.dictionary)
     array = values.combine_chunks()
     if _kind(array.type) == "text":  # in a column of numbers, texts are nulls
         array = pa.nulls(len(array))
@@ -234,14 +239,6 @@ def _properties(array: Any) -> Any:
 def _own(names: Any) -> np.ndarray[Any, Any]:
     known = _kernels.is_in(names, array_of_values(IN_COLUMNS, pa.string()))
     return ~_in_numpy(known.cast(pa.uint8())).astype(bool)
-
-
-def _coded_texts(texts: Any) -> tuple[str, bytes]:
-    coded = texts.dictionary_encode(null_encoding="encode")
-    if len(coded.dictionary) > max(1, len(texts) // 4):
-        return "text", _lines(texts)
-    codes = _in_numpy(coded.indices.cast(pa.uint32())).astype("<u4").tobytes()
-    return "codes", codes + _lines(coded.dictionary)
 
 
 def _lines(texts: Any) -> bytes:
