@@ -25,14 +25,7 @@ from sbnotebook.settlement import Limits, Ramp, RunReport, number_list
 from sbnotebook.widgets.blocks import Block, Button, Code, Column, Menu, Progress, Row, Table, Text, Title
 from sbnotebook.widgets.fields import Entry, check_entry, number, watch
 from sbnotebook.widgets.panel import Callbacks, Panel, must_wait, sentence
-from sbnotebook.widgets.plan_text import (
-    REMOVING,
-    can_resume,
-    can_undo,
-    failure_groups,
-    plan_blocks,
-    report_blocks,
-)
+from sbnotebook.widgets.plan_text import REMOVING, can_resume, can_undo, failure_groups, plan_blocks, report_blocks
 from sbnotebook.widgets.pretty import cell
 from sbnotebook.widgets.table.message_table import MessageTable
 from sbnotebook.widgets.table.row_packing import MessageKey

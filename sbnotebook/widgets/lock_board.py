@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from threading import Event
-from typing import Final
+from typing import Any, Final
 
 from sbnotebook.client import LockedBatch, LockedSession, Messages, Namespace, Plan
 from sbnotebook.client.targets import duration
@@ -151,9 +151,7 @@ class LockBoard(Panel):
     def _locks_now(self) -> dict[int, tuple[str, datetime | None]]:
         ends, lost, status = self.batch.lock_ends, set(self.batch.lost), self.batch.status
         risk, at_risk = _AT_RISK.get(status.kind, HELD), set(status.sequence_numbers) or ends.keys()
-        locks: dict[int, tuple[str, datetime | None]] = {
-            number: (LOST if number in lost else ENDED, None) for number in self._messages
-        }
+        locks: dict[int, Any] = {n: (LOST if n in lost else ENDED, None) for n in self._messages}
         return locks | {n: (risk if n in at_risk else HELD, end) for n, end in ends.items() if n in locks}
 
     def _numbers(self, *states: str) -> list[int]:

@@ -81,13 +81,7 @@ def can_resume(report: Report) -> bool:
 
 
 def plan_blocks(
-    plan: Plan,
-    preview: Preview,
-    namespace: Namespace,
-    *,
-    hidden: int = 0,
-    title: str = "",
-    rate: float | None = None,
+    plan: Plan, preview: Preview, namespace: Namespace, *, hidden: int = 0, title: str = "", rate: float | None = None
 ) -> list[Block]:
     pace = real = unseen = ""
     if rate is not None:

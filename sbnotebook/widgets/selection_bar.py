@@ -145,9 +145,7 @@ class SelectionBar(Panel):
     def update(self) -> None:
         """Show how many messages are selected now. A plan for others, which was not confirmed, is put away."""
         if self._planned and self._table.selected_keys != self._planned:
-            self._take_back(
-                "The selection was changed after this plan was asked for, so it was put away: show the plan again."
-            )
+            self._take_back("The selection was changed, so this plan was put away: show it again.")
         self.redraw()
 
     def offer(self, actions: Actions) -> None:
@@ -353,11 +351,7 @@ def resubmit_form(entity: Entity, changes: EditForm | None = None) -> ActionForm
     whom = ", whose subscriptions get them by their rules" if address.subscription else ""
     to = Entry("To", optional(queue_or_topic), hint=f"{address.sends_to}{whom}")
     delay = Entry("Delay", optional(duration), hint="such as 5m or 2h: they become active that much later")
-    cap = Entry(
-        "Resubmit limit",
-        optional(whole_number),
-        hint="maximum resubmits; 5 for dead letters if empty",
-    )
+    cap = Entry("Resubmit limit", optional(whole_number), hint="maximum resubmits; 5 for dead letters if empty")
     rate = Entry("Rate per second", optional(number), hint="a number of messages, such as 20; empty for no limit")
     in_flight = Entry("In flight at most", optional(whole_number), hint="empty to adapt to the network")
 
