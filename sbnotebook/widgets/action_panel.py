@@ -1,4 +1,4 @@
-"""The panel that shows a plan, asks for confirmation, carries it out and reports. Every other panel acts by it."""
+"""The panel that shows a plan, asks, carries it out and reports. Every other panel acts by it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,8 @@ _NO_LIMITS: Final = Limits()
 _TWICE: Final = "Restore the originals (duplicates)"
 """Sends back originals of a resubmit, whose clones remain."""
 _WAITING: Final = Text(
-    "While a cell runs, Pause and Cancel wait for its end. To have them answered at once, interrupt the cell.", "quiet"
+    "While a cell runs, Pause and Cancel wait for its end. To have them answered at once, interrupt the cell.",
+    "quiet",
 )
 _IDLE: Final = Text(
     "Nothing is planned. Choose messages and what to do with them: the plan is shown here first.", "quiet"
@@ -213,7 +214,7 @@ class ActionPanel(Panel):
         return self._stage != "idle"
 
     def cancel(self) -> None:
-        """Stop the plan or the rehearsal in progress; :meth:`wait` until a plan has released its messages."""
+        """Stop what is in progress; :meth:`wait` until a plan has released its messages."""
         with self.lock:
             if self._stage == "rehearsing":
                 self.abandon()
@@ -245,7 +246,7 @@ class ActionPanel(Panel):
             self._go_back(*(block for block in self._words if isinstance(block, Title)), Text(problem, "error"))
 
     def _choose(self) -> None:
-        """Make the plan with the ramp that the form asks for, and its code; none where no code says the same."""
+        """Make the plan with the ramp of the form, and its code, if a code says the same."""
         self._chosen, self._codes, self._shown_code = None, {}, ""
         plan, rate = self._plan, self._limits.rate
         with suppress(SbNotebookError):
@@ -385,7 +386,7 @@ class ActionPanel(Panel):
                 return []
 
     def _confirmation(self) -> Button:
-        """Return a button for one plan alone: a late click on it does nothing when another plan is shown."""
+        """Return a button for one plan alone: a late click does nothing to another plan."""
         tone = "danger" if self._plan is not None and self._plan.verb in REMOVING else "primary"
         confirm, key = partial(self._confirmed, self._turn), f"carry-out-{self._turn}"
         return Button("Carry out", confirm, "Do what the plan says", tone, is_enabled=self._can_confirm, key=key)

@@ -1,4 +1,4 @@
-"""A form for changes to messages before they are resubmitted: by fields or by a Python function, with a preview."""
+"""A form for changes to messages before a resubmit: by fields or a Python function, with a preview."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def edit_of_source(source: str, names: Mapping[str, Any]) -> Edit:
 
 
 def edit_of_steps(steps: Sequence[tuple[str, str, str]]) -> Edit:
-    """Return the edit of some changes: of each its name in :data:`STEPS`, and the name and the value that it needs."""
+    """Return the edit of changes: of each its name in :data:`STEPS`, and the name and value it needs."""
     for kind, name, _ in steps:
         if STEPS[kind].name_of and not name:
             raise DecisionError(f"{kind}: the {STEPS[kind].name_of} is missing.")
@@ -119,7 +119,7 @@ def _change_text(change: Callable[[str, str, str], str]) -> Change:
 
 
 class Step(NamedTuple):
-    """The hints for the name and the value of a change, "" where it has none, and the function that makes it."""
+    """The hints for the name and the value of a change, "" where it has none, and what makes it."""
 
     name_of: str
     value_of: str

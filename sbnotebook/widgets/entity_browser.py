@@ -47,7 +47,7 @@ _DIGITS: Final = re.compile(r"(\d+)")
 
 View = Literal["All", "Active", "Scheduled", "Deferred", "Sessions", "Dead letters"]
 _VIEWS: Final[tuple[View, ...]] = get_args(View)
-_ORPHANS: Final = " Orphans are not in this journal: another program deferred them, or the journal was lost."
+_ORPHANS: Final = " Orphans are not in this journal: another program deferred them, or it was lost."
 
 
 class EntityMessages(Panel):
@@ -230,7 +230,7 @@ class EntityMessages(Panel):
 
 
 def _named(sessions: Sequence[str], counts: Counter[str], *, is_all: bool) -> dict[str, str]:
-    """Return sessions by their names in the list, with their counts; ``is_all`` tells whether these are exact."""
+    """Return sessions by their names, with counts; ``is_all`` tells whether these are exact."""
     named: dict[str, str] = {}
     for each in sessions:
         count = f" · {'' if is_all else 'at least '}{counted(counts[each])}" if is_all or counts[each] else ""
@@ -258,10 +258,12 @@ def _words(looked: PeekProgress, shown: int) -> str:
 
 _TOPIC: Final = "A topic keeps no messages of its own: choose one of its subscriptions, or send a message to it."
 _EVERY: Final = 25.0
-"""Seconds between two questions for the counts, which are management operations. A page says each 30 seconds that it is
-there."""
+"""Seconds between two questions for the counts, which are management operations.
+
+A page says each 30 seconds that it is there.
+"""
 _SHARE: Final = 20
-"""The counts are asked for once in so many times as long as the answer takes: a slow service is asked less often."""
+"""How many times as long as the answer took the next question waits, to spare a slow service."""
 _MOST_ENTITIES: Final = 2_500
 """Entities in the tree: so many stay under a megabyte, also with the longest names."""
 
@@ -593,7 +595,7 @@ def _properties_of(text: str) -> dict[str, AmqpValue]:
 
 
 def _value_of(name: str, text: str) -> AmqpValue:
-    """Return the value of a text: a number, true and false have their own types, and others may be named behind it."""
+    """Return the value of a text, of the type that is named behind it; JSON has its own types."""
     value, opening, kind = text.removesuffix(")").rpartition(" (")
     if not opening or not text.endswith(")") or kind not in frozenset(type_names.values()):
         try:

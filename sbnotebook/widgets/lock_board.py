@@ -127,7 +127,7 @@ class LockBoard(Panel):
             self._closed.wait(_PAUSE)
 
     def refresh(self) -> None:
-        """Show the current state of the batch. This is done each second, and as soon as something happens to a lock."""
+        """Show the state of the batch, as is done each second and when something happens to a lock."""
         with self.lock:
             if self._closed.is_set():
                 return
@@ -148,7 +148,7 @@ class LockBoard(Panel):
             self._locks = locks
         self.redraw()
 
-    def _locks_now(self) -> dict[int, tuple[str, datetime | None]]:
+    def _locks_now(self) -> dict[int, Any]:
         ends, lost, status = self.batch.lock_ends, set(self.batch.lost), self.batch.status
         risk, at_risk = _AT_RISK.get(status.kind, HELD), set(status.sequence_numbers) or ends.keys()
         locks: dict[int, Any] = {n: (LOST if n in lost else ENDED, None) for n in self._messages}
@@ -241,7 +241,10 @@ class LockBoard(Panel):
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Remove it from the screen and close the batch: stop the plan in progress, and release the other messages."""
+        """Remove it from the screen and close the batch.
+
+        This stops the plan in progress, and releases the other messages.
+        """
         self._closed.set()
         self._news.set()
         self._end_watch()

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 _KEPT: Final = 500
 """Samples of each entity that are kept: 42 minutes at one in five seconds."""
 _SHARE: Final = 5
-"""Samples are taken once in so many times as long as they take, so that a slow service is not kept busy."""
+"""How many times as long as a sample took the next one waits, to spare a slow service."""
 _LONGEST_PAUSE: Final = 300.0
 _FORGOTTEN_AFTER: Final = 90.0
-"""Seconds without a word after which a page counts as gone. A page says each 30 seconds that it is there."""
+"""Seconds after which a page counts as gone, which says each 30 seconds that it is there."""
 _HEADERS: Final = (
     "entity",
     "active",
@@ -69,7 +69,7 @@ class Monitor(Panel):
         self._namespace = namespace
         self._history: dict[EntityAddress, deque[Sample]] = {}
         self._pages: dict[str, float] = {}
-        """When each page in which it is in sight was last heard of (``time.monotonic``): a crashed one says nothing."""
+        """When each page in which it is in sight was last heard of: a crashed one says nothing."""
         self._wanted, self._unseen = True, False
         self._every = every
         self._said = "Samples are taken while this can be seen."

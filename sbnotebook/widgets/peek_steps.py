@@ -32,7 +32,7 @@ class PeekProgress:
 
 
 def peek_in_steps(entity: Entity, ask: PeekRequest, stop: Event) -> Iterator[tuple[Messages, PeekProgress]]:
-    """Yield the messages of each step, and how far it has come, until there are enough or the event is set."""
+    """Yield the messages of each step and the progress, until there are enough or the event is set."""
     Messages().where(ask.where)  # a wrong expression fails before anything is peeked at
     takes_all = ask.state is None and ask.where is None
     unpacking = Allowance(UNPACKED_BYTES_OF_TABLE)

@@ -45,7 +45,7 @@ _SENT_COLUMNS: Final = (
 )
 """Columns of new messages, which are in no table yet."""
 _MAX_SHARED: Final = 40
-"""Characters of a value that all messages have: the caption says it, and leaves its column to the others."""
+"""Characters of a value that all messages have, which the caption says in place of a column."""
 _MAX_CELL: Final = 80
 _MAX_FAILURES: Final = 50
 _MAX_NAMED: Final = 5
@@ -54,8 +54,8 @@ _MAX_LINES: Final = 40
 _MAX_CHANGES: Final = 200_000
 """Bytes of all changes, of the megabyte that a message to the browser may have."""
 _READ_ONLY: Final = (
-    "It cannot be carried out: writing is off on the connection to {}. Turn it on with %sb_connect --write, or "
-    "connect(…, write=True)."
+    "It cannot be carried out: writing is off on the connection to {}. Turn it on with "
+    "%sb_connect --write, or connect(…, write=True)."
 )
 _MEANING: Final = {
     OutcomeStatus.SETTLED: "The service confirmed it.",
@@ -223,14 +223,14 @@ def _advice(report: Report, verb: str) -> str:
     of = f"Of {counted(unknown)} it is unknown whether"
     if can_resume(report):
         return (
-            f"{of} the clone was sent. Resume looks in the source and the destination, and finishes all resubmits that "
-            "it can without sending a message twice."
+            f"{of} the clone was sent. Resume looks in the source and the destination, and finishes all "
+            "resubmits that it can without sending a message twice."
         )
     if verb in _SENDING:
         return f"{of} Service Bus has it. Look for it before you send it again: otherwise it may be there twice."
     return (
-        f"{of} it happened. Load them again: missing messages are done, and you can choose the others to {verb} once "
-        "more."
+        f"{of} it happened. Load them again: missing messages are done, and you can choose the others "
+        f"to {verb} once more."
     )
 
 
@@ -241,7 +241,7 @@ class FailureGroup(NamedTuple):
 
 
 def failure_groups(report: Report) -> list[FailureGroup]:
-    """Group the messages that a report says were not settled, the largest group first, and skipped messages last."""
+    """Group the messages that were not settled, the largest group first, and skipped ones last."""
     reasons: dict[str, str] = {}
     groups: dict[tuple[OutcomeStatus, str], FailureGroup] = {}
     for each in report.failures:

@@ -1,4 +1,4 @@
-"""A table, the bar below it with the actions on selected messages, and the form that each of them opens."""
+"""A table, the bar below it with actions on selected messages, and the form that each opens."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from sbnotebook.widgets.table.row_packing import MessageKey, keys_of
 
 _NONE: Final = "No message is selected. Tick rows, or select all that are shown."
 _WAITING: Final = (
-    "While a cell runs, all buttons and forms wait until it ends: this kernel answers them between cells. You can "
-    "search, filter and select in the table meanwhile, but not in the plain one. With ipykernel 7.4 or newer, no "
-    "button waits."
+    "While a cell runs, all buttons and forms wait until it ends: this kernel answers them between "
+    "cells. You can search, filter and select in the table meanwhile, but not in the plain one. With "
+    "ipykernel 7.4 or newer, no button waits."
 )
 _MOST_DIFFERENCES: Final = 100
 _PAIR: Final = 2
@@ -50,7 +50,7 @@ _PAIR: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class ActionForm:
-    """The form of an action, with a button: for a plan, or for a task that changes nothing in the namespace.
+    """The form of an action, with a button: for a plan, or for a task that changes no message.
 
     Plan and task read the fields when they are called, in the background, after :func:`have_faults` has.
     """
@@ -118,9 +118,9 @@ class SelectionBar(Panel):
             Button(name, partial(self._open, form), LOOKS[name][0], icon=LOOKS[name][1])
             for name, form in self.actions.items()
         ]
-        head, look = [Text(self._count, is_strong=True), Row(buttons)], "held" if self._table.selection else "selection"
+        head = [Text(self._count, is_strong=True), Row(buttons)]
         return [
-            Column(head, look=look, key="selection"),
+            Column(head, look="held" if self._table.selection else "selection", key="selection"),
             Text(_WAITING if must_wait() else "", "quiet"),
             *([] if self._form is None else [self._form_block(self._form)]),
             Text(self._said),
@@ -143,7 +143,7 @@ class SelectionBar(Panel):
         return f"{selected}, {hidden:,} hidden by a filter." if hidden else f"{selected}."
 
     def update(self) -> None:
-        """Show how many messages are selected now. A plan for others, which was not confirmed, is put away."""
+        """Show how many messages are selected now, and put an unconfirmed plan for others away."""
         if self._planned and self._table.selected_keys != self._planned:
             self._take_back("The selection was changed, so this plan was put away: show it again.")
         self.redraw()
@@ -286,8 +286,8 @@ def _abandon_form(plan: Planner) -> ActionForm:
     delay = Entry("After", optional(duration), hint="such as 2m; empty for at once")
     return ActionForm(
         "Abandon",
-        "The messages are delivered again, with a delivery count one higher: when it is too high, they are "
-        "dead-lettered. Until the delay is over they are held here, with their locks renewed.",
+        "The messages are delivered again, with a delivery count one higher: when it is too high, they "
+        "are dead-lettered. Until the delay is over they are held here, with their locks renewed.",
         (delay,),
         lambda messages: plan(Abandon(delay.read()), messages),
     )
@@ -321,8 +321,9 @@ def _defer_form(address: EntityAddress, plan: Planner, *more: FormPart) -> Actio
 
     return ActionForm(
         "Defer",
-        "The messages stay where they are, and can be received only by their sequence numbers, which the journal "
-        "keeps. A wake-up message, if you want one, tells its receiver these numbers when the time has come.",
+        "The messages stay where they are, and can be received only by their sequence numbers, which the "
+        "journal keeps. A wake-up message, if you want one, tells its receiver these numbers when the "
+        "time has come.",
         (after, to, *more),
         make,
     )
@@ -333,8 +334,8 @@ def _picking(entity: Entity) -> tuple[Planner, FormPart]:
         "Lock at most",
         DEFAULT_MAX_HELD,
         10_000_000,
-        tooltip="Locks the messages before the selected ones for a while, and releases them: at most this many, with "
-        "about a kilobyte of memory each.",
+        tooltip="Locks the messages before the selected ones for a while, and releases them: at most this "
+        "many, with about a kilobyte of memory each.",
     )
 
     def plan(decision: Decision, messages: Messages) -> Plan:
@@ -391,8 +392,8 @@ def _export_form(entity: Entity) -> ActionForm:
 
     return ActionForm(
         "Export",
-        "A copy in a file; the messages stay where they are. Parquet and JSON lines keep everything, types included; "
-        "CSV is for a spreadsheet.",
+        "A copy in a file; the messages stay where they are. Parquet and JSON lines keep everything, "
+        "types included; CSV is for a spreadsheet.",
         (path, overwrite),
         task=export,
         submit="Write the file",
@@ -430,8 +431,8 @@ class Finding(Panel):
 def _kql_form(selected: Messages) -> ActionForm:
     return ActionForm(
         "Telemetry",
-        "A query for the exceptions and failed dependencies of the operations of these messages. Run it in the Logs of "
-        "the workspace of Application Insights.",
+        "A query for the exceptions and failed dependencies of the operations of these messages. Run it "
+        "in the Logs of the workspace of Application Insights.",
         (Finding("Reading the traces …", lambda: [Code(selected.kql(), 1)]),),
     )
 

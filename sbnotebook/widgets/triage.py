@@ -28,8 +28,8 @@ from sbnotebook.widgets.table.message_table import MessageTable, causes_block
 from sbnotebook.widgets.table.row_packing import MessageKey
 
 _READ_ONLY: Final = (
-    "Writing is off: you can make plans, but not carry them out. To act, turn it on with %sb_connect --write, with "
-    "sbnotebook triage --write, or in Python with connect(…, write=True)."
+    "Writing is off: you can make plans, but not carry them out. To act, turn it on with "
+    "%sb_connect --write, with sbnotebook triage --write, or in Python with connect(…, write=True)."
 )
 _COLUMNS: Final = (
     "sequence_number",
@@ -187,7 +187,7 @@ class Triage(Panel):
         self._write_record()
 
     def _expect(self) -> None:
-        """Ask about how many messages there are, by the counts of Service Bus, which some may not ask for."""
+        """Ask about how many messages there are, by counts that some may not ask for."""
         address = self._entity.address
         (counts,) = self._namespace.counts([address.entity])
         about = counts.count_in(address.sub_queue) + (0 if address.sub_queue else counts.scheduled)
@@ -212,8 +212,8 @@ class Triage(Panel):
             count = len({entry.key for entry in entries})
             self._unfinished = (
                 f"{count:,} {'resubmit' if count == 1 else 'resubmits'} from here, begun on "
-                f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not end: they were interrupted, or still run "
-                "elsewhere. You can finish them, and nothing is sent twice."
+                f"{entries[0].changed:%Y-%m-%d at %H:%M} UTC, did not end: they were interrupted, or still "
+                "run elsewhere. You can finish them, and nothing is sent twice."
             )
 
     # ------------------------------------------------------------ acting
@@ -260,7 +260,7 @@ class Triage(Panel):
         """Return the causes as text, when peeking has ended, and how to continue without buttons."""
         self.wait()
         onward = Text(
-            f"Continue with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle them; both show "
-            "a plan first."
+            f"Continue with %sb_resubmit {self._entity.address} --where …, or with %sb_pick to settle "
+            "them; both show a plan first."
         )
         return text_of([*self._found_blocks(), *([onward] if self.table.count else [])])
