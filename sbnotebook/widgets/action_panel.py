@@ -214,7 +214,7 @@ class ActionPanel(Panel):
         return self._stage != "idle"
 
     def cancel(self) -> None:
-        """Stop what is in progress; :meth:`wait` until a plan has released its messages."""
+        """Stop the plan or rehearsal; :meth:`wait` until a plan has released its messages."""
         with self.lock:
             if self._stage == "rehearsing":
                 self.abandon()
