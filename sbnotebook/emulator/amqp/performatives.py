@@ -24,7 +24,7 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar, cast
 
-from sbnotebook.amqp import AmqpValue, Array, Symbol, UByte, UInt, ULong, UShort, decode, encode, list_of_encoded, skip
+from sbnotebook.amqp import AmqpValue, Array, Symbol, UByte, UInt, ULong, UShort, decode, encode, list_of_encoded
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 Anything: Final = "anything"
@@ -217,7 +217,7 @@ def _read_list(data: bytes, at: int, cls: type, fields: tuple[_Field, ...]) -> t
         if value is not None:  # null stands for the default
             given[name] = value
     for _ in range(len(fields), count):
-        at = skip(data, at)
+        _, at = decode(data, at, items=_MAX_ITEMS)
     if not at == end <= len(data):
         raise AmqpDecodeError(f"The size of a {cls.__name__} does not fit its fields.")
     return given, end
@@ -422,6 +422,7 @@ class Transfer:
     state: Annotated[_State, *_STATES] = None
     resume: Annotated[bool, bool] = False
     aborted: Annotated[bool, bool] = False
+    batchable: Annotated[bool, bool] = False
 
 
 @composite(0x15, frozen=False, kw_only=True)
@@ -433,6 +434,7 @@ class Disposition:
     last: Annotated[int | None, UInt] = None
     settled: Annotated[bool, bool] = False
     state: Annotated[_State, *_STATES] = None
+    batchable: Annotated[bool, bool] = False
 
 
 @composite(0x16, kw_only=True)

@@ -47,6 +47,8 @@ class Quotas(NamedTuple):
 
 
 class Tier(Enum):
+    """A namespace's tier, by the name that Service Bus gives to it."""
+
     BASIC = "Basic"
     STANDARD = "Standard"
     PREMIUM = "Premium"

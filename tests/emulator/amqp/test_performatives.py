@@ -64,7 +64,7 @@ def test_the_fields_of_a_table_are_those_of_the_sdk(kind: Any) -> None:
         (_NAMES.get(each.name, each.name), _WIRE_TYPES[hints[each.name].__metadata__[0]], each.default is MISSING)
         for each in fields
     ]
-    # Those at the end that nobody reads are left out.
+    # The last fields are left out if the emulator does not use them.
     assert ours == [(each.name, each.type, each.mandatory) for each in table if each is not None][: len(ours)]
     for field, definition in zip(fields, table, strict=False):
         assert not isinstance(field.default, int) or field.default == definition.default, field.name

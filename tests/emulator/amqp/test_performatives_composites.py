@@ -74,7 +74,7 @@ def test_names_of_two_words_have_a_hyphen() -> None:
     assert decode_composite(data)[0] == TransactionalState(b"txn")
 
 
-def test_fields_that_are_not_declared_are_skipped() -> None:
+def test_fields_that_are_not_declared_are_only_decoded() -> None:
     data = _encoded(None, UInt(7), *[None] * 5, "one", ["more"])
     assert decode_composite(data) == (Sample(number=7), len(data))
 
