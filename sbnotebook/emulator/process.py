@@ -175,10 +175,8 @@ def _start(directory: Path) -> EmulatorState:
     command = [sys.executable, "-P", "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)]
     command += ["--end-after-unused", str(_UNUSED)]
     make_private(directory / _LOG_FILE)
-    # On its own, so that an interrupt of the notebook's kernel does not end it.
-    flags = 0
-    if sys.platform == "win32":
-        flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
+    # On its own, so that an interrupt of the notebook's kernel does not end it; on Windows with these flags.
+    flags = sum(getattr(subprocess, name, 0) for name in ("CREATE_NEW_PROCESS_GROUP", "CREATE_NO_WINDOW"))
     with (directory / _LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, creationflags=flags

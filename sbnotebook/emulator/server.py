@@ -238,6 +238,8 @@ class EmulatorServer:
                 "a connection string: use localhost, 0.0.0.0 or a host name of this machine."
             )
         self._host, self._data_dir = host, data_dir
+        # At which programs of this machine reach it, even if it listens on all addresses
+        self.host = _LOOPBACK if host == _EVERYWHERE else host
         self._wanted_ports = [port] if http_port is None else [port, http_port]
         self._entities = [*_wanted(queues, topics or {}), *entities]
         self._clock = clock or SystemClock()
@@ -251,11 +253,6 @@ class EmulatorServer:
         self._exit = AsyncExitStack()
         self._stopping = asyncio.Event()
         self._failure: Exception | None = None
-
-    @property
-    def host(self) -> str:
-        """Return the address at which programs of this machine reach it, even if it listens on all addresses."""
-        return _LOOPBACK if self._host == _EVERYWHERE else self._host
 
     @property
     def http_url(self) -> str:

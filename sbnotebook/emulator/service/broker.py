@@ -370,6 +370,8 @@ class Broker:
         try:
             now = self.advance()
             is_behind = self.registry.continue_forwarding(now)
+            if not (self._receivers or self.session_waiters):
+                return is_behind
             for waiter in list(self.session_waiters):
                 if waiter.entity.sessions is not None and waiter.entity.sessions.free:
                     waiter.accept(None, now)

@@ -27,7 +27,7 @@ from sbnotebook.emulator.entities.options import (
     forwarding_target,
 )
 from sbnotebook.emulator.entities.queue import Queue, Subscription, Topic
-from sbnotebook.emulator.entities.refusals import KNOW_MORE, Condition, RefusedError
+from sbnotebook.emulator.entities.refusals import KNOW_MORE, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.rules.rule import Rule
 from sbnotebook.emulator.service import descriptions
@@ -143,21 +143,19 @@ class _EntityRoutes:
             entity = self.find_entity(request)
             if type(entity.options) is not kind:
                 raise ConfigurationError(f"{entity.path!r} cannot become another kind of entity: delete it first.")
-            return await self._updated(request, entity, self._read(request, kind, body, entity.options))
-        try:
-            options = self._read(request, kind, body, None)
-            made = self._registry.create(request.match_info["entity"], options, now=self._broker.now)
-        except RefusedError as error:
-            if error.condition is Condition.ENTITY_ALREADY_EXISTS:
-                raise web.HTTPConflict(text=_CONFLICT) from None
-            raise
-        return await self._stored(request, made, 201)
+            self._broker.update(entity, self._read(request, kind, body, entity.options))
+            return await self._stored(request, entity)
+        name, options = request.match_info["entity"], self._read(request, kind, body, None)
+        if isinstance(self._registry.find(name), Queue | Topic):
+            raise web.HTTPConflict(text=_CONFLICT)
+        return await self._stored(request, self._registry.create(name, options, now=self._broker.now))
 
     async def put_subscription(self, request: web.Request) -> web.Response:
         body = await _body(request, "SubscriptionDescription")
         if "If-Match" in request.headers:
             found = self.find_subscription(request)
-            return await self._updated(request, found, self._read(request, SubscriptionOptions, body, found.options))
+            self._broker.update(found, self._read(request, SubscriptionOptions, body, found.options))
+            return await self._stored(request, found)
         options = self._read(request, SubscriptionOptions, body, None)
         now = self._broker.now
         rule = None if body is None else read_default_rule(body, now)
@@ -165,7 +163,7 @@ class _EntityRoutes:
         if topic.find_subscription(name) is not None:
             raise _exists(request, topic)
         made = self._registry.create_subscription(topic, name, options, now=now, rules=None if rule is None else [rule])
-        return await self._stored(request, made, 201)
+        return await self._stored(request, made)
 
     async def put_rule(self, request: web.Request) -> web.Response:
         body = await _body(request, "RuleDescription")
@@ -173,14 +171,14 @@ class _EntityRoutes:
             raise ConfigurationError("The body must have a RuleDescription.")
         subscription, name, now = self.find_subscription(request), request.match_info["rule"], self._broker.now
         # A new rule, or a new description of one that exists.
-        rule, is_update = read_rule(name, body, now), "If-Match" in request.headers
-        if is_update:
+        rule = read_rule(name, body, now)
+        if "If-Match" in request.headers:
             before = self.find_rule(request)
             rule = replace(rule, name=before.name, created_time=before.created_time)
         elif subscription.find_rule(name) is not None:
             raise _exists(request, subscription.topic)
         self._registry.put_rule(subscription, rule, now=now)
-        return await self._stored(request, rule, 200 if is_update else 201)
+        return await self._stored(request, rule)
 
     async def get(self, find: _Find, request: web.Request) -> web.Response:
         return _atom(self._entry(request, find(request)))
@@ -258,8 +256,7 @@ class _EntityRoutes:
             sent=request.get(_SENT),
         )
         # An answer to an update does not say when the entity was created, and that to a subscription has no author.
-        name = entity.name if isinstance(entity, Subscription) else entity.path
-        author = None if isinstance(entity, Subscription) else _namespace(request)
+        name, author = (entity.name, None) if isinstance(entity, Subscription) else (entity.path, _namespace(request))
         created = None if "If-Match" in request.headers else entity.created_time
         address = _address(request, name if is_listed else None)
         return descriptions.entry(name, address, created, entity.updated_time, description, author)
@@ -279,13 +276,9 @@ class _EntityRoutes:
         )
         return _atom(feed)
 
-    async def _stored(self, request: web.Request, item: AnyEntity | Rule, status: int) -> web.Response:
+    async def _stored(self, request: web.Request, item: AnyEntity | Rule) -> web.Response:
         await self._broker.committed()
-        return _atom(self._entry(request, item), status)
-
-    async def _updated(self, request: web.Request, entity: AnyEntity, options: Options) -> web.Response:
-        self._broker.update(entity, options)
-        return await self._stored(request, entity, 200)
+        return _atom(self._entry(request, item), 200 if "If-Match" in request.headers else 201)
 
 
 def _atom(root: ET.Element, status: int = 200) -> web.Response:

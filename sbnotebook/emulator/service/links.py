@@ -159,7 +159,9 @@ class ReceiverLink(LinkHandler[SendingLink]):
         self.source: Receivable | SessionReceiverLink = entity
         self._session: MessageSession | None = None
         self._deletes = link.snd_settle_mode == _SETTLED
-        self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()  # Under way: tag, payload and lock
+        self._late: deque[tuple[bytes, bytes, UUID | None]] = (
+            deque()
+        )  # tag, payload and lock, until the delay has passed
         # By delivery tag: the lock, and since when (ms) the client has it. Some of the locks have ended.
         self._given: dict[bytes, tuple[UUID, int]] = {}
         self._most_given = _MANY_GIVEN

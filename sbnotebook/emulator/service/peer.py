@@ -59,7 +59,6 @@ the link rejected a request, while it raises what a reply says once. So the repl
 
 # On a link to the entity that takes the messages in a transaction: where they go from there. A path or an address.
 _DESTINATION: Final = Symbol("com.microsoft:transfer-destination-address")
-_AnyEntity = AnyEntity | Receivable | None
 
 
 def attach(peer: AmqpPeer, link: ReceivingLink | SendingLink) -> LinkHandler[Any]:
@@ -79,6 +78,8 @@ def attach(peer: AmqpPeer, link: ReceivingLink | SendingLink) -> LinkHandler[Any
         if isinstance(link, ReceivingLink):
             return RequestLink(peer, link, address, entity, node)
         return ReplyLink(peer, link, address, entity)
+    if entity is None:
+        raise _not_found(peer, path)
     if isinstance(link, ReceivingLink):
         return _attach_sender(peer, link, path, entity)
     return _attach_receiver(peer, link, path, entity)
@@ -100,7 +101,7 @@ def _path(address: object) -> str:
     return text.strip("/")
 
 
-def _found(peer: AmqpPeer, path: str) -> tuple[_AnyEntity, Callable[[Call], Reply] | None]:
+def _found(peer: AmqpPeer, path: str) -> tuple[AnyEntity | Receivable | None, Callable[[Call], Reply] | None]:
     """Return the entity of a path; for the path of a node, also what answers its requests."""
     address = path.casefold()
     if address == CBS:
@@ -116,9 +117,7 @@ def _found(peer: AmqpPeer, path: str) -> tuple[_AnyEntity, Callable[[Call], Repl
     return entity, partial(answer, address, peer.access, _not_found(peer, path))
 
 
-def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: _AnyEntity) -> LinkHandler[Any]:
-    if entity is None:
-        raise _not_found(peer, path)
+def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: AnyEntity | Receivable) -> LinkHandler[Any]:
     if not isinstance(entity, Queue | Topic):
         raise RefusedError(Condition.NOT_ALLOWED, f"Messages cannot be sent to '{entity.path}', only received from it.")
     if not entity.options.status.can_send:
@@ -158,10 +157,8 @@ def via_entity(link: Link, root: Queue | Topic) -> Queue | Topic | None:
     return None if via is None else via[0]
 
 
-def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: _AnyEntity) -> LinkHandler[Any]:
+def _attach_receiver(peer: AmqpPeer, link: SendingLink, path: str, entity: AnyEntity | Receivable) -> LinkHandler[Any]:
     wants_session = link.source is not None and SESSION_FILTER in (link.source.filter or {})
-    if entity is None:
-        raise _not_found(peer, path)
     if not isinstance(entity, Receivable):
         raise RefusedError(Condition.NOT_ALLOWED, f"Messages cannot be received from the topic '{entity.path}'.")
     _check_receiver(path, entity, wants_session=wants_session)
@@ -218,6 +215,7 @@ def _named_as_missing(peer: AmqpPeer, path: str) -> str:
 
 _LOGGER: Final = clean_logger(__name__)
 _SHORTEST_BEAT: Final = 0.05  # The least time in seconds between two signs of life, even if the client asks for less
+_MOST_SILENT: Final = 4  # Halves of the idle time-out
 _SLICE: Final = 0.002  # Seconds for which a connection is handled before it is the turn of the others
 _MAX_UNSENT: Final = 134_217_728  # Bytes that one read may make us write. Small requests can have large answers.
 _MAX_UNSENT_TO_A_STRANGER: Final = 4_194_304  # The same for a client without a token
@@ -253,8 +251,7 @@ class AmqpPeer(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._idle_check: asyncio.TimerHandle | None = None
-        self._was_heard = True
-        self._silent_since = 0.0
+        self._silent = 0  # checks since something was heard
 
     @property
     def handlers(self) -> list[LinkHandler[Any]]:
@@ -273,7 +270,7 @@ class AmqpPeer(asyncio.Protocol):
         if self._is_frozen or self._is_busy:
             self._unheard += data  # Bytes that arrived before reading was paused.
             return
-        self._was_heard = True
+        self._silent = 0
         self.broker.advance()
         self._connection.receive_data(data)
         self._read()
@@ -398,15 +395,12 @@ class AmqpPeer(asyncio.Protocol):
 
     def _check_idle(self) -> None:
         # Twice in the idle time-out, instead of one timer for each read.
-        loop = asyncio.get_running_loop()
-        if self._was_heard or self._is_frozen:
-            self._was_heard = False
-            self._silent_since = loop.time()
-        elif loop.time() - self._silent_since > 2 * self.idle_timeout:
+        self._silent = 0 if self._is_frozen else self._silent + 1
+        if self._silent > _MOST_SILENT:
             self.close(
                 f"The connection was inactive for more than the allowed {self._idle_ms} milliseconds and is closed."
             )
-        self._idle_check = loop.call_later(self.idle_timeout / 2, self._check_idle)
+        self._idle_check = asyncio.get_running_loop().call_later(self.idle_timeout / 2, self._check_idle)
 
     def _expect_open(self) -> None:
         if not (self._connection.is_open or self._is_frozen):
