@@ -239,7 +239,10 @@ class Store:
         """Write these changes, and remove some of the remains of deleted entities."""
         self._write_entities(changes)
         self._write_messages(changes)
-        self._write_sessions(changes)
+        for key, (state, updated_time) in changes.sessions.items():
+            self._database.execute("DELETE FROM session WHERE box = ? AND session_id = ?", key)
+            if state is not None:
+                self._database.execute("INSERT INTO session VALUES (?, ?, ?, ?)", (*key, state, updated_time))
         if changes.seen:
             self._database.executemany("INSERT OR REPLACE INTO seen VALUES (?, ?, ?)", changes.seen)
             # More are forgotten than come in, so that none stays for long.
@@ -281,12 +284,6 @@ class Store:
                 "UPDATE message SET state = ?, delivery_count = ? WHERE box = ? AND sequence_number = ?",
                 [(int(message.state), message.delivery_count, *key) for key, message in changes.updated.items()],
             )
-
-    def _write_sessions(self, changes: Changes) -> None:
-        for key, (state, updated_time) in changes.sessions.items():
-            self._database.execute("DELETE FROM session WHERE box = ? AND session_id = ?", key)
-            if state is not None:
-                self._database.execute("INSERT INTO session VALUES (?, ?, ?, ?)", (*key, state, updated_time))
 
     def _sweep(self, entity_id: int) -> None:
         """Remove some of the remains of a deleted entity."""

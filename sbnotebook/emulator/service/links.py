@@ -159,9 +159,8 @@ class ReceiverLink(LinkHandler[SendingLink]):
         self.source: Receivable | SessionReceiverLink = entity
         self._session: MessageSession | None = None
         self._deletes = link.snd_settle_mode == _SETTLED
-        self._late: deque[tuple[bytes, bytes, UUID | None]] = (
-            deque()
-        )  # tag, payload and lock, until the delay has passed
+        # Tag, payload and lock of messages whose delay has not passed
+        self._late: deque[tuple[bytes, bytes, UUID | None]] = deque()
         # By delivery tag: the lock, and since when (ms) the client has it. Some of the locks have ended.
         self._given: dict[bytes, tuple[UUID, int]] = {}
         self._most_given = _MANY_GIVEN
@@ -243,7 +242,7 @@ class ReceiverLink(LinkHandler[SendingLink]):
         token, now = UUID(bytes_le=event.delivery_tag), self._peer.broker.advance()
         try:
             transaction = transactions.find(txn_id)
-            if transactions.settles_elsewhere(transaction, token):
+            if any(token in each.tokens for each in transactions.open.values() if each is not transaction):
                 text = "Two open transactions settle the same message."
                 self._peer.detach(transaction.link, new_error(Condition.TRANSACTION_ROLLBACK, text))
                 transactions.find(txn_id)
@@ -466,9 +465,6 @@ class Transactions:
                 f"The open transactions of all connections have at most {_MAX_BYTES} bytes of messages.",
             )
         return found
-
-    def settles_elsewhere(self, transaction: Transaction, token: UUID) -> bool:
-        return any(token in each.tokens for each in self.open.values() if each is not transaction)
 
     def end(self, txn_id: bytes) -> Transaction:
         found = self._find_open(txn_id, "Transaction is not declared.")

@@ -116,8 +116,10 @@ class RequestLink(LinkHandler[ReceivingLink]):
         call = self._read(event.payload)
         self._link.settle(event.delivery_id, Accepted())
         reply = self._carry_out(call, event.txn_id)
-        link = self._reply_link(call.reply_to)
-        if link is not None:
+        # Over the link that the request names, or else over the first one from this node
+        links = [each for each in self._peer.handlers if isinstance(each, ReplyLink) and each.address == self._address]
+        named = [each for each in links if call.reply_to is not None and call.reply_to in each.names]
+        for link in (named or links)[:1]:
             link.send(_written(reply, call.message_id))
 
     def _read(self, payload: bytes) -> Call:
@@ -143,12 +145,6 @@ class RequestLink(LinkHandler[ReceivingLink]):
             reply_to=reply_to,
             now=self._peer.broker.advance(),
         )
-
-    def _reply_link(self, reply_to: AmqpValue) -> ReplyLink | None:
-        """Return the link that ``reply_to`` names, or else the first link from this node; None if there is none."""
-        links = [each for each in self._peer.handlers if isinstance(each, ReplyLink) and each.address == self._address]
-        named = [each for each in links if reply_to is not None and reply_to in each.names]
-        return next(iter(named + links), None)
 
     def _carry_out(self, call: Call, txn_id: bytes | None) -> Reply:
         try:
