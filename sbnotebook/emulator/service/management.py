@@ -394,7 +394,8 @@ _COMPATIBILITY_LEVEL: Final = Int(20)
 _MAX_NAME: Final = 50  # Characters of a rule's name (Service Bus documentation, "Service Bus quotas")
 _KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
 # The names in a request, such as ``reply-to``, by the properties of a filter
-_CORRELATION: Final = {name: re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in CORRELATION_PROPERTIES}
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
+_CORRELATION: Final = {name: _CAPITAL.sub("-", name).lower() for name in CORRELATION_PROPERTIES}
 
 
 def add(call: Call) -> Reply:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote_plus
 
 import anyio
+from azure.core.credentials import AccessToken
 from azure.servicebus import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import (
@@ -511,6 +512,7 @@ async def _token(connection: Connection) -> Any:
     try:
         return await credential.get_token(constants.JWT_TOKEN_SCOPE)
     except Exception as error:
+        await _put_token(connection, "", AccessToken("none", 2**31))  # a host that cannot be reached is said first
         words = f"Signing in to {host} failed with {type(error).__name__}: {explained(error)[:_MOST_WORDS]}"
         if "DefaultAzureCredential failed" in str(error):
             words = f"You are not signed in to {host}. Run az login, then run the cell again."
