@@ -63,6 +63,10 @@ def read_description(body: bytes) -> ET.Element:
         raise ConfigurationError(f"The body is not an ATOM entry: {problem}.") from None
     if content is None or not len(content):
         raise ConfigurationError("The body is not an ATOM entry with a description as its content.")
+    # Names without their namespace, as ``node`` writes them.
+    for part in content[0].iter():
+        part.tag = part.tag.removeprefix(SERVICE_BUS)
+        part.set(_TYPE, part.get(f"{SCHEMA_INSTANCE}type", ""))
     return content[0]
 
 
@@ -75,30 +79,29 @@ def entry(
     author: str | None = None,
 ) -> ET.Element:
     """Return an entity or rule by its name and URL; the author is the namespace, None for subscriptions and rules."""
-    root = ET.Element(f"{ATOM}entry")
-    add_text(root, f"{ATOM}id", address)
-    add_text(root, f"{ATOM}title", title).set("type", "text")
-    if created_time is not None:
-        add_text(root, f"{ATOM}published", atom_time(created_time, whole=True))
-    add_text(root, f"{ATOM}updated", atom_time(updated_time, whole=True))
-    if author is not None:
-        add_text(ET.SubElement(root, f"{ATOM}author"), f"{ATOM}name", author)
-    ET.SubElement(root, f"{ATOM}link", rel="self", href=address)
-    ET.SubElement(root, f"{ATOM}content", type="application/xml").append(description)
-    return root
+    return node(
+        "entry",
+        node("id", address),
+        node("title", title, type="text"),
+        None if created_time is None else node("published", atom_time(created_time, whole=True)),
+        node("updated", atom_time(updated_time, whole=True)),
+        None if author is None else node("author", node("name", author)),
+        node("link", rel="self", href=address),
+        node("content", description, type="application/xml"),
+    )
 
 
 def feed(title: str, address: str, now: int, entries: Iterable[ET.Element], next_page: str | None) -> ET.Element:
-    root = ET.Element(f"{ATOM}feed")
-    add_text(root, f"{ATOM}title", title).set("type", "text")
-    add_text(root, f"{ATOM}id", address)
-    add_text(root, f"{ATOM}updated", atom_time(now, whole=True))
-    ET.SubElement(root, f"{ATOM}link", rel="self", href=address)
-    if next_page is not None:
+    return node(
+        "feed",
+        node("title", title, type="text"),
+        node("id", address),
+        node("updated", atom_time(now, whole=True)),
+        node("link", rel="self", href=address),
         # Clients look for the second link.
-        ET.SubElement(root, f"{ATOM}link", rel="next", href=next_page)
-    root.extend(entries)
-    return root
+        None if next_page is None else node("link", rel="next", href=next_page),
+        *entries,
+    )
 
 
 def missing(now: int) -> ET.Element:
@@ -106,43 +109,46 @@ def missing(now: int) -> ET.Element:
 
     Source: azure-sdk-for-net, ThrowsIfEntityDoesNotExistAsync.json.
     """
-    root = ET.Element(f"{ATOM}feed")
-    add_text(root, f"{ATOM}title", "Publicly Listed Services").set("type", "text")
-    about = "This is the list of publicly-listed services currently available."
-    add_text(root, f"{ATOM}subtitle", about).set("type", "text")
-    add_text(root, f"{ATOM}id", f"uuid:{uuid4()};id=1")
-    add_text(root, f"{ATOM}updated", atom_time(now, whole=True))
-    add_text(root, f"{ATOM}generator", "Service Bus 1.1")
-    return root
+    return node(
+        "feed",
+        node("title", "Publicly Listed Services", type="text"),
+        node("subtitle", "This is the list of publicly-listed services currently available.", type="text"),
+        node("id", f"uuid:{uuid4()};id=1"),
+        node("updated", atom_time(now, whole=True)),
+        node("generator", "Service Bus 1.1"),
+    )
 
 
 def error(code: int, detail: str) -> bytes:
-    root = ET.Element("Error")
-    add_text(root, "Code", str(code))
-    add_text(root, "Detail", detail)
-    return document(root)
+    return ET.tostring(node("Error", node("Code", str(code)), node("Detail", detail)), encoding="utf-8")
 
 
 def document(root: ET.Element) -> bytes:
-    """Return an element as a document, with the prefixes of Service Bus. The tags lose their namespaces.
+    """Return an entry or feed as a document. No tag has a prefix, which ElementTree would write for a namespace.
 
     Some clients read names with their prefixes, not namespaces: @azure/service-bus for JavaScript looks for ``entry``.
     """
-    _use_prefixes(root, "")
+    root.set("xmlns", ATOM[1:-1])
     return ET.tostring(root, encoding="utf-8")
 
 
-def add_text(parent: ET.Element, tag: str, text: str) -> ET.Element:
-    """Add an element with a text. Characters that XML does not allow are replaced."""
-    element = ET.SubElement(parent, tag)
-    element.text = _NOT_ALLOWED.sub("\ufffd", text)
+def node(tag: str, *content: ET.Element | str | None, **attributes: str) -> ET.Element:
+    """Return an element with elements or a text in it. Characters that XML does not allow are replaced."""
+    element = ET.Element(tag, attributes)
+    for each in content:
+        if isinstance(each, str):
+            element.text = _NOT_ALLOWED.sub("\ufffd", each)
+        elif each is not None:
+            element.append(each)
     return element
 
 
-def add_texts(parent: ET.Element, **texts: str) -> None:
-    """Add an element of Service Bus for each of these texts, in this order."""
-    for name, text in texts.items():
-        add_text(parent, SERVICE_BUS + name, text)
+def _nodes(**texts: str) -> list[ET.Element]:
+    return [node(name, text) for name, text in texts.items()]
+
+
+def _description(tag: str, *content: ET.Element) -> ET.Element:
+    return node(tag, *content, **{"xmlns": SERVICE_BUS[1:-1], "xmlns:i": SCHEMA_INSTANCE[1:-1]})
 
 
 def atom_time(milliseconds: int, *, whole: bool = False) -> str:
@@ -152,20 +158,6 @@ def atom_time(milliseconds: int, *, whole: bool = False) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{digits}Z"
 
 
-def _use_prefixes(element: ET.Element, default: str) -> None:
-    namespace, brace, element.tag = element.tag.rpartition("}")
-    if brace and namespace + brace != default:
-        default = namespace + brace
-        element.set("xmlns", default[1:-1])
-        if default == SERVICE_BUS:
-            element.set("xmlns:i", SCHEMA_INSTANCE[1:-1])
-    kind = element.attrib.pop(f"{SCHEMA_INSTANCE}type", None)
-    if kind is not None:
-        element.set("i:type", kind)
-    for child in element:
-        _use_prefixes(child, default)
-
-
 _NOT_ALLOWED: Final = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 _FILTER_COUNTS_SINCE: Final = "2024-05"
 _LARGE_MESSAGES_SINCE: Final = "2021-05"
@@ -173,7 +165,6 @@ _MIN_MESSAGE_SIZE: Final = 1024  # Kilobytes (Service Bus documentation, "Large 
 _MAX_KEYS: Final = 12
 _MAX_KEY: Final = 256
 _KEYS: Final = ("PrimaryKey", "SecondaryKey")
-_CLAIMS: Final = (Claim.MANAGE, Claim.SEND, Claim.LISTEN)  # The rights in the order in which Service Bus writes them
 _ORDERS: Final = {
     "queue": [
         "LockDuration", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "RequiresSession",
@@ -199,9 +190,8 @@ _ORDERS: Final = {
     ],
 }  # fmt: skip
 _NEVER: Final = "0001-01-01T00:00:00"  # The first moment of .NET, for entities that were never used
-_PREPROCESSING: Final = f"{SERVICE_BUS}RequiresPreprocessing"
-_TYPE: Final = f"{SCHEMA_INSTANCE}type"
-_SCHEMA: Final = "http://www.w3.org/2001/XMLSchema"
+_PREPROCESSING: Final = "RequiresPreprocessing"
+_TYPE: Final = "i:type"
 _DOTNET: Final = "http://schemas.microsoft.com/2003/10/Serialization/"
 _KINDS: Final = {f"{kind}Filter": kind for kind in ("True", "False", "Sql", "Correlation")}
 # The element with the values, by the type of the filter or action
@@ -222,41 +212,36 @@ def describe_entity(
     sent: ET.Element | None = None,
 ) -> ET.Element:
     """Return the description of an entity; that of a write is with the times that were sent."""
-    root = ET.Element(f"{SERVICE_BUS}{entity.kind.title()}Description")
     texts = _option_texts(entity.options, namespace) | _state_texts(entity, version, is_write=is_write)
     # The SDK for Python writes the longest time in microseconds, and gets it back so: azure-sdk-for-python, recordings
     # of test_async_mgmt_queue_update_success.
     for part in () if sent is None else sent:
-        name, text = part.tag.removeprefix(SERVICE_BUS), (part.text or "").strip()
-        if texts.get(name) == FOREVER and text.startswith(FOREVER[:-5]):
-            texts[name] = text
+        text = (part.text or "").strip()
+        if texts.get(part.tag) == FOREVER and text.startswith(FOREVER[:-5]):
+            texts[part.tag] = text
     # Older versions do not know of the size limit.
     if version >= _LARGE_MESSAGES_SINCE:
         texts.setdefault("MaxMessageSizeInKilobytes", _message_size_text(tier))
     else:
         texts.pop("MaxMessageSizeInKilobytes", None)
+    parts = {part.tag: part for part in _nodes(**texts)}
+    parts["AuthorizationRules"] = _keys_node(entity.options, entity.updated_time)
+    if not is_write:
+        parts["CountDetails"] = _counts_node(entity)
     # Clients depend on the order of the schema.
-    for name in _ORDERS[entity.kind]:
-        if name == "AuthorizationRules":
-            _add_keys(root, entity.options, entity.updated_time)
-        elif name == "CountDetails" and not is_write:
-            _add_counts(root, entity)
-        elif name in texts:
-            add_text(root, SERVICE_BUS + name, texts[name])
-    return root
+    return _description(
+        f"{entity.kind.title()}Description", *(parts[name] for name in _ORDERS[entity.kind] if name in parts)
+    )
 
 
 def describe_namespace(name: str, tier: Tier, created_time: int) -> ET.Element:
-    root = ET.Element(f"{SERVICE_BUS}NamespaceInfo")
-    add_texts(root, CreatedTime=atom_time(created_time), MessagingSKU=tier.value)
-    if tier is Tier.PREMIUM:
-        add_texts(root, MessagingUnits="1")
-    add_texts(root, ModifiedTime=atom_time(created_time), Name=name, NamespaceType="Messaging")
-    return root
+    time, units = atom_time(created_time), {"MessagingUnits": "1"} if tier is Tier.PREMIUM else {}
+    texts = _nodes(CreatedTime=time, MessagingSKU=tier.value, **units, ModifiedTime=time, Name=name)
+    return _description("NamespaceInfo", *texts, node("NamespaceType", "Messaging"))
 
 
 def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier: Tier, version: str, now: int) -> _O:
-    texts = {element.tag.removeprefix(SERVICE_BUS): (element.text or "").strip() for element in description}
+    texts = {element.tag: (element.text or "").strip() for element in description}
     if "MaxMessageSizeInKilobytes" in texts and version < _LARGE_MESSAGES_SINCE:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes needs api-version {_LARGE_MESSAGES_SINCE} or later.")
     # A client sends back the limit that it has read.
@@ -268,7 +253,7 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
     size = getattr(options, "max_message_size_kb", None)
     if size is not None and size < _MIN_MESSAGE_SIZE:
         raise ConfigurationError(f"MaxMessageSizeInKilobytes must be at least {_MIN_MESSAGE_SIZE}.")
-    rules = description.find(f"{SERVICE_BUS}AuthorizationRules")
+    rules = description.find("AuthorizationRules")
     if rules is None or not isinstance(options, DestinationOptions):
         return options
     if len(rules) > _MAX_KEYS:
@@ -277,59 +262,49 @@ def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier:
 
 
 def describe_rule(rule: Rule) -> ET.Element:
-    root = ET.Element(f"{SERVICE_BUS}RuleDescription")
-    _add_part(root, "Filter", f"{rule.filter.kind}Filter", rule.filter.texts, rule.filter.values)
-    # Then the action, the time and the name.
-    if rule.action is None:
-        ET.SubElement(root, f"{SERVICE_BUS}Action").set(_TYPE, "EmptyRuleAction")
-    else:
-        _add_part(root, "Action", "SqlRuleAction", {"SqlExpression": rule.action.expression}, rule.action.parameters)
-    _restore_texts(root, rule.texts)
-    add_texts(root, CreatedAt=atom_time(rule.created_time), Name=rule.name)
+    action = node("Action", **{_TYPE: "EmptyRuleAction"})
+    if rule.action is not None:
+        action = _part("Action", "SqlRuleAction", {"SqlExpression": rule.action.expression}, rule.action.parameters)
+    filter_ = _part("Filter", f"{rule.filter.kind}Filter", rule.filter.texts, rule.filter.values)
+    texts = _nodes(CreatedAt=atom_time(rule.created_time), Name=rule.name)
+    root = _description("RuleDescription", filter_, action, *texts)
+    for part in (filter_, action):
+        if part.tag in rule.texts:
+            part.insert(2, node(_PREPROCESSING))  # between the compatibility level and the parameters
+    for place, element in _kept_texts(root):
+        element.text = rule.texts.get(place, element.text)
     return root
 
 
 def read_rule(name: str, description: ET.Element, now: int) -> Rule:
-    filter_, action = (description.find(SERVICE_BUS + part) for part in ("Filter", "Action"))
     texts = {place: element.text or "" for place, element in _kept_texts(description)}
-    return Rule(name, _read_filter(filter_), _read_action(action), now, texts)
+    return Rule(name, _read_filter(description.find("Filter")), _read_action(description.find("Action")), now, texts)
 
 
 def read_default_rule(subscription: ET.Element, now: int) -> Rule | None:
     """Read the first rule of a new subscription; None if its description has none."""
-    description = subscription.find(f"{SERVICE_BUS}DefaultRuleDescription")
+    description = subscription.find("DefaultRuleDescription")
     if description is None:
         return None
-    return read_rule(description.findtext(f"{SERVICE_BUS}Name") or DEFAULT_RULE, description, now)
+    return read_rule(description.findtext("Name") or DEFAULT_RULE, description, now)
 
 
 def _kept_texts(rule: ET.Element) -> Iterator[tuple[str, ET.Element]]:
     """Yield what Service Bus gives back as it was written, with its place: times, and RequiresPreprocessing."""
     for part in rule:
-        name = part.tag.removeprefix(SERVICE_BUS)
         flag = part.find(_PREPROCESSING)
         if flag is not None:
-            yield name, flag
-        for pair in part.iter(f"{SERVICE_BUS}KeyValueOfstringanyType"):
-            key, value = pair.findtext(f"{SERVICE_BUS}Key"), pair.find(f"{SERVICE_BUS}Value")
+            yield part.tag, flag
+        for pair in part.iter("KeyValueOfstringanyType"):
+            value = pair.find("Value")
             if value is not None and _type_of(value) == "dateTime":
-                yield f"{name}/{key}", value
-
-
-def _restore_texts(rule: ET.Element, texts: Mapping[str, str]) -> None:
-    for part in rule:
-        if part.tag.removeprefix(SERVICE_BUS) in texts:
-            # It comes between the compatibility level and the parameters.
-            part.insert(2, ET.Element(_PREPROCESSING))
-    for place, element in _kept_texts(rule):
-        element.text = texts.get(place, element.text)
+                yield f"{part.tag}/{pair.findtext('Key')}", value
 
 
 def _read_key(rule: ET.Element, known: Options | None, now: int) -> AuthorizationRule:
-    texts: Mapping[str, str] = {part.tag.removeprefix(SERVICE_BUS): (part.text or "").strip() for part in rule}
-    rights = rule.find(f"{SERVICE_BUS}Rights")
+    texts: Mapping[str, str] = {part.tag: (part.text or "").strip() for part in rule}
     try:
-        claims = frozenset(Claim((right.text or "").strip()) for right in (rights if rights is not None else ()))
+        claims = frozenset(Claim((right.text or "").strip()) for right in rule.iterfind("Rights/*"))
     except ValueError:
         raise ConfigurationError(f"Rights of an authorization rule must be of {', '.join(Claim)}.") from None
     # Check the limits, and generate missing keys.
@@ -397,38 +372,41 @@ def _counts(entity: AnyEntity) -> dict[str, int]:
     }
 
 
-def _add_counts(parent: ET.Element, entity: AnyEntity) -> None:
-    details = ET.SubElement(parent, f"{SERVICE_BUS}CountDetails")
-    details.set("xmlns:d2p1", "http://schemas.microsoft.com/netservices/2011/06/servicebus")
-    for name, number in _counts(entity).items():
-        add_text(details, f"d2p1:{name}", str(number))
+def _counts_node(entity: AnyEntity) -> ET.Element:
+    counts = (node(f"d2p1:{name}", str(number)) for name, number in _counts(entity).items())
+    schema = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+    return node("CountDetails", *counts, **{"xmlns:d2p1": schema})
 
 
-def _add_keys(parent: ET.Element, options: Options, modified_time: int) -> None:
-    rules = ET.SubElement(parent, f"{SERVICE_BUS}AuthorizationRules")
-    for rule in options.authorization_rules if isinstance(options, DestinationOptions) else ():
-        element = ET.SubElement(rules, f"{SERVICE_BUS}AuthorizationRule")
-        element.set(_TYPE, "SharedAccessAuthorizationRule")
-        add_texts(element, ClaimType="SharedAccessKey", ClaimValue="None")
-        rights = ET.SubElement(element, f"{SERVICE_BUS}Rights")
-        for claim in filter(rule.claims.__contains__, _CLAIMS):
-            add_text(rights, f"{SERVICE_BUS}AccessRights", claim)
-        add_texts(
-            element,
-            CreatedTime=atom_time(rule.created_time),
-            ModifiedTime=atom_time(max(modified_time, rule.created_time)),
-            KeyName=rule.key_name,
-            PrimaryKey=rule.primary_key,
-            SecondaryKey=rule.secondary_key,
-        )
+def _keys_node(options: Options, modified_time: int) -> ET.Element:
+    rules = options.authorization_rules if isinstance(options, DestinationOptions) else ()
+    return node("AuthorizationRules", *(_key_node(rule, modified_time) for rule in rules))
+
+
+def _key_node(rule: AuthorizationRule, modified_time: int) -> ET.Element:
+    claims = (Claim.MANAGE, Claim.SEND, Claim.LISTEN)  # in the order in which Service Bus writes them
+    texts = _nodes(
+        CreatedTime=atom_time(rule.created_time),
+        ModifiedTime=atom_time(max(modified_time, rule.created_time)),
+        KeyName=rule.key_name,
+        PrimaryKey=rule.primary_key,
+        SecondaryKey=rule.secondary_key,
+    )
+    return node(
+        "AuthorizationRule",
+        *_nodes(ClaimType="SharedAccessKey", ClaimValue="None"),
+        node("Rights", *(node("AccessRights", claim) for claim in claims if claim in rule.claims)),
+        *texts,
+        **{_TYPE: "SharedAccessAuthorizationRule"},
+    )
 
 
 def _read_filter(element: ET.Element | None) -> Filter:
     if element is None:
         return TRUE_FILTER
-    kind, texts = _type_of(element), {part.tag.removeprefix(SERVICE_BUS): part.text or "" for part in element}
+    kind, texts = _type_of(element), {part.tag: part.text or "" for part in element}
     texts["SqlExpression"] = texts.get("SqlExpression", "").strip()
-    return filter_of(_KINDS.get(kind, kind), texts, _read_values(element.find(SERVICE_BUS + _VALUES.get(kind, ""))))
+    return filter_of(_KINDS.get(kind, kind), texts, _read_values(element))
 
 
 def _read_action(element: ET.Element | None) -> SqlAction | None:
@@ -436,14 +414,13 @@ def _read_action(element: ET.Element | None) -> SqlAction | None:
         return None
     if _type_of(element) != "SqlRuleAction":
         raise ConfigurationError(f"There is no action {_type_of(element)[:40]!r}: use SqlRuleAction.")
-    expression = (element.findtext(f"{SERVICE_BUS}SqlExpression") or "").strip()
-    return SqlAction(expression, _read_values(element.find(f"{SERVICE_BUS}Parameters")))
+    return SqlAction((element.findtext("SqlExpression") or "").strip(), _read_values(element))
 
 
-def _read_values(parent: ET.Element | None) -> dict[str, AmqpValue]:
+def _read_values(element: ET.Element) -> dict[str, AmqpValue]:
     values: dict[str, AmqpValue] = {}
-    for pair in parent if parent is not None else ():
-        key, value = pair.findtext(f"{SERVICE_BUS}Key"), pair.find(f"{SERVICE_BUS}Value")
+    for pair in element.iterfind(f"{_VALUES.get(_type_of(element), 'None')}/*"):
+        key, value = pair.findtext("Key"), pair.find("Value")
         if not key or value is None:
             raise ConfigurationError("Each property or parameter of a rule needs a Key and a Value.")
         values[key] = _value(key, _type_of(value), value.text or "")
@@ -487,25 +464,19 @@ _READ: Final[dict[str, Callable[[str], AmqpValue]]] = {
 }
 
 
-def _add_part(
-    parent: ET.Element, tag: str, kind: str, texts: Mapping[str, str], values: Mapping[str, AmqpValue]
-) -> None:
-    part = ET.SubElement(parent, SERVICE_BUS + tag)
-    part.set(_TYPE, kind)
-    add_texts(part, **texts)
+def _part(tag: str, kind: str, texts: Mapping[str, str], values: Mapping[str, AmqpValue]) -> ET.Element:
+    part = node(tag, *_nodes(**texts), **{_TYPE: kind})
     if "SqlExpression" in texts:
-        add_texts(part, CompatibilityLevel="20")
-    if not (values or kind.startswith("Sql")):
-        return
-    element = ET.SubElement(part, SERVICE_BUS + _VALUES[kind])
-    for key, value in values.items():
-        kind, text = _typed_text(value)
-        pair = ET.SubElement(element, f"{SERVICE_BUS}KeyValueOfstringanyType")
-        add_text(pair, f"{SERVICE_BUS}Key", key)
-        child = add_text(pair, f"{SERVICE_BUS}Value", text)
-        child.set(_TYPE, f"d6p1:{kind}")
-        # The prefix is used in a value only, where ElementTree does not see it.
-        child.set("xmlns:d6p1", _DOTNET if kind in ("guid", "duration") else _SCHEMA)
+        part.append(node("CompatibilityLevel", "20"))
+    if values or kind.startswith("Sql"):
+        part.append(node(_VALUES[kind], *(_pair(key, *_typed_text(value)) for key, value in values.items())))
+    return part
+
+
+def _pair(key: str, kind: str, text: str) -> ET.Element:
+    schema = _DOTNET if kind in ("guid", "duration") else "http://www.w3.org/2001/XMLSchema"
+    value = node("Value", text, **{"xmlns:d6p1": schema, _TYPE: f"d6p1:{kind}"})
+    return node("KeyValueOfstringanyType", node("Key", key), value)
 
 
 def _typed_text(value: AmqpValue) -> tuple[str, str]:
@@ -519,19 +490,14 @@ def _typed_text(value: AmqpValue) -> tuple[str, str]:
                 return "dateTime", value.to_datetime().replace(tzinfo=None).isoformat()
             except OverflowError:  # AMQP has moments outside the years 1 to 9999.
                 return "long", str(int(value))
+        case Short():
+            return "short", str(int(value))
         case int():
-            return _integer_type(value), str(int(value))
+            is_long = isinstance(value, Long) or not -(1 << 31) <= value < 1 << 31
+            return "long" if is_long else "int", str(int(value))
         case float():
             return "double", repr(float(value))
         case Described(descriptor, ticks) if descriptor == _TIMESPAN and isinstance(ticks, int):
             return "duration", format_duration(ticks // _TICKS)
-        case UUID():
-            return "guid", str(value)
         case _:
-            return "string", str(value)
-
-
-def _integer_type(value: int) -> str:
-    if isinstance(value, Short):
-        return "short"
-    return "long" if isinstance(value, Long) or not -(1 << 31) <= value < 1 << 31 else "int"
+            return "guid" if isinstance(value, UUID) else "string", str(value)

@@ -138,7 +138,7 @@ class _EntityRoutes:
 
     async def put_entity(self, request: web.Request) -> web.Response:
         body = await _body(request, "QueueDescription", "TopicDescription")
-        kind = TopicOptions if body is not None and body.tag.endswith("TopicDescription") else QueueOptions
+        kind = TopicOptions if body is not None and body.tag == "TopicDescription" else QueueOptions
         if "If-Match" in request.headers:
             entity = self.find_entity(request)
             if type(entity.options) is not kind:
@@ -282,10 +282,8 @@ class _EntityRoutes:
 
 
 def _atom(root: ET.Element, status: int = 200) -> web.Response:
-    kind = root.tag.removeprefix(descriptions.ATOM)
-    return web.Response(
-        body=descriptions.document(root), status=status, headers={"Content-Type": _CONTENT_TYPE.format(kind)}
-    )
+    headers = {"Content-Type": _CONTENT_TYPE.format(root.tag)}
+    return web.Response(body=descriptions.document(root), status=status, headers=headers)
 
 
 def _namespace(request: web.Request) -> str:
@@ -337,7 +335,7 @@ async def _body(request: web.Request, *kinds: str) -> ET.Element | None:
     if not body.strip():
         return None
     description = descriptions.read_description(body)
-    if description.tag not in [descriptions.SERVICE_BUS + kind for kind in kinds]:
+    if description.tag not in kinds:
         raise ConfigurationError(f"The body must have a {' or a '.join(kinds)}.")
     request[_SENT] = description
     return description

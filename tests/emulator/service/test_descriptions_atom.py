@@ -17,8 +17,8 @@ def parsed(body: bytes) -> ET.Element:
 
 
 def test_a_description_is_read_as_it_was_written() -> None:
-    description = ET.Element(f"{descriptions.SERVICE_BUS}QueueDescription")
-    descriptions.add_text(description, f"{descriptions.SERVICE_BUS}UserMetadata", "<b> & ü \x00 \ud800")
+    metadata = descriptions.node("UserMetadata", "<b> & ü \x00 \ud800")
+    description = descriptions.node("QueueDescription", metadata, xmlns=descriptions.SERVICE_BUS[1:-1])
     body = descriptions.document(descriptions.entry("orders", "http://h/orders", 1_500, 2_500, description))
     (metadata,) = descriptions.read_description(body)
     assert metadata.text == "<b> & ü \ufffd \ufffd"

@@ -39,7 +39,8 @@ VALUES: dict[str, AmqpValue] = {
 
 
 def described(content: str, kind: str = "RuleDescription") -> ET.Element:
-    return ET.fromstring(f"<{kind} {NAMESPACES}>{content}</{kind}>")  # noqa: S314 - our own text
+    text = f"<content><{kind} {NAMESPACES}>{content}</{kind}></content>"
+    return descriptions.read_description(f"<entry xmlns='http://www.w3.org/2005/Atom'>{text}</entry>".encode())
 
 
 def values(content: str) -> str:
