@@ -75,9 +75,4 @@ class ManualClock:
                 wake()
 
 
-def no_alarm() -> None:
-    """Cancel nothing: in place of what ``wake_at`` returns, where nothing is waited for."""
-
-
 Clock = SystemClock | ManualClock
-"""The clock of a server."""

@@ -7,8 +7,7 @@ import gc
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack
-from ipaddress import ip_address
+from contextlib import AsyncExitStack, suppress
 from math import inf
 from pathlib import Path
 from typing import Annotated, Final
@@ -72,13 +71,20 @@ def emulator(  # noqa: PLR0913 - one for each option
         tls_dir=data_dir or default_data_dir(),
     )
     write_log()
-    _warn_unless_loopback(host)
+    if host.casefold() != "localhost" and not host.startswith("127."):
+        print(  # noqa: T201
+            f"sbnotebook emulator: warning: everyone who reaches {host} can use the emulator: its key is known to all, "
+            "and nothing is encrypted.",
+            file=sys.stderr,
+        )
     prepare_process()
     run_loop(_serve(server, directory, end_after_unused))
 
 
 async def _serve(server: EmulatorServer, data_dir: Path | None, end_after_unused: float) -> None:
-    _stop_on_signals(server)
+    with suppress(NotImplementedError):  # Windows ends the process, and every confirmed message is on disk.
+        for name in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(name, server.request_stop)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(server)
         await server.broker.committed()
@@ -110,28 +116,6 @@ def prepare_process() -> None:
     wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
-def _warn_unless_loopback(host: str) -> None:
-    try:
-        is_loopback = ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host.casefold() == "localhost"
-    if not is_loopback:
-        print(  # noqa: T201
-            f"sbnotebook emulator: warning: everyone who reaches {host} can use the emulator: its key is known to all, "
-            "and nothing is encrypted.",
-            file=sys.stderr,
-        )
-
-
-def _stop_on_signals(server: EmulatorServer) -> None:
-    for name in (signal.SIGINT, signal.SIGTERM):
-        try:
-            asyncio.get_running_loop().add_signal_handler(name, server.request_stop)
-        except NotImplementedError:
-            # Windows: the default ends the process, and every confirmed message is on disk.
-            return
 
 
 def main() -> None:

@@ -158,7 +158,6 @@ def _apply_rules(registry: Registry, subscription: Subscription, rules: Iterable
 
 
 def _once(kind: str, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the items, of which no two may have the same name."""
     names = Counter(name_of(item).casefold() for item in items)
     for item in reversed(items):
         if names[name_of(item).casefold()] > 1:

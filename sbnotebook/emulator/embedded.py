@@ -87,14 +87,7 @@ class RunningEmulator:
 
     def delete(self, path: str) -> None:
         """Remove a queue, topic or subscription with all its messages."""
-
-        def delete(broker: Broker) -> None:
-            entity = broker.registry.find(path)
-            if not isinstance(entity, AnyEntity):
-                raise EmulatorError(f"There is no queue, topic or subscription {path!r}.")
-            broker.delete(entity)
-
-        self._do(delete)
+        self._do(lambda broker: broker.delete(_found(broker, path, AnyEntity, "queue, topic or subscription")))
 
     def paths(self) -> list[str]:
         """Return the paths of all queues, topics and subscriptions."""
@@ -118,9 +111,7 @@ class RunningEmulator:
         """Put messages into an entity or a sub-queue as they are, with their numbers and times."""
 
         def put(broker: Broker) -> None:
-            found = broker.registry.find(path)
-            if not isinstance(found, Receivable):
-                raise EmulatorError(f"There is no queue or subscription {path!r}.")
+            found = _found(broker, path, Receivable, "queue or subscription")
             for message in messages:
                 found.put(message, broker.now)
                 found.deferred_count += message.state is BrokeredState.DEFERRED
@@ -198,7 +189,7 @@ class RunningEmulator:
             raise EmulatorError("The emulator has ended.") from None
 
 
-def _found(broker: Broker, path: str, kind: type[_T], name: str) -> _T:
+def _found(broker: Broker, path: str, kind: Any, name: str) -> Any:
     entity = broker.registry.find(path)
     if not isinstance(entity, kind):
         raise EmulatorError(f"There is no {name} {path!r}.")

@@ -17,11 +17,6 @@ from typing import Annotated, Any, Final, Literal, cast, get_args, get_origin, g
 
 from sbnotebook.errors import ConfigurationError
 
-MAX_DELAY_MS: Final = 600_000
-"""The longest delay that can be asked for over HTTP."""
-MAX_COUNT: Final = 1_000_000
-"""The largest number of events that can be asked for over HTTP."""
-
 SERVER_BUSY: Final = (
     "The request was terminated because the entity is being throttled. Please wait 2 seconds and try again."
 )
@@ -75,29 +70,12 @@ class EntityFaults:
     # Of a delivery Azure says scheduled (azure-sdk-for-js 19357); of a peek no source says anything.
     activated_state: Annotated[str, "active", "scheduled"] = "active"
 
-    def happens(self, name: Literal["server_busy", "empty_peeks"]) -> bool:
-        """Return whether a fault that is counted happens now, and count it."""
+    def count_down(self, name: str, by: int = 1) -> int:
+        """Return how many were left of a fault that is counted, 0 for one that does not happen."""
         left: int = getattr(self, name)
-        if left <= 0:
-            return False
-        setattr(self, name, left - 1)
-        return True
-
-    def rejects(self, count: int) -> bool:
-        """Return whether the message to refuse is among the ``count`` messages that have just come in."""
-        left = self.reject_nth
-        if not left:
-            return False
-        self.reject_nth = max(left - count, 0)
-        return left <= count
-
-    def drop(self) -> Literal["before", "after"] | None:
-        """Return when the connection ends: before or after the request that has just come in; None if it does not."""
-        before, after = self.drop_before_nth, self.drop_after_nth
-        self.drop_before_nth, self.drop_after_nth = max(before - 1, 0), max(after - 1, 0)
-        if before == 1:
-            return "before"
-        return "after" if after == 1 else None
+        if left:  # else another thread may set it meanwhile
+            setattr(self, name, max(left - by, 0))
+        return left
 
 
 @dataclass(slots=True)
@@ -143,7 +121,7 @@ def _checked(kind: type[EntityFaults], name: str, value: object) -> Any:
     elif choices:
         _expect(value in choices, name, f"one of {', '.join(map(repr, choices))}")
     else:
-        limit = MAX_DELAY_MS if name.endswith("_ms") else MAX_COUNT
+        limit = 600_000 if name.endswith("_ms") else 1_000_000
         _expect(type(value) is int and 0 <= value <= limit, name, f"a number from 0 to {limit}")
     return value
 

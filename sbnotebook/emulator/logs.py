@@ -51,7 +51,6 @@ def log_limit(clock: Callable[[], float] = time.monotonic) -> Callable[[logging.
 
 
 def clean_logger(name: str) -> logging.Logger:
-    r"""Return the logger of a module that logs what clients send."""
     logger = logging.getLogger(name)
     logger.addFilter(_clean)
     return logger

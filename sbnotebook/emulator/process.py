@@ -35,8 +35,7 @@ from typing import Final
 from sbnotebook.emulator.store import is_in_use, make_private, take_lock
 from sbnotebook.errors import EmulatorError, EmulatorStartError
 
-PROOF: Final = "Proof"
-"""The header with the proof of a lease."""
+PROOF: Final = "Proof"  # The header with the proof of a lease
 
 
 def prove(secret: str, port: int, challenge: str) -> str:
@@ -65,9 +64,7 @@ _LOCK_FILE: Final = "starting.lock"
 _START_TIMEOUT: Final = 60.0  # Seconds; loading half a million messages takes a few of them
 _ANSWER_TIMEOUT: Final = 5.0  # Seconds for the proof and the lease together
 _MAX_ANSWER: Final = 4096  # Bytes of an answer that are read
-_UNUSED: Final = 10.0  # Seconds without a user after which it ends
 _POLL: Final = 0.05
-_LOG_LINES: Final = 15
 
 # By data directory, with the emulator's secret. A forked worker inherits the connection: it counts, too.
 _leases: dict[Path, tuple[str, http.client.HTTPResponse]] = {}
@@ -173,7 +170,7 @@ def _unusable(directory: Path, error: Exception) -> EmulatorStartError:
 def _start(directory: Path) -> EmulatorState:
     # With -P, because files of the current folder, which may be another user's, would be imported first.
     command = [sys.executable, "-P", "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)]
-    command += ["--end-after-unused", str(_UNUSED)]
+    command += ["--end-after-unused", "10"]  # seconds
     make_private(directory / _LOG_FILE)
     # On its own, so that an interrupt of the notebook's kernel does not end it; on Windows with these flags.
     flags = sum(getattr(subprocess, name, 0) for name in ("CREATE_NEW_PROCESS_GROUP", "CREATE_NO_WINDOW"))
@@ -190,7 +187,7 @@ def _start(directory: Path) -> EmulatorState:
             return state
         time.sleep(_POLL)
     process.kill()
-    lines = (directory / _LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-_LOG_LINES:]
+    lines = (directory / _LOG_FILE).read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
     raise EmulatorStartError("The emulator did not start. The end of its log:\n" + "\n".join(lines))
 
 

@@ -76,10 +76,7 @@ class Line(asyncio.Protocol, asyncio.Transport):
         self._broker.connections.arrive(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._inward.free_at or self._broker.faults.network_delay_ms:
-            self._inward.carry(self._hear, data)
-        else:
-            self._hear(data)
+        self._inward.carry(self._hear, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._inward.carry(self._lose, exc)
@@ -146,10 +143,7 @@ class Line(asyncio.Protocol, asyncio.Transport):
         return self._socket.get_write_buffer_size()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._outward.free_at or self._broker.faults.network_delay_ms:
-            self._outward.carry(self._send, bytes(data))
-        elif not self._socket.is_closing():
-            self._socket.write(data)
+        self._outward.carry(self._send, bytes(data))
 
     def close(self) -> None:
         if not self._is_closing:
@@ -175,12 +169,12 @@ class _Lane:
 
     def carry(self, act: Callable[..., None], *arguments: Any) -> None:
         """Call ``act`` after the delay; at once where there is none."""
-        delay = self._broker.faults.network_delay_ms / 1000
+        delay = self._broker.faults.network_delay_ms
         if not (self.free_at or delay):
             act(*arguments)
             return
         loop = asyncio.get_running_loop()
-        self.free_at = max(self.free_at, loop.time() + delay)
+        self.free_at = max(self.free_at, loop.time() + delay / 1000)
         self._under_way.append((act, arguments))
         loop.call_at(self.free_at, self._arrive)
 
@@ -194,11 +188,8 @@ class _Lane:
 _LOGGER: Final = clean_logger(__name__)
 _T = TypeVar("_T")
 _Factory = Callable[[], asyncio.Protocol]
-_BACKLOG: Final = 1024  # Connections that may wait to be accepted: a cluster's workers all connect at once
 _LOOPBACK: Final = "127.0.0.1"
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - read, not listened on; not every system lets clients connect to it
-_HANDSHAKE: Final = 10.0  # Seconds for the handshake of TLS
-_KEEP_ALIVE: Final = 75.0  # Seconds that a connection over HTTP stays without a request
 _POLL: Final = 0.5  # Seconds after which a server looks again whether it is used
 
 
@@ -317,7 +308,7 @@ class EmulatorServer:
             logger=_LOGGER,
             handler_cancellation=True,  # When its client is gone: so a lease ends.
             shutdown_timeout=0,
-            keepalive_timeout=_KEEP_ALIVE,
+            keepalive_timeout=75,
         )
         await runner.setup()
         return runner
@@ -331,9 +322,9 @@ class EmulatorServer:
                 lambda: Line(self.broker, cast("_Factory", http.server)),
                 self._host,
                 port,
-                backlog=_BACKLOG,
+                backlog=1024,  # A cluster's workers all connect at once.
                 ssl=tls,
-                ssl_handshake_timeout=None if tls is None else _HANDSHAKE,
+                ssl_handshake_timeout=None if tls is None else 10,
             )
         except (OSError, OverflowError, UnicodeError) as error:
             raise EmulatorStartError(f"The emulator cannot listen on {self._host}, port {port}: {error}.") from None

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable
 from contextlib import ExitStack, closing, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from sbnotebook.emulator.entities.box import BOXES_PER_ENTITY
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
@@ -164,12 +164,6 @@ class Store:
         except (sqlite3.DatabaseError, OSError) as error:
             raise opening_error(self.path, error) from error
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def load(self, now: int) -> Snapshot:
         """Read the snapshot that a registry is restored from: summaries, and no messages."""
         try:
@@ -236,7 +230,6 @@ class Store:
             raise self._failure from error
 
     def _write(self, changes: Changes) -> None:
-        """Write these changes, and remove some of the remains of deleted entities."""
         self._write_entities(changes)
         self._write_messages(changes)
         for key, (state, updated_time) in changes.sessions.items():
@@ -286,7 +279,6 @@ class Store:
             )
 
     def _sweep(self, entity_id: int) -> None:
-        """Remove some of the remains of a deleted entity."""
         box = entity_id * BOXES_PER_ENTITY
         boxes = (box, box + BOXES_PER_ENTITY)
         self._database.execute("DELETE FROM session WHERE box >= ? AND box < ?", boxes)

@@ -68,20 +68,20 @@ def made(*steps: Step) -> Changes:
 
 def kept(directory: Path, *turns: Iterable[Step]) -> None:
     """One emulator's life."""
-    with Store(directory) as store:
+    with closing(Store(directory)) as store:
         store.load(0)
         for turn in turns:
             store.apply(made(*turn))
 
 
 def loaded(directory: Path, now: int = 0) -> Snapshot:
-    with Store(directory) as store:
+    with closing(Store(directory)) as store:
         return store.load(now)
 
 
 def standing(directory: Path) -> dict[int, list[tuple[object, ...]]]:
     """All messages by box."""
-    with Store(directory) as store:
+    with closing(Store(directory)) as store:
         found: defaultdict[int, list[tuple[object, ...]]] = defaultdict(list)
         for box, shelf, *_ in store.load(0).shelves:
             found[box] += map(plain, store.load_shelf(box, shelf))
@@ -102,7 +102,7 @@ def test_every_field_of_a_message_comes_back_but_the_lock(tmp_path: Path) -> Non
 
 def test_a_large_payload_stays_in_the_file_until_it_is_asked_for(tmp_path: Path) -> None:
     kept(tmp_path, [saved(), *(add(message(n, payload=bytes([n]) * (16_383 + n))) for n in (1, 2))])
-    with Store(tmp_path) as store:
+    with closing(Store(tmp_path)) as store:
         small, large = store.load_shelf(BOX, 0)
         assert (small.payload, small.size) == (b"\1" * 16_384, 16_384)
         assert (large.payload, large.size) == (None, 16_385)
@@ -114,7 +114,7 @@ def test_a_large_payload_stays_in_the_file_until_it_is_asked_for(tmp_path: Path)
 
 
 def test_a_message_without_its_payload_is_refused(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
+    with closing(Store(tmp_path)) as store:
         with pytest.raises(sqlite3.IntegrityError, match="payload"):
             store.apply(made(saved(), add(message(1, payload=None, size=20_000))))
         with pytest.raises(sqlite3.IntegrityError, match="payload"):

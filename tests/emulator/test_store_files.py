@@ -68,7 +68,7 @@ def test_a_log_of_a_removed_file_is_not_replayed(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).unlink()
     for name, content in left.items():
         (tmp_path / name).write_bytes(content)
-    with Store(tmp_path) as store:
+    with closing(Store(tmp_path)) as store:
         assert store.load(0)[0] == []
 
 
@@ -125,7 +125,7 @@ def test_a_later_format_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def store_of_500_messages(directory: Path) -> Path:
-    with Store(directory) as store:
+    with closing(Store(directory)) as store:
         messages = [BrokeredMessage(n, n, 0, b"x" * 200 + bytes([n % 256])) for n in range(1, 501)]
         store.apply(queue(*messages))
     return store.path
@@ -148,7 +148,7 @@ def damage_payloads(path: Path) -> None:
 @pytest.mark.parametrize("asks_for_all", [True, False])
 def test_damage_that_is_found_later_ends_the_keeping(tmp_path: Path, asks_for_all: bool) -> None:
     damage_payloads(store_of_500_messages(tmp_path))
-    with Store(tmp_path) as store:
+    with closing(Store(tmp_path)) as store:
         assert store.load(0).shelves[0][2] == 500  # the messages themselves are whole
         with pytest.raises(EmulatorError, match="cannot be read"):
             store.load_shelf(4, 0) if asks_for_all else [store.load_payload(4, number) for number in range(1, 501)]
@@ -159,7 +159,7 @@ def test_damage_that_is_found_later_ends_the_keeping(tmp_path: Path, asks_for_al
 
 def test_a_message_that_is_not_there_has_no_payload(tmp_path: Path) -> None:
     store_of_500_messages(tmp_path)
-    with Store(tmp_path) as store, pytest.raises(EmulatorError, match="has lost its payload"):
+    with closing(Store(tmp_path)) as store, pytest.raises(EmulatorError, match="has lost its payload"):
         store.load_payload(4, 999)
 
 

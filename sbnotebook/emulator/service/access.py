@@ -18,7 +18,7 @@ from math import inf
 from typing import Final
 from urllib.parse import unquote, unquote_plus
 
-from sbnotebook.emulator.clock import Clock, no_alarm
+from sbnotebook.emulator.clock import Clock
 from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from sbnotebook.emulator.entities.queue import Queue, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -146,16 +146,14 @@ class ConnectionAccess:
         on_granted: Callable[[], None] = lambda: None,
     ) -> None:
         self._namespace = namespace
-        self._clock = namespace.clock
         self._on_expired = on_expired
         self._on_granted = on_granted
         self._grants: dict[str, Grant] = {}
         self._host = "emulator"
-        self._cancel_alarm: Callable[[], None] = no_alarm
+        self._cancel_alarm: Callable[[], None] = lambda: None
 
     @property
     def namespace(self) -> str:
-        """Return the namespace's name as the client knows it."""
         return namespace_of(self._host.partition(":")[0])
 
     def put_token(self, token: str, audience: str = "") -> None:
@@ -182,7 +180,7 @@ class ConnectionAccess:
         return grant is not None
 
     def require(self, path: str, *claims: str) -> None:
-        now = self._clock.now()
+        now = self._namespace.clock.now()
         if not any(grant.until > now and grant.allows(path, *claims) for grant in self._grants.values()):
             raise _refused(_unauthorized(self._host, path, *claims))
 
@@ -194,10 +192,10 @@ class ConnectionAccess:
         self._cancel_alarm()
         ends = [round(grant.until) for grant in self._grants.values() if grant.until < inf]
         if ends:
-            self._cancel_alarm = self._clock.wake_at(min(ends), self._expire)
+            self._cancel_alarm = self._namespace.clock.wake_at(min(ends), self._expire)
 
     def _expire(self) -> None:
-        now = self._clock.now()
+        now = self._namespace.clock.now()
         self._grants = {path: grant for path, grant in self._grants.items() if grant.until > now}
         self._set_alarm()
         self._on_expired()

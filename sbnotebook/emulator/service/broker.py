@@ -22,7 +22,7 @@ from uuid import UUID, uuid4
 
 from sbnotebook.emulator.amqp.frames import SharedMemory
 from sbnotebook.emulator.amqp.performatives import Accepted, Modified, Outcome, Rejected, Released
-from sbnotebook.emulator.clock import Clock, SystemClock, no_alarm
+from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, ReceivingEntity, Settlement
 from sbnotebook.emulator.entities.message import DeadLetterReason, MessageEvent
 from sbnotebook.emulator.entities.options import Options
@@ -60,7 +60,6 @@ class ConnectionLimit:
         return len(self._all)
 
     def arrive(self, transport: asyncio.Transport) -> None:
-        """Count a new connection. If there are too many, the oldest that has shown nothing is dropped."""
         self._all.add(transport)
         self._strangers[transport] = None
         most = _most()
@@ -249,7 +248,7 @@ class Broker:
         self._is_stopped = False
         self._turn_ended: asyncio.Future[None] | None = None
         self._alarm_time = inf  # ms
-        self._cancel_alarm: Callable[[], None] = no_alarm
+        self._cancel_alarm: Callable[[], None] = lambda: None
 
     def advance(self) -> int:
         """Do everything that is due, and return the time now (ms)."""
@@ -322,7 +321,7 @@ class Broker:
         second, allowed = self.clock.now() // 1000, self.faults.operations_per_second
         if second != self._second:
             self._second, self.operations = second, 0
-        if faults.happens("server_busy") or 0 < allowed <= self.operations:
+        if faults.count_down("server_busy") or 0 < allowed <= self.operations:
             raise RefusedError(Condition.SERVER_BUSY, SERVER_BUSY)
 
     async def clear(self, clock: Clock) -> None:
@@ -441,14 +440,10 @@ def _dismiss(receiver: ReceiverLink, waiting: _Receivers) -> None:
 
 def change_faults(broker: Broker, document: Mapping[str, Any]) -> dict[str, Any]:
     standing = dict(document)
-    resets = standing.pop("reset", None)
-    _expect_true("reset", True if resets is None else resets)
     asked = {name: _target(broker, name, standing.pop(name)) for name in ACTS if name in standing}
-    faults = Faults() if resets else broker.faults
+    faults = Faults() if "reset" in asked else broker.faults
     faults.change(standing)
     broker.faults = faults
-    if resets:
-        _thaw(broker)
     for name, path in asked.items():
         ACTS[name](broker, path)
     return asdict(faults)
@@ -493,6 +488,7 @@ def _thaw(broker: Broker, *_: object) -> None:
 
 
 ACTS: Final[dict[str, Callable[[Broker, str | None], None]]] = {
+    "reset": _thaw,  # and of the faults that persist
     "thaw": _thaw,
     "freeze_new": _freeze_new,
     "lose_locks": _lose_locks,
@@ -501,23 +497,18 @@ ACTS: Final[dict[str, Callable[[Broker, str | None], None]]] = {
     "freeze": _freeze,
 }
 """In the order in which those of one request happen, by the name of the method of ``RunningEmulator``."""
-_OF_ALL: Final = frozenset(("thaw", "freeze_new"))  # Those that cannot be for one entity only
+_OF_ALL: Final = frozenset(("reset", "thaw", "freeze_new"))  # Those that cannot be for one entity only
 
 
 def _target(broker: Broker, name: str, value: object) -> str | None:
-    if name in _OF_ALL:
-        _expect_true(name, value)
     if value is True:
         return None
+    if name in _OF_ALL:
+        raise ConfigurationError(f"{name!r} can only be true.")
     if not isinstance(value, str):
         raise ConfigurationError(f"{name!r} must be the path of an entity, or true for all.")
     _named(broker, value.removesuffix(MANAGEMENT) if name == "close_links" else value)
     return value
-
-
-def _expect_true(name: str, value: object) -> None:
-    if value is not True:
-        raise ConfigurationError(f"{name!r} can only be true.")
 
 
 def _named(broker: Broker, path: str | None) -> list[AnyEntity | Receivable]:

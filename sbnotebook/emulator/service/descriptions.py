@@ -18,6 +18,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, TypeVar
 from uuid import UUID, uuid4
 from xml.etree import ElementTree as ET
@@ -212,7 +213,11 @@ def describe_entity(
     sent: ET.Element | None = None,
 ) -> ET.Element:
     """Return the description of an entity; that of a write is with the times that were sent."""
-    texts = _option_texts(entity.options, namespace) | _state_texts(entity, version, is_write=is_write)
+    texts = texts_of(entity.options) | _state_texts(entity, version, is_write=is_write)
+    # An address is given back as it was sent: azure-sdk-for-java, createQueueWithForwarding.
+    for name in ("ForwardTo", "ForwardDeadLetteredMessagesTo"):
+        if name in texts and "://" not in texts[name]:
+            texts[name] = f"sb://{namespace}/{texts[name]}"
     # The SDK for Python writes the longest time in microseconds, and gets it back so: azure-sdk-for-python, recordings
     # of test_async_mgmt_queue_update_success.
     for part in () if sent is None else sent:
@@ -319,15 +324,6 @@ def _read_key(rule: ET.Element, known: Options | None, now: int) -> Authorizatio
 
 def _message_size_text(tier: Tier) -> str:
     return str(tier.quotas.max_message_size // 1024)
-
-
-def _option_texts(options: Options, namespace: str) -> dict[str, str]:
-    texts = texts_of(options)
-    # An address is given back as it was sent: azure-sdk-for-java, createQueueWithForwarding.
-    for name in ("ForwardTo", "ForwardDeadLetteredMessagesTo"):
-        if name in texts and "://" not in texts[name]:
-            texts[name] = f"sb://{namespace}/{texts[name]}"
-    return texts
 
 
 def _state_texts(entity: AnyEntity, version: str, *, is_write: bool) -> dict[str, str]:
@@ -443,19 +439,16 @@ def _value(key: str, kind: str, text: str) -> AmqpValue:
         raise ConfigurationError(f"{key[:40]!r}: {text[:40]!r} is not of the type {kind}.") from None
 
 
-def _integer(bits: int, kind: type[int]) -> Callable[[str], AmqpValue]:
-    def read(text: str) -> AmqpValue:
-        if len(text) > _MAX_DIGITS or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
-            raise ValueError(text)
-        return kind(text)
-
-    return read
+def _integer(bits: int, kind: Callable[[str], AmqpValue], text: str) -> AmqpValue:
+    if len(text) > _MAX_DIGITS or not -(1 << bits - 1) <= int(text) < 1 << bits - 1:
+        raise ValueError(text)
+    return kind(text)
 
 
 _READ: Final[dict[str, Callable[[str], AmqpValue]]] = {
-    "int": _integer(32, Int),
-    "long": _integer(64, Long),
-    "short": _integer(16, Short),
+    "int": partial(_integer, 32, Int),
+    "long": partial(_integer, 64, Long),
+    "short": partial(_integer, 16, Short),
     "boolean": lambda text: {"true": True, "1": True, "false": False, "0": False}[text.lower()],
     "double": float,
     "dateTime": lambda text: Timestamp.from_datetime(datetime.fromisoformat(text)),

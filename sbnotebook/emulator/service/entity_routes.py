@@ -33,14 +33,6 @@ from sbnotebook.emulator.entities.rules.rule import Rule
 from sbnotebook.emulator.service import descriptions
 from sbnotebook.emulator.service.access import namespace_of
 from sbnotebook.emulator.service.broker import Broker
-from sbnotebook.emulator.service.descriptions import (
-    describe_entity,
-    describe_namespace,
-    describe_rule,
-    read_default_rule,
-    read_entity,
-    read_rule,
-)
 from sbnotebook.errors import ConfigurationError, InvalidEntityAddressError
 from sbnotebook.model.address import EntityAddress
 
@@ -50,13 +42,11 @@ if TYPE_CHECKING:
 _MAX_PAGE: Final = 1000
 _MAX_DIGITS: Final = 9
 _MAX_PATH: Final = 260
-_LATEST: Final = "2024-05"
 # The two words may be written in upper and lower case.
 # A subscription can have the name of the list that it is in; a topic cannot end with it.
 _SUBSCRIPTIONS: Final = "/{entity:.+(?<!(?i:/subscriptions))}/{_subscriptions:(?i:subscriptions)}"
 _SUBSCRIPTION: Final = f"{_SUBSCRIPTIONS}/{{subscription}}"
 _RULES: Final = f"{_SUBSCRIPTION}/{{_rules:(?i:rules)}}"
-_RULE: Final = f"{_RULES}/{{rule}}"
 _SLASH: Final = "{_slash:/?}"  # @azure/service-bus for JavaScript asks for a list with a slash at the end
 _CONFLICT: Final = (
     "SubCode=40900. Conflict. You're requesting an operation that isn't allowed in the resource's current state. "
@@ -86,7 +76,7 @@ def add_entity_routes(router: web.UrlDispatcher, broker: Broker) -> None:
         router.add_get(path + _SLASH, routes.answering(get_list))
     # Longer paths first: the last one takes every path.
     for path, find, put in (
-        (_RULE, routes.find_rule, routes.put_rule),
+        (f"{_RULES}/{{rule}}", routes.find_rule, routes.put_rule),
         (_SUBSCRIPTION, routes.find_subscription, routes.put_subscription),
         ("/{entity:.+}", routes.find_entity, routes.put_entity),
     ):
@@ -118,7 +108,7 @@ class _EntityRoutes:
 
     async def namespace(self, request: web.Request) -> web.Response:
         name, now = _namespace(request), self._broker.clock.now()
-        description = describe_namespace(name, self._registry.tier, self._started)
+        description = descriptions.describe_namespace(name, self._registry.tier, self._started)
         return _atom(descriptions.entry(name, str(request.url), None, now, description, name))
 
     async def list_entities(self, request: web.Request) -> web.Response:
@@ -158,7 +148,7 @@ class _EntityRoutes:
             return await self._stored(request, found)
         options = self._read(request, SubscriptionOptions, body, None)
         now = self._broker.now
-        rule = None if body is None else read_default_rule(body, now)
+        rule = None if body is None else descriptions.read_default_rule(body, now)
         topic, name = self._topic(request), request.match_info["subscription"]
         if topic.find_subscription(name) is not None:
             raise _exists(request, topic)
@@ -171,7 +161,7 @@ class _EntityRoutes:
             raise ConfigurationError("The body must have a RuleDescription.")
         subscription, name, now = self.find_subscription(request), request.match_info["rule"], self._broker.now
         # A new rule, or a new description of one that exists.
-        rule = read_rule(name, body, now)
+        rule = descriptions.read_rule(name, body, now)
         if "If-Match" in request.headers:
             before = self.find_rule(request)
             rule = replace(rule, name=before.name, created_time=before.created_time)
@@ -229,7 +219,9 @@ class _EntityRoutes:
     def _read(self, request: web.Request, kind: type[_O], body: ET.Element | None, known: _O | None) -> _O:
         if body is None:
             return known or kind()
-        options = read_entity(kind, body, known, self._registry.tier, _version(request), self._broker.clock.now())
+        options = descriptions.read_entity(
+            kind, body, known, self._registry.tier, _version(request), self._broker.clock.now()
+        )
         # The client must be allowed to manage an entity that another one is to forward to, which its own key does not
         # say. Source: azure-servicebus-messaging-samples, AutoForward ("the caller must have Manage rights on both
         # entities"); without the header, Azure answers 401 (azure-sdk-for-java 22657, azure-sdk-for-python 15610).
@@ -246,8 +238,8 @@ class _EntityRoutes:
     def _entry(self, request: web.Request, entity: AnyEntity | Rule, *, is_listed: bool = False) -> ET.Element:
         if isinstance(entity, Rule):
             address, created = _address(request, entity.name if is_listed else None), entity.created_time
-            return descriptions.entry(entity.name, address, created, created, describe_rule(entity))
-        description = describe_entity(
+            return descriptions.entry(entity.name, address, created, created, descriptions.describe_rule(entity))
+        description = descriptions.describe_entity(
             entity,
             request.host,
             self._registry.tier,
@@ -265,16 +257,10 @@ class _EntityRoutes:
         skip, top = _number(request, "$skip", 0), min(_number(request, "$top", 100), _MAX_PAGE)
         if not top:
             raise ConfigurationError("$top must be at least 1.")
-        next_page = str(request.url.update_query({"$skip": skip + top, "$top": top}))
         entries = [self._entry(request, item, is_listed=True) for item in items[skip : skip + top]]
-        feed = descriptions.feed(
-            title,
-            str(request.url),
-            self._broker.clock.now(),
-            entries,
-            next_page=next_page if len(items) > skip + top else None,
-        )
-        return _atom(feed)
+        following = {"$skip": skip + top, "$top": top}
+        next_page = str(request.url.update_query(following)) if len(items) > skip + top else None
+        return _atom(descriptions.feed(title, str(request.url), self._broker.clock.now(), entries, next_page))
 
     async def _stored(self, request: web.Request, item: AnyEntity | Rule) -> web.Response:
         await self._broker.committed()
@@ -342,7 +328,7 @@ async def _body(request: web.Request, *kinds: str) -> ET.Element | None:
 
 
 def _version(request: web.Request) -> str:
-    return request.query.get("api-version", _LATEST)
+    return request.query.get("api-version", "2024-05")
 
 
 def _number(request: web.Request, name: str, default: int) -> int:

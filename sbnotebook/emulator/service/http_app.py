@@ -75,8 +75,11 @@ async def answer_errors(request: web.Request, handler: Handler) -> web.StreamRes
         return await handler(request)
     except web.HTTPOk:
         raise
-    except (web.HTTPException, SbNotebookError) as error:
-        return _refusal(request, _status(error), getattr(error, "text", None) or str(error))
+    except web.HTTPException as error:
+        return _refusal(request, error.status, error.text or str(error))
+    except SbNotebookError as error:
+        status = error.condition.status if isinstance(error, RefusedError) else 400
+        return _refusal(request, status, str(error))
     except Exception:
         _LOGGER.exception("The request %s %s failed.", request.method, request.path)
         return _refusal(request, 500, "The emulator failed to handle the request; its log says why.")
@@ -123,12 +126,6 @@ def _check_name(request: web.Request, accepted: Collection[str]) -> None:
             text=f"Ask for localhost or 127.0.0.1, and not for {name[:100]}, "
             "or start the emulator with --allow-host and this name.",
         ) from None
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, web.HTTPException):
-        return error.status
-    return error.condition.status if isinstance(error, RefusedError) else 400
 
 
 def _refusal(request: web.Request, status: int, detail: str) -> web.Response:

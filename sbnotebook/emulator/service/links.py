@@ -37,7 +37,7 @@ from sbnotebook.emulator.amqp.performatives import (
     TransactionalState,
     decode_composite,
 )
-from sbnotebook.emulator.clock import no_alarm, ticks_of
+from sbnotebook.emulator.clock import ticks_of
 from sbnotebook.emulator.entities.box import RELEASE, MessageSession, Receivable, ReceivingEntity
 from sbnotebook.emulator.entities.message import SentMessage, read_sent
 from sbnotebook.emulator.entities.options import Tier
@@ -104,7 +104,6 @@ class SenderLink(LinkHandler[ReceivingLink]):
         link.grant_credit(_CREDIT)
 
     def received(self, event: TransferReceived, faults: EntityFaults) -> None:
-        """Store a message, or all messages of a batch, and accept them once they are stored."""
         link = self._link
         # First, so that an invalid delay leaves nothing half done.
         delay = faults.accept_delay_ms / 1000
@@ -133,7 +132,7 @@ class SenderLink(LinkHandler[ReceivingLink]):
             broker = self._peer.broker
             if faults.server_busy or faults.reject_nth or broker.faults.operations_per_second:
                 broker.admit(faults)
-                if faults.rejects(len(messages)):
+                if 0 < faults.count_down("reject_nth", len(messages)) <= len(messages):
                     text = with_tracking_id("The message was rejected on demand.")
                     return self._refused(event, Error(faults.reject_condition, text), transaction)
                 broker.operations += len(messages)
@@ -301,7 +300,7 @@ class SessionReceiverLink(ReceiverLink):
         self._owner = entity
         self._name = (entity, link.name)
         self._token: UUID | None = None
-        self._cancel_alarm: Callable[[], None] = no_alarm
+        self._cancel_alarm: Callable[[], None] = lambda: None
 
     def wait(self, timeout: int) -> None:
         """Wait for a session, at most for ``timeout`` milliseconds."""
@@ -370,7 +369,6 @@ class SessionReceiverLink(ReceiverLink):
 
 
 def attach_session(peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> SessionReceiverLink:
-    """Attach a link to the session that its source names, or let it wait for the next one that is free."""
     asked = _filter(link)
     wanted = asked.value if isinstance(asked, Described) else asked
     if not isinstance(wanted, str | None):

@@ -85,8 +85,7 @@ def done(body: AmqpValue) -> Reply:
     return {"statusCode": Int(200), "statusDescription": "OK"}, body
 
 
-def nothing() -> Reply:
-    return {"statusCode": Int(204), "statusDescription": "No messages"}, None
+_NOTHING: Final[Reply] = {"statusCode": Int(204), "statusDescription": "No messages"}, None
 
 
 def of_token(status: int, description: str) -> Reply:
@@ -236,8 +235,7 @@ def schedule(call: Call) -> Reply:
 def cancel_scheduled(call: Call) -> Reply:
     destination, numbers = call.entity, [int(number) for number in call.body["sequence-numbers"]]
 
-    def check(now: int) -> None:
-        del now
+    def check(_now: int) -> None:
         if any(destination.find_scheduled(number) is None for number in numbers):
             raise RefusedError(
                 Condition.MESSAGE_NOT_FOUND,
@@ -255,8 +253,8 @@ def cancel_scheduled(call: Call) -> Reply:
 def peek(call: Call) -> Reply:
     """Return messages from a number on: as many as fit into one answer, and at least one."""
     entity, faults = call.entity, call.faults
-    if faults.happens("empty_peeks"):
-        return nothing()
+    if faults.count_down("empty_peeks"):
+        return _NOTHING
     entity.owner.accessed_time = call.now
     count = min(int(call.body["message-count"]), _MAX_PEEKED)
     session_id = None if entity.sessions is None else call.body.get("session-id")
@@ -272,7 +270,7 @@ def peek(call: Call) -> Reply:
         if rendered and size > _MAX_PEEKED_BYTES:
             break
         rendered.append({"message": payload})
-    return done({"messages": rendered}) if rendered else nothing()
+    return done({"messages": rendered}) if rendered else _NOTHING
 
 
 def renew_lock(call: Call) -> Reply:
@@ -330,7 +328,7 @@ def batch_delete(call: Call) -> Reply:
         raise RefusedError(Condition.ARGUMENT_ERROR, f"A request removes 1 to {most} messages.")
     count = min(count, faults.short_deletes or count)
     deleted = entity.delete(count, int(call.body["enqueued-time-utc"]), call.now, _session(call))
-    return done({"message-count": Int(deleted)}) if deleted or faults.batch_delete == "zero" else nothing()
+    return done({"message-count": Int(deleted)}) if deleted or faults.batch_delete == "zero" else _NOTHING
 
 
 def get_session_state(call: Call) -> Reply:
@@ -357,7 +355,7 @@ def renew_session_lock(call: Call) -> Reply:
 def list_sessions(call: Call) -> Reply:
     since, place = int(call.body["last-updated-time"]), call.page
     page = call.entity.session_ids(None if since >= _EVER else since)[place]
-    return done({"skip": Int(place.start + len(page)), "sessions-ids": Array(page, str)}) if page else nothing()
+    return done({"skip": Int(place.start + len(page)), "sessions-ids": Array(page, str)}) if page else _NOTHING
 
 
 def _tokens(call: Call) -> list[UUID]:
@@ -391,7 +389,6 @@ _FILTERS: Final = {
 }
 
 _COMPATIBILITY_LEVEL: Final = Int(20)
-_MAX_NAME: Final = 50  # Characters of a rule's name (Service Bus documentation, "Service Bus quotas")
 _KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
 # The names in a request, such as ``reply-to``, by the properties of a filter
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
@@ -399,23 +396,24 @@ _CORRELATION: Final = {name: _CAPITAL.sub("-", name).lower() for name in CORRELA
 
 
 def add(call: Call) -> Reply:
-    name, description = _name(call.body), _map(call.body["rule-description"], "rule-description")
-    if call.entity.find_rule(name) is not None:
-        raise RefusedError(
-            Condition.ENTITY_ALREADY_EXISTS, f"The subscription '{call.entity.path}' already has a rule '{name}'."
-        )
+    description = _map(call.body["rule-description"], "rule-description")
     given = description.get("sql-rule-action")
     action = None if given is None else SqlAction(_expression(given, "sql-rule-action"))
-    call.broker.registry.put_rule(call.entity, Rule(name, _read_filter(description), action, call.now), now=call.now)
+    rule = Rule(call.body["rule-name"], _read_filter(description), action, call.now)
+    if call.entity.find_rule(rule.name) is not None:
+        raise RefusedError(
+            Condition.ENTITY_ALREADY_EXISTS, f"The subscription '{call.entity.path}' already has a rule '{rule.name}'."
+        )
+    call.broker.registry.put_rule(call.entity, rule, now=call.now)
     return done(None)
 
 
 def remove(call: Call) -> Reply:
-    name = _name(call.body)
+    name = str(call.body["rule-name"])
     if call.entity.find_rule(name) is None:
         raise RefusedError(
             Condition.NOT_FOUND,
-            f"The messaging entity '{call.entity.path}|{name}' could not be found: it has no such rule.",
+            f"The messaging entity '{call.entity.path}|{name[:80]}' could not be found: it has no such rule.",
         )
     call.broker.registry.remove_rule(call.entity, name, now=call.now)
     return done(None)
@@ -423,14 +421,7 @@ def remove(call: Call) -> Reply:
 
 def enumerate_rules(call: Call) -> Reply:
     rules: list[AmqpValue] = [{"rule-description": _rule_written(rule)} for rule in call.entity.rules[call.page]]
-    return done({"rules": rules}) if rules else nothing()
-
-
-def _name(body: dict[str, Any]) -> str:
-    name: object = body["rule-name"]
-    if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME:
-        raise RefusedError(Condition.ARGUMENT_ERROR, f"rule-name must be a text of 1 to {_MAX_NAME} characters.")
-    return name
+    return done({"rules": rules}) if rules else _NOTHING
 
 
 def _map(value: object, name: str) -> dict[str, Any]:

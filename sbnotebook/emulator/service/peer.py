@@ -307,7 +307,6 @@ class AmqpPeer(asyncio.Protocol):
         self._adjust()
 
     def resume_writing(self) -> None:
-        """Read again, because the client has caught up."""
         self._is_full = False
         self._count_unsent()
         self._adjust()
@@ -346,14 +345,12 @@ class AmqpPeer(asyncio.Protocol):
         self._transport.abort()
 
     def drop(self, reason: str) -> None:
-        """Drop a connection whose client cannot be served, and log the reason."""
         _LOGGER.warning("A connection was dropped: %s", reason)
         self.abort()
 
     def detach_from(
         self, entities: Collection[object], condition: Condition, sentence: str, *, is_node: bool = False
     ) -> None:
-        """Detach the links to these entities, or only those to their management nodes."""
         for link in list(self.held.links.values()):
             handler: LinkHandler[Any] | None = link.handler
             if is_node and not isinstance(handler, RequestLink | ReplyLink):
@@ -476,13 +473,14 @@ class AmqpPeer(asyncio.Protocol):
         faults: EntityFaults = self.broker.faults
         if self.broker.faults.entities:
             faults = self.broker.faults.at(handler.path or "")
-        drop = None
-        if faults.drop_before_nth or faults.drop_after_nth:
+        before = after = False
+        if (faults.drop_before_nth or faults.drop_after_nth) and handler.path is not None:
             is_given_back = isinstance(event, DispositionReceived) and event.settled
-            drop = None if is_given_back or handler.path is None else faults.drop()
-        if drop != "before":
+            if not is_given_back:
+                before, after = (faults.count_down(name) == 1 for name in ("drop_before_nth", "drop_after_nth"))
+        if not before:
             handler.received(event, faults)
-        if drop is not None:
+        if before or after:
             self.abort()
 
 
@@ -515,7 +513,10 @@ async def answer_websocket(broker: Broker, request: web.Request) -> web.StreamRe
     origin may reach the emulator, under any name.
     """
     socket = web.WebSocketResponse(protocols=[_SUBPROTOCOL], compress=False, max_msg_size=_MAX_MESSAGE)
-    if _is_from_a_browser(request):
+    # A browser always names the origin of the page and itself. The synchronous azure-servicebus names an origin, too,
+    # the host that it connects to, but not itself.
+    origin = request.headers.get("Origin")
+    if origin is not None and ("User-Agent" in request.headers or origin.partition("://")[2] != request.host):
         raise web.HTTPForbidden(text="A page in a browser cannot use the emulator.")
     if not socket.can_prepare(request):
         raise web.HTTPBadRequest(text=f"Ask for a WebSocket with the subprotocol {_SUBPROTOCOL}.")
@@ -530,13 +531,6 @@ async def answer_websocket(broker: Broker, request: web.Request) -> web.StreamRe
         writing.cancel()
         peer.connection_lost(None)
     return socket
-
-
-def _is_from_a_browser(request: web.Request) -> bool:
-    # A browser always names the origin of the page and itself. The synchronous azure-servicebus names an origin, too,
-    # the host that it connects to, but not itself.
-    origin = request.headers.get("Origin")
-    return origin is not None and ("User-Agent" in request.headers or origin.partition("://")[2] != request.host)
 
 
 class _WebSocketTransport(asyncio.Transport):

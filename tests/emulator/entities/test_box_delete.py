@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from sbnotebook.emulator.entities.message_log import SHELF, Residency
@@ -12,7 +13,7 @@ from tests.emulator.entities.conftest import sent
 
 
 def test_delete_does_not_read_messages_that_came_in_later(tmp_path: Path, registry: Registry) -> None:
-    with Store(tmp_path) as store:
+    with closing(Store(tmp_path)) as store:
         registry.residency = Residency(store, budget=0)
         queue = registry.create_queue("orders")
         for moment in range(3 * SHELF):
