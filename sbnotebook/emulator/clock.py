@@ -33,7 +33,7 @@ class SystemClock:
         self._offset = max(self._offset, wall - steady)
         return (self._offset + steady) // 1_000_000
 
-    def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
+    def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], object]:
         return asyncio.get_running_loop().call_later(max(when - self.now(), 0) / 1000, wake).cancel
 
 
@@ -52,17 +52,13 @@ class ManualClock:
         """Return the time now in milliseconds since 1970-01-01 UTC."""
         return self._now
 
-    def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], None]:
+    def wake_at(self, when: int, wake: Callable[[], None]) -> Callable[[], object]:
         """Call ``wake`` in the running event loop at a moment (ms), and return a function that cancels it."""
         loop = asyncio.get_running_loop()
         key = object()
         self._alarms[key] = (when, partial(loop.call_soon_threadsafe, wake))
         self._ring()  # The clock may have been turned between the question and this.
-
-        def cancel() -> None:
-            self._alarms.pop(key, None)
-
-        return cancel
+        return partial(self._alarms.pop, key, None)
 
     def advance(self, seconds: float) -> None:
         """Move the clock forward by some seconds, and call every ``wake`` that is due."""

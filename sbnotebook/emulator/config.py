@@ -175,12 +175,9 @@ def _items(parent: dict[str, Any], key: str, known: Iterable[str]) -> list[dict[
 def _parse(content: bytes) -> Any:
     """Read JSON with comments and commas at the end, as .NET reads it for Microsoft's emulator."""
     text = content.decode(json.detect_encoding(content))
-    try:
-        return json.loads(text, object_pairs_hook=_unique)
-    except json.JSONDecodeError:
-        text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _NOT_NEW_LINE.sub(" ", found[0]), text)
-        text = _LAST_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
-        return json.loads(text, object_pairs_hook=_unique)
+    text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _NOT_NEW_LINE.sub(" ", found[0]), text)
+    text = _LAST_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+    return json.loads(text, object_pairs_hook=_unique)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

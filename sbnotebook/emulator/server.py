@@ -290,7 +290,6 @@ class EmulatorServer:
         self._stopping.set()
 
     async def serve(self, *, end_after_unused: float = inf) -> None:
-        """Wait until the server has to stop, or was not used for some seconds."""
         last_used = time.monotonic()
         while not self._stopping.is_set() and time.monotonic() - last_used < end_after_unused:
             with suppress(TimeoutError):

@@ -37,7 +37,7 @@ class Transaction:
         self.txn_id = txn_id
         self.link = link  # on which its client declared it
         self.end: int | None = None  # when it is rolled back (ms); None before its first operation
-        self.cancel_alarm: Callable[[], None] = lambda: None
+        self.cancel_alarm: Callable[[], object] = lambda: None
         self.size = 0  # bytes of the messages that it keeps until it ends
         self.tokens: set[UUID] = set()  # the locks of the messages that it settles
         self.failure: str | None = None  # why it can only be rolled back; None while it can be committed

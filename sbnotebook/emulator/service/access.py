@@ -150,7 +150,7 @@ class ConnectionAccess:
         self._on_granted = on_granted
         self._grants: dict[str, Grant] = {}
         self._host = "emulator"
-        self._cancel_alarm: Callable[[], None] = lambda: None
+        self._cancel_alarm: Callable[[], object] = lambda: None
 
     @property
     def namespace(self) -> str:

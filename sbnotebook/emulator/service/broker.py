@@ -248,7 +248,7 @@ class Broker:
         self._is_stopped = False
         self._turn_ended: asyncio.Future[None] | None = None
         self._alarm_time = inf  # ms
-        self._cancel_alarm: Callable[[], None] = lambda: None
+        self._cancel_alarm: Callable[[], object] = lambda: None
 
     def advance(self) -> int:
         """Do everything that is due, and return the time now (ms)."""

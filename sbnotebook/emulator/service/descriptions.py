@@ -287,7 +287,6 @@ def read_rule(name: str, description: ET.Element, now: int) -> Rule:
 
 
 def read_default_rule(subscription: ET.Element, now: int) -> Rule | None:
-    """Read the first rule of a new subscription; None if its description has none."""
     description = subscription.find("DefaultRuleDescription")
     if description is None:
         return None

@@ -62,6 +62,7 @@ _FORWARDING: Final = {
 }
 """The headers in which a client shows that it may manage the entity that an option names."""
 _O = TypeVar("_O", bound=Options)
+_T = TypeVar("_T")
 _Find = Callable[[web.Request], AnyEntity | Rule]
 
 
@@ -198,23 +199,15 @@ class _EntityRoutes:
 
     def _topic(self, request: web.Request) -> Topic:
         entity = self.find_entity(request)
-        if not isinstance(entity, Topic):
-            raise _unfound(request, entity)
-        return entity
+        return _expected(entity if isinstance(entity, Topic) else None, request, entity)
 
     def find_subscription(self, request: web.Request) -> Subscription:
         topic = self._topic(request)
-        subscription = topic.find_subscription(request.match_info["subscription"])
-        if subscription is None:
-            raise _unfound(request, topic)
-        return subscription
+        return _expected(topic.find_subscription(request.match_info["subscription"]), request, topic)
 
     def find_rule(self, request: web.Request) -> Rule:
         subscription = self.find_subscription(request)
-        rule = subscription.find_rule(request.match_info["rule"])
-        if rule is None:
-            raise _unfound(request, subscription.topic)
-        return rule
+        return _expected(subscription.find_rule(request.match_info["rule"]), request, subscription.topic)
 
     def _read(self, request: web.Request, kind: type[_O], body: ET.Element | None, known: _O | None) -> _O:
         if body is None:
@@ -294,8 +287,10 @@ def _exists(request: web.Request, entity: Topic) -> web.HTTPException:
     return web.HTTPConflict(text=f"The messaging entity '{_path(request, entity)}' already exists. {KNOW_MORE}")
 
 
-def _unfound(request: web.Request, entity: Queue | Topic) -> web.HTTPException:
-    return web.HTTPNotFound(text=f"Entity '{_path(request, entity)[:_MAX_PATH]}' was not found. {KNOW_MORE}")
+def _expected(found: _T | None, request: web.Request, entity: Queue | Topic) -> _T:
+    if found is None:
+        raise web.HTTPNotFound(text=f"Entity '{_path(request, entity)[:_MAX_PATH]}' was not found. {KNOW_MORE}")
+    return found
 
 
 def _address(request: web.Request, listed: str | None) -> str:

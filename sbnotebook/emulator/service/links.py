@@ -300,7 +300,7 @@ class SessionReceiverLink(ReceiverLink):
         self._owner = entity
         self._name = (entity, link.name)
         self._token: UUID | None = None
-        self._cancel_alarm: Callable[[], None] = lambda: None
+        self._cancel_alarm: Callable[[], object] = lambda: None
 
     def wait(self, timeout: int) -> None:
         """Wait for a session, at most for ``timeout`` milliseconds."""

@@ -35,7 +35,6 @@ from sbnotebook.emulator.entities.queue import Queue, Topic
 from sbnotebook.emulator.entities.refusals import KNOW_MORE, Condition, RefusedError, error_of, new_error
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.transaction import SPANS_ENTITIES, root_of
-from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND, ConnectionAccess
 from sbnotebook.emulator.service.broker import Broker
@@ -280,9 +279,8 @@ class AmqpPeer(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._is_busy = False
-        if not self._is_frozen:
-            self._adjust()
-            self._hear_the_rest()
+        self._adjust()
+        self._hear_the_rest()
 
     def _hear_the_rest(self) -> None:
         unheard, self._unheard = self._unheard, b""
@@ -470,9 +468,7 @@ class AmqpPeer(asyncio.Protocol):
     def _tell(self, handler: LinkHandler[Any], event: TransferReceived | DispositionReceived) -> None:
         # A fault on demand may drop the connection before or after the event is handled. Messages that a client gives
         # back when it closes are not settlements.
-        faults: EntityFaults = self.broker.faults
-        if self.broker.faults.entities:
-            faults = self.broker.faults.at(handler.path or "")
+        faults = self.broker.faults.at(handler.path or "")
         before = after = False
         if (faults.drop_before_nth or faults.drop_after_nth) and handler.path is not None:
             is_given_back = isinstance(event, DispositionReceived) and event.settled
