@@ -71,12 +71,7 @@ def emulator(  # noqa: PLR0913 - one for each option
         tls_dir=data_dir or default_data_dir(),
     )
     write_log()
-    if host.casefold() != "localhost" and not host.startswith("127."):
-        print(  # noqa: T201
-            f"sbnotebook emulator: warning: everyone who reaches {host} can use the emulator: its key is known to all, "
-            "and nothing is encrypted.",
-            file=sys.stderr,
-        )
+    _warn_unless_loopback(host)
     prepare_process()
     run_loop(_serve(server, directory, end_after_unused))
 
@@ -116,6 +111,15 @@ def prepare_process() -> None:
     wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
     if allowed != resource.RLIM_INFINITY and allowed < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _warn_unless_loopback(host: str) -> None:
+    if host.casefold() != "localhost" and not host.startswith("127."):
+        print(  # noqa: T201
+            f"sbnotebook emulator: warning: everyone who reaches {host} can use the emulator: its key is known to all, "
+            "and nothing is encrypted.",
+            file=sys.stderr,
+        )
 
 
 def main() -> None:
