@@ -310,19 +310,26 @@ def _status(given: object) -> EntityStatus:
         raise ConfigurationError(f"is none of {', '.join(EntityStatus)}: {str(given)[:40]!r}.") from None
 
 
-# What all entities have
-_TIME_TO_LIVE: Final[Option[Duration | None, int | None]] = _duration("DefaultMessageTimeToLive", None, _SECOND)
-_IDLE: Final[Option[Duration | None, int | None]] = _duration("AutoDeleteOnIdle", None, 5 * _MINUTE)
-_STATUS: Final[Option[EntityStatus | str, EntityStatus]] = Option(
-    "Status", EntityStatus.ACTIVE, _status, values=", ".join(f"`{each}`" for each in EntityStatus)
-)
-_BATCHED: Final = _flag("EnableBatchedOperations", default=True)
-_METADATA: Final = _text("UserMetadata", _expect_short, f"a text of at most {_MAX_METADATA:,} characters")
 _TARGET: Final = "the name or the address of a queue or topic"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What all entities have."""
+
+    default_time_to_live: Option[Duration | None, int | None] = _duration("DefaultMessageTimeToLive", None, _SECOND)
+    auto_delete_on_idle: Option[Duration | None, int | None] = _duration("AutoDeleteOnIdle", None, 5 * _MINUTE)
+    status: Option[EntityStatus | str, EntityStatus] = Option(
+        "Status", EntityStatus.ACTIVE, _status, values=", ".join(f"`{each}`" for each in EntityStatus)
+    )
+    enable_batched_operations: Option[bool, bool] = _flag("EnableBatchedOperations", default=True)
+    user_metadata: Option[str | None, str | None] = _text(
+        "UserMetadata", _expect_short, f"a text of at most {_MAX_METADATA:,} characters"
+    )
+
+
 @dataclass(frozen=True)
-class ReceivingOptions:
+class ReceivingOptions(Options):
     # In the words of Service Bus: its documentation, "Azure Service Bus - Resource Manager exceptions".
     lock_duration: Option[Duration, int] = _duration(
         "LockDuration",
@@ -333,33 +340,23 @@ class ReceivingOptions:
     )
     max_delivery_count: Option[int, int] = _number("MaxDeliveryCount", 10, 1, _MAX_INT)
     requires_session: Option[bool, bool] = _flag("RequiresSession", is_fixed=True)
-    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
     dead_letter_on_expiration: Option[bool, bool] = _flag("DeadLetteringOnMessageExpiration")
     forward_to: Option[str | None, str | None] = _text("ForwardTo", _expect_target, _TARGET)
     forward_dead_letters_to: Option[str | None, str | None] = _text(
         "ForwardDeadLetteredMessagesTo", _expect_target, _TARGET
     )
-    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
-    status: Option[EntityStatus | str, EntityStatus] = _STATUS
-    enable_batched_operations: Option[bool, bool] = _BATCHED
-    user_metadata: Option[str | None, str | None] = _METADATA
 
 
 @dataclass(frozen=True)
-class DestinationOptions:
-    default_time_to_live: Option[Duration | None, int | None] = _TIME_TO_LIVE
+class DestinationOptions(Options):
     requires_duplicate_detection: Option[bool, bool] = _flag("RequiresDuplicateDetection", is_fixed=True)
     duplicate_detection_window: Option[Duration, int] = _duration(
         "DuplicateDetectionHistoryTimeWindow", 10 * _MINUTE, 20 * _SECOND, 7 * _DAY
     )
-    auto_delete_on_idle: Option[Duration | None, int | None] = _IDLE
-    status: Option[EntityStatus | str, EntityStatus] = _STATUS
     max_size_mb: Option[int, int] = _number("MaxSizeInMegabytes", 1024, 1, MAX_SIZE_MB)
     max_message_size_kb: Option[int | None, int | None] = _number("MaxMessageSizeInKilobytes", None, 1, 102_400)
     enable_partitioning: Option[bool, bool] = _flag("EnablePartitioning", is_fixed=True)
-    enable_batched_operations: Option[bool, bool] = _BATCHED
     enable_express: Option[bool, bool] = _flag("EnableExpress")
-    user_metadata: Option[str | None, str | None] = _METADATA
     authorization_rules: tuple[AuthorizationRule, ...] = ()
 
 
@@ -428,7 +425,6 @@ class SubscriptionOptions(ReceivingOptions):
     dead_letter_on_filter_errors: Option[bool, bool] = _flag("DeadLetteringOnFilterEvaluationExceptions", default=True)
 
 
-Options = QueueOptions | TopicOptions | SubscriptionOptions
 _O = TypeVar("_O", bound=Options)
 
 
