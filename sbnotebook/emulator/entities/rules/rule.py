@@ -49,17 +49,15 @@ Parameters = Mapping[str, AmqpValue]
 _WORD: Final = re.compile(
     r"""
     (?P<space>\s++)
-    | (?P<text>'(?:[^']|'')*+')
-    | (?P<quoted>\[(?:[^\]]|\]\])*+\]|"(?:[^"]|"")*+")
-    | (?P<number>\.?[0-9](?:[eE][+-]|[\w.])*+)
+    | (?P<text>'(?:[^'\ud800-\udfff]|'')*+')  # half of a surrogate pair is no character
+    | (?P<quoted>\[(?:[^\]\ud800-\udfff]|\]\])*+\]|"(?:[^"\ud800-\udfff]|"")*+")
+    | (?P<number>(?:(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++\.)(?![\w.]))
     | (?P<parameter>@\w++)
     | (?P<name>[^\W\d]\w*+)
     | (?P<sign><>|!=|<=|>=|[-+*/%=<>().,;])
     """,
     re.VERBOSE,
 )
-_NUMBER: Final = re.compile(r"(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++\.", re.ASCII)
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _KEYWORDS: Final = frozenset(("AND", "OR", "NOT", "IN", "IS", "LIKE", "ESCAPE", "NULL", "TRUE", "FALSE"))
 _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -203,13 +201,7 @@ class _Reader:
         choices = [_value(part) for part in self._read_list()]
         if not choices:
             raise ConfigurationError("IN needs at least one value in its parentheses.")
-
-        def test(subject: RuleSubject) -> bool | None:
-            value = left(subject)
-            answers = [compare(operator.eq, value, choice(subject)) for choice in choices]
-            return True if True in answers else None if None in answers else False
-
-        return test
+        return _joined([partial(_equal, left, choice) for choice in choices], decides=True)
 
     def _read_like(self, left: Calculation) -> Predicate:
         right, escape = self._read_sum(), None
@@ -368,18 +360,13 @@ def _words(expression: str) -> list[_Word]:
         raise ConfigurationError(
             f"A SQL expression has at most {MOST_CHARACTERS} characters, this one has {len(expression)}."
         )
-    if not expression.isascii() and _SURROGATE.search(expression):
-        raise ConfigurationError("The SQL expression has half of a surrogate pair, which is not a character.")
     words: list[_Word] = []
     at = 0
     while at < len(expression):
         found = _WORD.match(expression, at)
         if found is None:
-            is_open = expression[at] in "'[\""
-            where = (
-                ": a text or a name in it has no end" if is_open else f" at column {at + 1}, near {expression[at]!r}"
-            )
-            raise ConfigurationError(f"The SQL expression cannot be read{where}.")
+            near = expression[at : at + _SHOWN]
+            raise ConfigurationError(f"The SQL expression cannot be read at column {at + 1}, near {near!r}.")
         kind, text = str(found.lastgroup), found[0]
         if kind in ("text", "quoted"):
             text = text[1:-1].replace({"[": "]]", '"': '""', "'": "''"}[text[0]], {"[": "]"}.get(text[0], text[0]))
@@ -392,8 +379,6 @@ def _words(expression: str) -> list[_Word]:
 
 
 def _number(digits: str) -> Operand:
-    if not _NUMBER.fullmatch(digits):
-        raise ConfigurationError(f"{digits[:_SHOWN]!r} is not a number.")
     if not digits.isdigit():
         return float(digits)
     if int(digits) > _LARGEST:
@@ -405,6 +390,10 @@ def _number(digits: str) -> Operand:
 
 def _constant(value: Operand) -> _Part:
     return _Part(calculate=lambda _subject: value)
+
+
+def _equal(left: Calculation, right: Calculation, subject: RuleSubject) -> bool | None:
+    return compare(operator.eq, left(subject), right(subject))
 
 
 def _joined(parts: Sequence[Predicate], *, decides: bool) -> Predicate:

@@ -180,17 +180,15 @@ def _calculated(symbol: str, left: Any, right: Any) -> Operand:
         number = _floating(symbol, float(left), float(right))
         return number if double else _single(number)
     number = _whole(symbol, left, right)
-    kind = _integer_type({type(left), type(right)})
+    # The numeric promotions of C#
+    kinds: set[type[int]] = {type(left), type(right)}
+    kind = next((kind for kind in (ULong, Long, int, UInt) if kind in kinds), Int)
+    if kind is not Int and not kinds <= _UNSIGNED:
+        kind = Long
     low, high = _RANGES[kind]
     if not low <= number < high:
         raise FilterError(f"The result of {symbol} is too large for its type, {type_name(kind(0))}.")
     return kind(number)
-
-
-def _integer_type(kinds: set[type[int]]) -> type[int]:
-    # The numeric promotions of C#
-    widest = next((kind for kind in (ULong, Long, int, UInt) if kind in kinds), Int)
-    return widest if widest is Int or kinds <= _UNSIGNED else Long
 
 
 def _whole(symbol: str, left: int, right: int) -> int:
