@@ -162,10 +162,6 @@ class Box:
         self.accessed_time: int | None = None
         self.last_sequence_number = 0  # the last one that it gave to a message
 
-    @property
-    def idle_since(self) -> int:
-        return max(self.updated_time, self.accessed_time or self.created_time)
-
     def _next_number(self, partition: int = 0) -> int:
         self.last_sequence_number += 1
         self.context.changes.last[self.entity_id] = self.last_sequence_number
@@ -239,6 +235,12 @@ class Box:
         message = None if self.is_deleted else self._locked.get(token)
         return message if message is not None and message.locked_until > now else None
 
+    def expect_held(self, token: UUID, now: int) -> BrokeredMessage:
+        message = self.held(token, now)
+        if message is None:
+            raise self.lock_lost()
+        return message
+
     def lock_lost(self) -> RefusedError:
         if self.sessions is not None:
             text = "The session lock has expired on the MessageSession. Accept a new MessageSession."
@@ -250,9 +252,7 @@ class Box:
         """Return the message, and its payload if that changes."""
         if settlement.event == "dead_letter" and self.is_sub_queue:
             raise RefusedError(Condition.NOT_ALLOWED, "A message of a dead-letter queue cannot be dead-lettered.")
-        message = self.held(token, now)
-        if message is None:
-            raise self.lock_lost()
+        message = self.expect_held(token, now)
         if not settlement.properties:
             return message, None
         payload = with_application_properties(self.log.payload(message), settlement.properties)
@@ -265,8 +265,10 @@ class Box:
         """Settle a locked message. To defer it counts as a delivery, so that it cannot be deferred for ever."""
         message, payload = self.check_settlement(token, settlement, now)
         if payload is not None:
-            self.log.replace_payload(message, payload)
+            self.log.remove(message)
             self.context.changes.remove(self.box, message.sequence_number)
+            message.payload, message.size = payload, len(payload)
+            self.log.add(message)
             self.context.changes.add(self.box, message)
         self._apply(message, settlement.event, now, why=settlement.why)
 

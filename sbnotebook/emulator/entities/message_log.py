@@ -116,13 +116,6 @@ class MessageLog:
             del self._shelves[shelf.number]
             del self._order[bisect_left(self._order, shelf.number)]
 
-    def replace_payload(self, message: BrokeredMessage, payload: bytes) -> None:
-        more = len(payload) - message.size
-        message.payload, message.size = payload, len(payload)
-        self._shelves[message.sequence_number // SHELF].size += more
-        self.size_bytes += more
-        self._residency.size += more
-
     def payload(self, message: BrokeredMessage) -> bytes:
         if message.payload is not None:
             return message.payload

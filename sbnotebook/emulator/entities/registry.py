@@ -261,9 +261,7 @@ class Registry:
                 continue
             sleeper.alarm = None
             sleeper.expire(now)
-            deadline = earliest(sleeper.next_deadline, self._idle_end(sleeper, now))
-            if deadline is not None and not sleeper.is_deleted:
-                self.wake(sleeper, deadline)
+            self.watch(sleeper, now)
 
     def take_idle(self) -> list[AnyEntity]:
         """Return the entities that were idle for so long that they are to be deleted."""
@@ -358,16 +356,21 @@ class Registry:
         description = stored(entity.options, entity.rules if isinstance(entity, Subscription) else ())
         row = entity.kind, entity.path, description, entity.created_time, entity.updated_time
         self.changes.entities.append((entity.entity_id, (*row, entity.last_sequence_number)))
-        self.watch(entity)
+        self.watch(entity, entity.updated_time)
 
-    def watch(self, entity: AnyEntity) -> None:
-        idle = _idle_time(entity)
-        deadline = earliest(entity.next_deadline, None if idle is None else entity.idle_since + idle)
-        if deadline is not None:
-            self.wake(entity, deadline)
+    def watch(self, sleeper: Box, now: int) -> None:
+        """Wake up when a box has work to do next, or may be idle."""
+        deadline = earliest(sleeper.next_deadline, self._idle_end(sleeper, now))
+        if deadline is not None and not sleeper.is_deleted:
+            self.wake(sleeper, deadline)
 
     def _idle_end(self, sleeper: Box, now: int) -> int | None:
-        if not isinstance(sleeper, AnyEntity) or (idle := _idle_time(sleeper)) is None:
+        # An entity that forwards is never idle: Service Bus documentation, "Chaining Service Bus entities with
+        # autoforwarding"; azure-service-bus issue 5.
+        if not isinstance(sleeper, AnyEntity) or forwarding_of(sleeper.options):
+            return None
+        idle = sleeper.options.auto_delete_on_idle
+        if idle is None:
             return None
         # The topic gets the same changes as its subscriptions.
         used = [sleeper, *sleeper.subscriptions] if isinstance(sleeper, Topic) else [sleeper]
@@ -377,20 +380,11 @@ class Registry:
         # An entity with scheduled messages is not idle: Service Bus documentation, "Message expiration", "Idleness".
         if any(entity.scheduled_count for entity in used):
             return now + idle
-        end = max(entity.idle_since for entity in used) + idle
+        end = max(max(each.updated_time, each.accessed_time or each.created_time) for each in used) + idle
         if end > now:
             return end
         self._idle.append(sleeper)
         return None
-
-
-def _idle_time(entity: AnyEntity) -> int | None:
-    """Return after how many ms without use an entity is deleted; None for never.
-
-    An entity that forwards is never idle: Service Bus documentation, "Chaining Service Bus entities with
-    autoforwarding"; azure-service-bus issue 5.
-    """
-    return None if forwarding_of(entity.options) else entity.options.auto_delete_on_idle
 
 
 def _lasting(options: SubscriptionOptions) -> SubscriptionOptions:
@@ -425,7 +419,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Any, *, now: int) -
         registry.add(entity)
     _fill(entities, snapshot)
     for entity in entities.values():
-        registry.watch(entity)
+        registry.watch(entity, now)
         if entity.sessions is not None:
             # The waiting receivers of each session are needed at once.
             for message in entity.log.walk():

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from uuid import UUID
 
 from sbnotebook.emulator.entities.box import Receivable, ReceivingEntity
-from sbnotebook.emulator.entities.message import BrokeredMessage, SentMessage
+from sbnotebook.emulator.entities.message import SentMessage
 from sbnotebook.emulator.entities.message_log import PARTITION_SHIFT
 from sbnotebook.emulator.entities.queue import Queue, Subscription, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -77,9 +77,9 @@ class Transaction:
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
         if token in self.tokens:
             raise RefusedError(Condition.NOT_ALLOWED, "The message is settled in this transaction already.")
-        self._join(root_of(entity), (_held(entity, token, now).sequence_number >> PARTITION_SHIFT,))
+        self._join(root_of(entity), (entity.expect_held(token, now).sequence_number >> PARTITION_SHIFT,))
         self.tokens.add(token)
-        self._add(partial(_held, entity, token), act)
+        self._add(partial(entity.expect_held, token), act)
 
     def do(self, entity: ReceivingEntity | Topic, check: _Step, act: _Step) -> None:
         self._join(root_of(entity), ())
@@ -124,10 +124,3 @@ def _check_is_there(entity: Queue | Topic, _now: int) -> None:
 def _check_can_take(destination: Queue | Topic, messages: Sequence[SentMessage], now: int) -> None:
     _check_is_there(destination, now)
     destination.check(messages)
-
-
-def _held(entity: Receivable, token: UUID, now: int) -> BrokeredMessage:
-    message = entity.held(token, now)
-    if message is None:
-        raise entity.lock_lost()
-    return message
