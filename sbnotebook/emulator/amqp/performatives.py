@@ -422,7 +422,6 @@ class Transfer:
     state: Annotated[_State, *_STATES] = None
     resume: Annotated[bool, bool] = False
     aborted: Annotated[bool, bool] = False
-    batchable: Annotated[bool, bool] = False
 
 
 @composite(0x15, frozen=False, kw_only=True)
@@ -434,7 +433,6 @@ class Disposition:
     last: Annotated[int | None, UInt] = None
     settled: Annotated[bool, bool] = False
     state: Annotated[_State, *_STATES] = None
-    batchable: Annotated[bool, bool] = False
 
 
 @composite(0x16, kw_only=True)

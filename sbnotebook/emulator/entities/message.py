@@ -136,37 +136,25 @@ class SentMessage:
 
     @property
     def message_id(self) -> str | None:
-        value = self._property(_MESSAGE_ID)
-        return None if value is None else str(value)
+        return self._text(_MESSAGE_ID)
 
     @property
     def session_id(self) -> str | None:
-        value = self._property(_GROUP_ID)
+        return self._text(_GROUP_ID)
+
+    def _text(self, place: int) -> str | None:
+        value = self._property(place)
         return None if value is None else str(value)
 
     def _property(self, place: int) -> AmqpValue:
         # Decoded only where an entity asks for it, which most do not.
         return None if self.properties is None else _field(self.payload, self.properties, place)
 
-    def read_header(self, section: Section) -> None:
-        life = _field(self.payload, section, _TIME_TO_LIVE)
-        _expect(life is None or (isinstance(life, int) and life >= 0), "the time to live must be milliseconds")
-        self.time_to_live = None if life is None else min(cast("int", life), _MAX_TIME)
-
     def read_long_life(self) -> None:
         """Read a time to live that does not fit into the header from the two times in the properties."""
         end, start = self._property(_ABSOLUTE_EXPIRY), self._property(_CREATION_TIME)
         if isinstance(end, int) and isinstance(start, int) and end > start:
             self.time_to_live = min(end - start, _MAX_TIME)
-
-    def read_annotations(self, section: Section) -> None:
-        values: Any = section_value(self.payload, section)
-        _expect(isinstance(values, dict), "annotations must be a map")
-        when, key = values.get(SCHEDULED_TIME), values.get(_PARTITION_KEY)
-        _expect(when is None or isinstance(when, Timestamp), f"{SCHEDULED_TIME} must be a timestamp")
-        _expect(when is None or when <= _MAX_TIME, f"{SCHEDULED_TIME} is too late")
-        self.scheduled_time = when
-        self.partition_key = None if key is None else str(key)
 
 
 def _field(payload: bytes, section: Section, place: int) -> AmqpValue:
@@ -211,14 +199,22 @@ def _read_section(message: SentMessage, section: Section) -> None:
         if section.code == APPLICATION_PROPERTIES and section.end - section.start > MAX_PROPERTY_SIZE:
             message.property_size = max(map(len, values)) - _LARGE_VALUE_HEAD
     elif section.code == MESSAGE_ANNOTATIONS:
-        message.read_annotations(section)
+        annotations: Any = section_value(payload, section)
+        _expect(isinstance(annotations, dict), "annotations must be a map")
+        when, key = annotations.get(SCHEDULED_TIME), annotations.get(_PARTITION_KEY)
+        _expect(when is None or isinstance(when, Timestamp), f"{SCHEDULED_TIME} must be a timestamp")
+        _expect(when is None or when <= _MAX_TIME, f"{SCHEDULED_TIME} is too late")
+        message.scheduled_time = when
+        message.partition_key = None if key is None else str(key)
     else:
         if payload[section.value_start] not in LISTS:
             _expect(False, "header and properties must be lists")
         if section.code == PROPERTIES:
             message.properties = section
         else:
-            message.read_header(section)
+            life: Any = _field(payload, section, _TIME_TO_LIVE)
+            _expect(life is None or (isinstance(life, int) and life >= 0), "the time to live must be milliseconds")
+            message.time_to_live = None if life is None else min(life, _MAX_TIME)
 
 
 def with_message_id(message: SentMessage) -> bytes:

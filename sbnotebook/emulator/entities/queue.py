@@ -201,8 +201,9 @@ class Destination(Box):
         is_read = (
             options.requires_duplicate_detection or options.enable_partitioning or isinstance(options, TopicOptions)
         )
-        ids = {"SessionId": message.session_id, "MessageId": message.message_id} if needs_session or is_read else {}
-        for name, value in ids.items():
+        if not (needs_session or is_read):
+            return
+        for name, value in (("SessionId", message.session_id), ("MessageId", message.message_id)):
             if value is not None and len(value) > MAX_ID_LENGTH:
                 text = f"The {name} of a message has at most {MAX_ID_LENGTH} characters."
                 raise RefusedError(Condition.ARGUMENT_ERROR, text)
