@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import uuid4
 
@@ -106,7 +106,6 @@ class _Part:
     calculate: Calculation | None = None
     name: tuple[bool, str] | None = None
     """Of a property: whether it is a system property, and its name."""
-    is_text: bool = False
 
 
 def _need(what: str, refusal: str, part: _Part) -> Any:
@@ -204,24 +203,24 @@ class _Reader:
         return _joined([partial(_equal, left, choice) for choice in choices], decides=True)
 
     def _read_like(self, left: Calculation) -> Predicate:
-        right, escape = self._read_sum(), None
+        right, escape = _value(self._read_sum()), ""
         if self._take("ESCAPE"):
             if self._words[self._at].kind not in ("text", "parameter"):
                 self.refuse()
-            escape = self._read_operand()
-        wanted, sign = _value(right), escape and _value(escape)
-        # A constant pattern is compiled once, any other for each message.
-        constant = None
-        if right.is_text and (escape is None or escape.is_text):
-            try:
-                constant = _pattern(wanted(_NOTHING), sign and sign(_NOTHING), escaped=sign is not None)
-            except FilterError as error:
-                raise ConfigurationError(str(error)) from None
+            escape = _value(self._read_operand())(_NOTHING)
+            if escape is not None and (not isinstance(escape, str) or len(escape) != 1):
+                raise ConfigurationError("The escape character of LIKE must be one character.")
+        compiled = lru_cache(maxsize=8)(like_test)
 
         def test(subject: RuleSubject) -> bool | None:
-            value = left(subject)
-            is_like = constant or _pattern(wanted(subject), sign and sign(subject), escaped=sign is not None)
-            return is_like(value) if is_like is not None and isinstance(value, str) else None
+            value, pattern = left(subject), right(subject)
+            if pattern is None or escape is None:
+                return None
+            if not isinstance(pattern, str):
+                raise FilterError("The pattern of LIKE must be a text.")
+            if len(pattern) > MOST_PATTERN_CHARACTERS:
+                raise FilterError(f"A pattern of LIKE has at most {MOST_PATTERN_CHARACTERS} characters.")
+            return compiled(pattern, escape)(value) if isinstance(value, str) else None
 
         return test
 
@@ -262,10 +261,10 @@ class _Reader:
             with self._deeper():
                 inner = self.read_any()
             self._require(")")
-            return replace(inner, name=None, is_text=False)
+            return replace(inner, name=None)
         self._at += 1
         if word.kind == "text":
-            return replace(_constant(word.text), is_text=True)
+            return _constant(word.text)
         if word.kind == "number":
             return _constant(_number(word.text))
         if word.kind == "parameter":
@@ -328,7 +327,6 @@ class _Reader:
         return _constant(to_operand(self._parameters[name.lower()]))
 
     def _take(self, text: str) -> bool:
-        """Read a keyword or a sign, if it is the next word."""
         word = self._words[self._at]
         found = word.kind in ("keyword", "sign") and word.text == text
         self._at += found
@@ -430,18 +428,6 @@ def _combined(first: Calculation, steps: Sequence[tuple[str, Calculation]]) -> C
     return calculate
 
 
-def _pattern(pattern: Operand, escape: Operand, *, escaped: bool) -> Callable[[str], bool] | None:
-    if pattern is None or (escaped and escape is None):
-        return None
-    if not isinstance(pattern, str) or not (escape is None or isinstance(escape, str)):
-        raise FilterError("The pattern and the escape character of LIKE must be texts.")
-    if len(pattern) > MOST_PATTERN_CHARACTERS:
-        raise FilterError(f"A pattern of LIKE has at most {MOST_PATTERN_CHARACTERS} characters, not {len(pattern)}.")
-    if escape is not None and len(escape) != 1:
-        raise FilterError("The escape character of LIKE must be one character.")
-    return like_test(pattern, escape)
-
-
 def _named(name: Calculation) -> Calculation:
     def calculate(subject: RuleSubject) -> Operand:
         found = name(subject)
@@ -457,7 +443,7 @@ def _named(name: Calculation) -> Calculation:
     return calculate
 
 
-def like_test(pattern: str, escape: str | None = None) -> Callable[[str], bool]:
+def like_test(pattern: str, escape: str = "") -> Callable[[str], bool]:
     """Return the function that tells whether a whole text is like a pattern; upper and lower case differ.
 
     Each bit of an integer is one place in the pattern that may have been reached. A character of the
