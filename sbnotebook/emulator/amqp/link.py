@@ -139,7 +139,6 @@ class Link:
     def _forget_attach(self) -> None:
         """Keep only the parts that are used after the answer to the attach."""
         self.source = self.source and Source(self.source.address)
-        self.target = Target(self.target.address) if isinstance(self.target, Target) else self.target
         self.properties = {}
         self._take(footprint(self.name, *(getattr(end, "address", None) for end in (self.source, self.target))))
 

@@ -24,15 +24,13 @@ from dataclasses import field, replace
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar, cast
 
-from sbnotebook.amqp import AmqpValue, Array, Symbol, UByte, UInt, ULong, UShort, decode, encode, list_of_encoded
+from sbnotebook.amqp import AmqpValue, Symbol, UByte, UInt, ULong, UShort, decode, encode, list_of_encoded
 from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 Anything: Final = "anything"
 """The wire type of a field that takes any AMQP value."""
 Fields: Final = "fields"
 """The wire type of a map whose keys are symbols; plain strings will do as keys when it is sent."""
-Symbols: Final = "symbols"
-"""The wire type of a field that takes several symbols: a tuple of strings in Python."""
 
 
 _Read = Callable[[bytes, int], tuple[Any, int]]
@@ -48,7 +46,6 @@ _UINT32: Final = struct.Struct(">I")
 _LIST_SIZES: Final = {0xC0: struct.Struct(">BB"), 0xD0: struct.Struct(">II")}
 _EMPTY_LIST: Final = 0x45
 _NO_CONSTANT: Final = object()
-_MAX_NAME: Final = 80
 _MAX_ITEMS: Final = 8192
 """Items of a field of a performative, whose largest ones hold all properties of a message: 64 KiB in Azure. Others
 wait while they are read."""
@@ -116,12 +113,6 @@ def _expect(fits: bool, value: Any) -> Any:
     return value
 
 
-def _check_symbols(value: Any) -> tuple[str, ...]:
-    symbols: tuple[Any, ...] = tuple(value) if isinstance(value, Array) else (value,)
-    _expect(all(isinstance(each, str) for each in symbols), value)
-    return symbols
-
-
 def _write_fields(value: dict[str, AmqpValue] | None) -> bytes:
     return _NULL if value is None else encode({Symbol(key): item for key, item in value.items()})
 
@@ -129,7 +120,6 @@ def _write_fields(value: dict[str, AmqpValue] | None) -> bytes:
 _SPECIAL: Final[dict[object, tuple[_Check, Callable[[Any], bytes]]]] = {
     Anything: (lambda value: value, encode),
     Fields: (lambda value: _expect(isinstance(value, dict), value), _write_fields),
-    Symbols: (_check_symbols, lambda value: encode(Array(map(Symbol, value), Symbol)) if value else _NULL),
 }
 
 
@@ -234,7 +224,7 @@ def _described(data: bytes, offset: int) -> tuple[_Shape, int]:
     descriptor, at = decode(data, offset + 1)
     shape = _SHAPES.get(descriptor) if isinstance(descriptor, ULong | Symbol) else None
     if shape is None:
-        name = f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else repr(descriptor)[:_MAX_NAME]
+        name = f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else repr(descriptor)[:80]
         raise _misfit(f"There is no composite type {name}.")
     return shape, at
 
@@ -252,8 +242,6 @@ _FLAGS: Final = (0x42, 0x41)
 
 @composite(0x1D)
 class Error:
-    """The reason for which a message, a link, a session or a connection was refused or ended."""
-
     condition: Annotated[str, Symbol]  # a symbol such as ``"amqp:not-found"``
     description: Annotated[str | None, str] = None  # one sentence for a human reader
     # Always sent, if only as an empty map: azure-servicebus looks for it in a fixed place.
@@ -335,25 +323,16 @@ class Source:
     dynamic_node_properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
     distribution_mode: Annotated[str | None, Symbol] = None
     filter: Annotated[dict[str, AmqpValue] | None, Fields] = None
-    default_outcome: Annotated[Outcome | None, *_OUTCOMES] = None
-    outcomes: Annotated[tuple[str, ...], Symbols] = ()
-    capabilities: Annotated[tuple[str, ...], Symbols] = ()
 
 
 @composite(0x29)
 class Target:
     address: Annotated[AmqpValue, Anything] = None
-    durable: Annotated[int, UInt] = 0
-    expiry_policy: Annotated[str, Symbol] = "session-end"
-    timeout: Annotated[int, UInt] = 0
-    dynamic: Annotated[bool, bool] = False
-    dynamic_node_properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
-    capabilities: Annotated[tuple[str, ...], Symbols] = ()
 
 
 @composite(0x30)
 class Coordinator:
-    capabilities: Annotated[tuple[str, ...], Symbols] = ()
+    capabilities: Annotated[AmqpValue, Anything] = None
 
 
 @composite(0x10, kw_only=True)
@@ -389,8 +368,8 @@ class Attach:
     incomplete_unsettled: Annotated[bool, bool] = False
     initial_delivery_count: Annotated[int | None, UInt] = None
     max_message_size: Annotated[int | None, ULong] = None
-    offered_capabilities: Annotated[tuple[str, ...], Symbols] = ()
-    desired_capabilities: Annotated[tuple[str, ...], Symbols] = ()
+    offered_capabilities: Annotated[AmqpValue, Anything] = None
+    desired_capabilities: Annotated[AmqpValue, Anything] = None
     properties: Annotated[dict[str, AmqpValue] | None, Fields] = None
 
 
@@ -437,8 +416,6 @@ class Disposition:
 
 @composite(0x16, kw_only=True)
 class Detach:
-    """Detaches a link; ``closed`` for good."""
-
     handle: Annotated[int, UInt]
     closed: Annotated[bool, bool] = False
     error: Annotated[Error | None, Error] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from sbnotebook.amqp import encode
+from sbnotebook.amqp import Array, Symbol, encode
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -77,7 +77,7 @@ class TransactionClient:
 
     def coordinate(self, name: str = "control", capabilities: tuple[str, ...] = ()) -> Attach:
         """Attach a control link."""
-        target = Coordinator(capabilities)
+        target = Coordinator(Array(map(Symbol, capabilities), Symbol))
         return self._attach(name, role=SENDER, source=Source("control"), target=target)
 
     def sender(self, address: str, **fields: Any) -> Attach:
