@@ -93,13 +93,11 @@ def readable_start(payload: bytes) -> list[Section]:
     """Return the sections of bytes that are not a whole message, up to the first that cannot be skipped."""
     sections: list[Section] = []
     start = 0
-    try:
+    with contextlib.suppress(AmqpDecodeError):
         while start < len(payload):
             code, value_start = _descriptor(payload, start)
             sections.append(Section(code, start, value_start, skip(payload, value_start)))
             start = sections[-1].end
-    except AmqpDecodeError:
-        pass
     return sections
 
 
@@ -113,7 +111,7 @@ def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
     """Return the items of a section that is a map: texts with simple values, without those that cannot be decoded."""
     found: dict[str, AmqpValue] = {}
     at = map_start(payload, section)
-    try:
+    with contextlib.suppress(AmqpDecodeError):
         while at < section.end:
             value_start = skip(payload, at)
             end = skip(payload, value_start)
@@ -121,8 +119,6 @@ def readable_items(payload: bytes, section: Section) -> dict[str, AmqpValue]:
                 with contextlib.suppress(AmqpDecodeError):
                     found[cast("str", decode(payload, at)[0])] = decode(payload, value_start)[0]
             at = end
-    except AmqpDecodeError:
-        pass
     return found
 
 
@@ -198,7 +194,6 @@ def _kind(heads: Mapping[int, int]) -> str:
 
 
 def map_of(pairs: Sequence[bytes]) -> bytes:
-    """Return a map of encoded pairs, each a key and its value together."""
     content = b"".join(pairs)
     return _MAP_HEAD.pack(0xD1, len(content) + 4, 2 * len(pairs)) + content
 

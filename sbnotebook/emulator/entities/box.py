@@ -231,7 +231,6 @@ class Box:
         return islice(messages, count)
 
     def held(self, token: UUID, now: int) -> BrokeredMessage | None:
-        """Return the message that a token has locked; None if the lock is lost."""
         message = None if self.is_deleted else self._locked.get(token)
         return message if message is not None and message.locked_until > now else None
 
@@ -287,10 +286,10 @@ class Box:
         if not self.owner.is_partitioned:
             # Their order is that of their times, so the rest of a large entity need not be looked through.
             found = takewhile(lambda message: message.enqueued_time < before, found)
-        ready = (message for message in found if message.is_available)
+        ready = (message for message in found if message.is_available and message.enqueued_time < before)
         if session is not None:
             ready = (message for message in ready if message.session_id == session.session_id)
-        messages = list(islice((message for message in ready if message.enqueued_time < before), count))
+        messages = list(islice(ready, count))
         for message in messages:
             self._ready.withdraw(message)
             self._remove(message)
@@ -388,7 +387,6 @@ class Box:
             self.owner.put_dead(message, why or DeadLetterReason(None, None), now)
 
     def _offer(self, message: BrokeredMessage, now: int, order: str = "place") -> None:
-        """Make a message available, unless it has expired meanwhile."""
         if message.has_expired(now):
             self._apply(message, "expire", now)
             return
@@ -408,7 +406,6 @@ class Box:
             self._offer(message, now)
 
     def _give(self, message: BrokeredMessage, now: int, session: MessageSession | None, *, delete: bool) -> None:
-        """Lock a message for a client, or remove it."""
         if delete:
             message.payload = self.log.payload(message)  # It is about to leave the store.
             self._remove(message)
@@ -561,7 +558,6 @@ class ReceivingEntity(Box):
         return until
 
     def held_session(self, session_id: str, now: int) -> MessageSession:
-        """Return the session of this id, which a client must hold."""
         session = self._sessions().get(session_id)
         if session is None or session.holder is None or session.locked_until <= now:
             raise self.lock_lost()
@@ -569,12 +565,13 @@ class ReceivingEntity(Box):
 
     def session_ids(self, updated_since: int | None) -> list[str]:
         """Return the sessions whose state was set since a moment (ms), or all that have messages or a state."""
-        sessions = self._sessions()
+        with_state = {
+            name
+            for name, each in self._sessions().items()
+            if each.state is not None and each.updated_time >= (updated_since or 0)
+        }
         if updated_since is not None:
-            return sorted(
-                name for name, each in sessions.items() if each.state is not None and each.updated_time >= updated_since
-            )
-        with_state = {name for name, each in sessions.items() if each.state is not None}
+            return sorted(with_state)
         messages = (message for message in self.log.walk() if message.state is not BrokeredState.SCHEDULED)
         return sorted(with_state.union(message.session_id or "" for message in messages))
 

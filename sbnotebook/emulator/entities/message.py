@@ -97,7 +97,6 @@ class BrokeredMessage:
 
     @property
     def is_available(self) -> bool:
-        """Tell whether it is active and not locked."""
         return self.state is BrokeredState.ACTIVE and self.lock_token is None
 
     @property

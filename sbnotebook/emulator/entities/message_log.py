@@ -217,7 +217,6 @@ class MessageLog:
         return sum(shelf.size + shelf.count * _OVERHEAD for shelf in self.resident_shelves())
 
     def shed(self, number: int) -> None:
-        """Give up the messages of a shelf, unless one of them is locked."""
         shelf = self._shelves[number]
         if shelf.messages is None or any(message.lock_token is not None for message in shelf.messages.values()):
             return

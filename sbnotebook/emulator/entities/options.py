@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from enum import Enum, StrEnum
 from functools import cache, cached_property, lru_cache, partial
@@ -116,13 +116,10 @@ class AuthorizationRule:
     """
 
     key_name: str
-    primary_key: str
-    secondary_key: str
+    primary_key: str = field(repr=False)
+    secondary_key: str = field(repr=False)
     claims: frozenset[Claim]
     created_time: int = 0
-
-    def __repr__(self) -> str:
-        return f"AuthorizationRule({self.key_name!r}, claims={sorted(self.claims)})"
 
 
 @lru_cache

@@ -183,8 +183,7 @@ class Destination(Box):
         return None if key is None else crc32(key.encode()) % PARTITIONS
 
     def _check(self, message: SentMessage, options: DestinationOptions) -> None:
-        quotas, wanted = self.context.tier.quotas, options.max_message_size_kb
-        limit = quotas.max_message_size if wanted is None else quotas.message_size(wanted)
+        limit = self.context.tier.quotas.message_size(options.max_message_size_kb)
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self.path}' is {limit}."
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)

@@ -56,11 +56,9 @@ def new_error(condition: Condition, sentence: str) -> Error:
 
 
 def error_of(error: RefusedError | AmqpDecodeError | ProtocolViolationError) -> Error:
-    """Return the error of an operation that is refused, or whose bytes cannot be read."""
     return new_error(error.condition if isinstance(error, RefusedError) else Condition.DECODE_ERROR, str(error))
 
 
 def with_tracking_id(sentence: str, tracker: str = "emulator") -> str:
-    """Return a description as Service Bus writes it, with a tracking ID."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{sentence} TrackingId:{uuid4()}, SystemTracker:{tracker}, Timestamp:{now}"

@@ -160,7 +160,7 @@ class Registry:
             else Queue(self, self._next_id, name, options, now)
         )
         self.add(made)
-        self._save(made)
+        self._save(made, now)
         return made
 
     def create_subscription(
@@ -187,7 +187,7 @@ class Registry:
             rules = [Rule(DEFAULT_RULE, TRUE_FILTER, created_time=now)]
         subscription = Subscription(self._next_id, topic, name, options, rules, now)
         self.add(subscription)
-        self._save(subscription)
+        self._save(subscription, now)
         return subscription
 
     def update(self, entity: AnyEntity, options: Options, *, now: int = 0) -> None:
@@ -199,11 +199,10 @@ class Registry:
             if getattr(options, name) != getattr(entity.options, name):
                 text = f"{name} of the {entity.kind} {entity.path!r} cannot be changed: delete it and make it anew."
                 raise ConfigurationError(text)
-        entity.updated_time = now
         if isinstance(entity, ReceivingEntity):
             entity.drop_locks(now)
         entity.options = options  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
-        self._save(entity)
+        self._save(entity, now)
         if isinstance(entity, ReceivingEntity):
             entity.start_forwarding(now)
 
@@ -223,20 +222,18 @@ class Registry:
                 if destination is None:
                     text = f"SubCode=40400. The auto forwarding destination entity does not exist: '{target}'."
                     raise RefusedError(Condition.NOT_ALLOWED, text)
-                has_sessions = getattr(each, "requires_session", False)
-                if option == "forward_to" and has_sessions and isinstance(destination, Queue):
+                to_queue = option == "forward_to" and isinstance(destination, Queue)
+                if to_queue and getattr(each, "requires_session", False):
                     text = "SubCode=40000. Bad Request. An entity with sessions cannot forward to a queue."
                     raise RefusedError(Condition.NOT_ALLOWED, text)
 
     def put_rule(self, subscription: Subscription, rule: Rule, *, now: int = 0) -> None:
         subscription.rules_by_name[rule.name.casefold()] = rule
-        subscription.updated_time = now
-        self._save(subscription)
+        self._save(subscription, now)
 
     def remove_rule(self, subscription: Subscription, name: str, *, now: int = 0) -> None:
         del subscription.rules_by_name[name.casefold()]
-        subscription.updated_time = now
-        self._save(subscription)
+        self._save(subscription, now)
 
     def delete(self, *entities: AnyEntity) -> None:
         for entity in entities:
@@ -352,11 +349,12 @@ class Registry:
             what = ", ".join(asked) or "topics"
             raise RefusedError(Condition.NOT_ALLOWED, f"The tier {self.tier.value} does not have {what}.")
 
-    def _save(self, entity: AnyEntity) -> None:
+    def _save(self, entity: AnyEntity, now: int) -> None:
+        entity.updated_time = now
         description = stored(entity.options, entity.rules if isinstance(entity, Subscription) else ())
         row = entity.kind, entity.path, description, entity.created_time, entity.updated_time
         self.changes.entities.append((entity.entity_id, (*row, entity.last_sequence_number)))
-        self.watch(entity, entity.updated_time)
+        self.watch(entity, now)
 
     def watch(self, sleeper: Box, now: int) -> None:
         """Wake up when a box has work to do next, or may be idle."""
