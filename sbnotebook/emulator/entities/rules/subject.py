@@ -18,6 +18,7 @@ import operator
 import struct
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -125,12 +126,9 @@ def combine(symbol: str, left: Operand, right: Operand) -> Operand:
             raise FilterError(f"An expression puts together texts of at most {MOST_TEXT_CHARACTERS} characters.")
         return text
     try:
-        moment = _shifted(symbol, left, right)
+        return _shifted(symbol, left, right)
     except OverflowError:
         raise FilterError("A moment or a time span is too large.") from None
-    if moment is not None:
-        return moment
-    raise FilterError(f"The operator {symbol} cannot be applied to {_type_of(left)} and {_type_of(right)}.")
 
 
 def negate(value: Operand) -> Operand:
@@ -176,10 +174,9 @@ def convert(value: Operand, existing: Operand) -> Operand:
 
 def _calculated(symbol: str, left: Any, right: Any) -> Operand:
     if isinstance(left, float) or isinstance(right, float):
-        double = float in (type(left), type(right))
-        number = _floating(symbol, float(left), float(right))
-        return number if double else _single(number)
-    number = _whole(symbol, left, right)
+        number = _EXACT.get(symbol, partial(_floating, symbol))(float(left), float(right))
+        return number if float in (type(left), type(right)) else _single(number)
+    number = _EXACT.get(symbol, partial(_whole, symbol))(int(left), int(right))
     # The numeric promotions of C#
     kinds: set[type[int]] = {type(left), type(right)}
     kind = next((kind for kind in (ULong, Long, int, UInt) if kind in kinds), Int)
@@ -192,9 +189,6 @@ def _calculated(symbol: str, left: Any, right: Any) -> Operand:
 
 
 def _whole(symbol: str, left: int, right: int) -> int:
-    left, right = int(left), int(right)
-    if symbol in _EXACT:
-        return _EXACT[symbol](left, right)
     if right == 0:
         raise FilterError("An integer is divided by zero.")
     quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
@@ -202,8 +196,6 @@ def _whole(symbol: str, left: int, right: int) -> int:
 
 
 def _floating(symbol: str, left: float, right: float) -> float:
-    if symbol in _EXACT:
-        return _EXACT[symbol](left, right)
     if symbol == "/" and right:
         return left / right
     if symbol == "%" and right and not math.isinf(left):
@@ -224,22 +216,20 @@ def _single(number: float) -> Float:
 
 
 def _shifted(symbol: str, left: Operand, right: Operand) -> Operand:
-    if symbol not in "+-":
-        return None
     sign = 1 if symbol == "+" else -1
-    match left, right:
-        case timedelta(), timedelta():
+    match symbol, left, right:
+        case "+" | "-", timedelta(), timedelta():
             return left + sign * right
-        case Timestamp(), timedelta():
+        case "+" | "-", Timestamp(), timedelta():
             moment = left + sign * (right // _MILLISECOND)
             low, high = _RANGES[Long]
             if not low <= moment < high:
                 raise OverflowError
             return Timestamp(moment)
-        case Timestamp(), Timestamp() if symbol == "-":
+        case "-", Timestamp(), Timestamp():
             return timedelta(milliseconds=int(left) - int(right))
         case _:
-            return None
+            raise FilterError(f"The operator {symbol} cannot be applied to {_type_of(left)} and {_type_of(right)}.")
 
 
 def _type_of(value: Operand) -> str:
