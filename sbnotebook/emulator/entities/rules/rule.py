@@ -55,6 +55,7 @@ _WORD: Final = re.compile(
     | (?P<parameter>@\w++)
     | (?P<name>[^\W\d]\w*+)
     | (?P<sign><>|!=|<=|>=|[-+*/%=<>().,;])
+    | (?P<nothing>.)
     """,
     re.VERBOSE,
 )
@@ -359,21 +360,17 @@ def _words(expression: str) -> list[_Word]:
             f"A SQL expression has at most {MOST_CHARACTERS} characters, this one has {len(expression)}."
         )
     words: list[_Word] = []
-    at = 0
-    while at < len(expression):
-        found = _WORD.match(expression, at)
-        if found is None:
-            near = expression[at : at + _SHOWN]
-            raise ConfigurationError(f"The SQL expression cannot be read at column {at + 1}, near {near!r}.")
-        kind, text = str(found.lastgroup), found[0]
+    for found in _WORD.finditer(expression):
+        kind, text, column = str(found.lastgroup), found[0], found.start() + 1
+        if kind == "nothing":
+            raise ConfigurationError(f"The SQL expression cannot be read at column {column}, near {text!r}.")
         if kind in ("text", "quoted"):
             text = text[1:-1].replace({"[": "]]", '"': '""', "'": "''"}[text[0]], {"[": "]"}.get(text[0], text[0]))
         elif kind == "name" and text.upper() in _KEYWORDS:
             kind, text = "keyword", text.upper()
         if kind != "space":
-            words.append(_Word(kind, text, at + 1))
-        at = found.end()
-    return [*words, _Word("end", "", at + 1)]
+            words.append(_Word(kind, text, column))
+    return [*words, _Word("end", "", len(expression) + 1)]
 
 
 def _number(digits: str) -> Operand:
