@@ -102,15 +102,11 @@ def _primitive(kind: Callable[[Any], AmqpValue]) -> tuple[_Check, Callable[[Any]
     accepted = str if kind is Symbol else kind
 
     def check(value: Any) -> Any:
-        return _expect(isinstance(value, cast("type", accepted)), value)
+        if not isinstance(value, cast("type", accepted)):
+            raise TypeError(type(value).__name__)
+        return value
 
     return check, lambda value: _NULL if value is None else encode(kind(value))
-
-
-def _expect(fits: bool, value: Any) -> Any:
-    if not fits:
-        raise TypeError(type(value).__name__)
-    return value
 
 
 def _write_fields(value: dict[str, AmqpValue] | None) -> bytes:
@@ -119,7 +115,7 @@ def _write_fields(value: dict[str, AmqpValue] | None) -> bytes:
 
 _SPECIAL: Final[dict[object, tuple[_Check, Callable[[Any], bytes]]]] = {
     Anything: (lambda value: value, encode),
-    Fields: (lambda value: _expect(isinstance(value, dict), value), _write_fields),
+    Fields: (_primitive(dict)[0], _write_fields),
 }
 
 

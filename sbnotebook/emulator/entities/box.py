@@ -172,10 +172,6 @@ class Box:
         return len(self.log)
 
     @property
-    def is_sub_queue(self) -> bool:
-        return self.owner is not self
-
-    @property
     def boxes(self) -> tuple[Box, ...]:
         return (self,)
 
@@ -249,7 +245,7 @@ class Box:
 
     def check_settlement(self, token: UUID, settlement: Settlement, now: int) -> tuple[BrokeredMessage, bytes | None]:
         """Return the message, and its payload if that changes."""
-        if settlement.event == "dead_letter" and self.is_sub_queue:
+        if settlement.event == "dead_letter" and self.owner is not self:
             raise RefusedError(Condition.NOT_ALLOWED, "A message of a dead-letter queue cannot be dead-lettered.")
         message = self.expect_held(token, now)
         if not settlement.properties:
@@ -272,9 +268,7 @@ class Box:
         self._apply(message, settlement.event, now, why=settlement.why)
 
     def renew(self, token: UUID, now: int) -> int:
-        message = self.held(token, now) if self.sessions is None else None
-        if message is None:
-            raise self.lock_lost()
+        message = self.expect_held(token, now)
         message.locked_until = now + self.owner.options.lock_duration
         self._locked.move_to_end(token)
         return message.locked_until
@@ -365,7 +359,7 @@ class Box:
             message.state = BrokeredState.DEFERRED
             self.deferred_count += 1
         # In a sub-queue, which has no maximum, no delivery counts.
-        if counts and not self.is_sub_queue:
+        if counts and self.owner is self:
             message.delivery_count += 1
             limit = self.owner.options.max_delivery_count
             if message.delivery_count >= limit:

@@ -77,8 +77,11 @@ def options_from_json(kind: type[_O], item: Mapping[str, Any]) -> _O:
     """Read the options of an entity; one that is left out has the default of Service Bus."""
     name = name_of(item)
     properties = as_object(item.get("Properties"), f"Properties of {name}", options_of(kind))
-    given = {key: value for key, value in properties.items() if value is not None}
-    texts = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in given.items()}
+    texts = {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in properties.items()
+        if value is not None
+    }
     if texts.get("DuplicateDetectionHistoryTimeWindow") == "PT5S":
         # The shortest window of Microsoft's emulator becomes that of Service Bus.
         texts["DuplicateDetectionHistoryTimeWindow"] = "PT20S"

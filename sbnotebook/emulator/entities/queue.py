@@ -191,11 +191,11 @@ class Destination(Box):
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, message.excess or "")
         needs_session = isinstance(options, QueueOptions) and options.requires_session
         if needs_session and message.session_id is None:
-            text = (
+            raise RefusedError(
+                Condition.NOT_ALLOWED,
                 "The SessionId was not set on a message, and it cannot be sent to the entity. Entities that have "
-                "session support enabled can only receive messages that have the SessionId set to a valid value."
+                "session support enabled can only receive messages that have the SessionId set to a valid value.",
             )
-            raise RefusedError(Condition.NOT_ALLOWED, text)
         # Also finds out that they can be read, where that is asked for later on.
         is_read = (
             options.requires_duplicate_detection or options.enable_partitioning or isinstance(options, TopicOptions)

@@ -199,12 +199,10 @@ class Registry:
             if getattr(options, name) != getattr(entity.options, name):
                 text = f"{name} of the {entity.kind} {entity.path!r} cannot be changed: delete it and make it anew."
                 raise ConfigurationError(text)
-        if isinstance(entity, ReceivingEntity):
-            entity.drop_locks(now)
+        entity.drop_locks(now)
         entity.options = options  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
         self._save(entity, now)
-        if isinstance(entity, ReceivingEntity):
-            entity.start_forwarding(now)
+        entity.start_forwarding(now)
 
     def check_targets(self, *options: Options) -> None:
         """Check the queues and topics to which entities with these options forward.
@@ -425,7 +423,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Any, *, now: int) -
                     entity.sessions.make_ready(message)
     # Messages that still had to be forwarded.
     for entity in entities.values():
-        if isinstance(entity, ReceivingEntity) and entity.sessions is None:
+        if entity.sessions is None:
             entity.start_forwarding(now)
 
 

@@ -71,7 +71,6 @@ _TESTS: Final[dict[str, Callable[[Any, Any], bool]]] = {
 }
 _CONSTANTS: Final[dict[str, Operand]] = {"NULL": None, "TRUE": True, "FALSE": False}
 _LARGEST: Final = 2**63 - 1
-_NOTHING: Final = RuleSubject(b"")
 _SHOWN: Final = 40
 
 
@@ -208,7 +207,7 @@ class _Reader:
         if self._take("ESCAPE"):
             if self._words[self._at].kind not in ("text", "parameter"):
                 self.refuse()
-            escape = _value(self._read_operand())(_NOTHING)
+            escape = _value(self._read_operand())(RuleSubject(b""))
             if escape is not None and (not isinstance(escape, str) or len(escape) != 1):
                 raise ConfigurationError("The escape character of LIKE must be one character.")
         compiled = lru_cache(maxsize=8)(like_test)
