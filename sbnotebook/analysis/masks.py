@@ -38,7 +38,7 @@ from sbnotebook.model import BodyType, ReceivedMessage
 from sbnotebook.model.amqp_layout import PARTITION_KEY
 from sbnotebook.model.body import body_of_text, edited_body
 from sbnotebook.model.budget import PARSED_CHARACTERS
-from sbnotebook.model.json_text import JsonNumber, json_document, rewrite_json
+from sbnotebook.model.json_text import JsonNumber, read_json, rewrite_json
 from sbnotebook.model.message import (
     DATA_SECTIONS,
     DEAD_LETTER_ERROR_DESCRIPTION,
@@ -176,7 +176,7 @@ class Masks:
         text = value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
         if text is not None and len(text) > PARSED_CHARACTERS:
             raise ValueError("The body is too long to be parsed.")
-        document: Any = value if text is None else json_document(text)
+        document: Any = value if text is None else read_json(text)
         if not isinstance(document, dict | list | Described):
             raise TypeError("a text, which may be JSON itself")
         masked = change_at(document, self._bodies.items(), self._mask, found)

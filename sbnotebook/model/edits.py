@@ -14,7 +14,7 @@ from typing import Any, Final
 from sbnotebook.errors import DecisionError
 from sbnotebook.model.body import fault_of_bytes, read_form
 from sbnotebook.model.connection_strings import scrub
-from sbnotebook.model.json_text import json_document, write_json
+from sbnotebook.model.json_text import read_json, write_json
 from sbnotebook.model.message import Message, ReceivedMessage
 
 Edit = Callable[[ReceivedMessage], Message]
@@ -196,7 +196,7 @@ def _body_pairs(before: Message, after: Message) -> list[_Pair]:
 
 def _json_entries(before: str | None, after: str | None) -> list[_Pair]:
     try:
-        objects: list[Any] = [json_document(text or "") for text in (before, after)]
+        objects: list[Any] = [read_json(text) for text in (before, after)]
     except ValueError:
         return []
     if not all(isinstance(item, dict) for item in objects):

@@ -11,6 +11,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -24,7 +25,6 @@ _PART: Final = re.compile(r"""\.?(?P<name>[^\W\d][\w-]*)|\[(?P<place>\d{1,9})\]|
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 60
-_GONE: Final = object()  # In place of a value that is removed
 # Characters of a document that an edit changes: it is parsed at the user's request, and one at a time
 _MOST_CHARACTERS: Final = 8 * PARSED_CHARACTERS
 _MOST_DIGITS: Final = 4_300  # Digits of a whole number that Python reads: the time for more grows with their square
@@ -69,27 +69,20 @@ _READER: Final = json.JSONDecoder(
 )
 
 
-def json_document(text: str) -> Any:
-    """Return the value of a JSON document, whose numbers remember how they were written.
+def read_json(text: str | None) -> Any:
+    """Return the value of a body that is JSON, whose numbers remember how they were written.
 
     ``NaN`` and ``Infinity``, which are not JSON, are read as numbers: many clients write them.
     """
-    try:
-        return _READER.decode(text)
-    except RecursionError:
-        raise ValueError("it is nested too deep to be read.") from None
-
-
-def read_json(text: str | None) -> Any:
-    """Return the value of a body that is JSON: see :func:`json_document`."""
     if text is None:
         raise DecisionError("The body is not text, and so not JSON.")
     if len(text) > _MOST_CHARACTERS:
         raise DecisionError(f"The body has more than {_MOST_CHARACTERS:,} characters, too many to be read as JSON.")
     try:
-        return json_document(text)
-    except ValueError as error:
-        raise DecisionError(f"The body cannot be read as JSON: {str(error).rstrip('.')}.") from None
+        return _READER.decode(text)
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else str(error).rstrip(".")
+        raise DecisionError(f"The body cannot be read as JSON: {why}.") from None
 
 
 def write_json(value: Any) -> str:
@@ -164,51 +157,37 @@ class _Writer(NamedTuple):
         """Return the text of a value: the same as at ``start`` where it is equal."""
         if _same(before, after):
             return self.text[start : _end(self.text, start)]
-        if isinstance(before, dict) and isinstance(after, (dict, Mapping)) and before:
-            return self._object(start, cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after))
-        if isinstance(before, list) and isinstance(after, (list, tuple)) and before:
-            return self._list(start, cast("list[Any]", before), cast("Sequence[Any]", after))
+        if before and isinstance(before, dict) and isinstance(after, (dict, Mapping)):
+            members, new = cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after)
+            place_of = {name: place for place, name in enumerate(members)}
+            places = [place_of.get(name, -1) for name in new]
+            return self._joined(start, places, [*members.values()], [*new.values()], [*new])
+        if before and isinstance(before, list) and isinstance(after, (list, tuple)):
+            elements, others = cast("list[Any]", before), cast("Sequence[Any]", after)
+            return self._joined(start, places_before(elements, others), elements, others)
         return _written(after, self.ascii_only)
 
-    def _object(self, start: int, before: dict[str, Any], after: Mapping[Any, Any]) -> str:
-        items = list(_walk(self.text, start))
-        places = {item.key: place for place, item in enumerate(items)}
-        colon = self.text[_end(self.text, items[0].start) : items[0].value]
-        parts: list[tuple[int, str]] = []
-        for name, value in after.items():
-            place = places.get(name, -1)
-            if place < 0:
-                parts.append((place, f"{_name(name, self.ascii_only)}{colon}{_written(value, self.ascii_only)}"))
-            else:
-                item = items[place]
-                head = self.text[item.start : item.value]
-                parts.append((place, head + self.value(item.value, before[cast("str", item.key)], value)))
-        return self._joined(start, items, parts)
-
-    def _list(self, start: int, before: list[Any], after: Sequence[Any]) -> str:
-        items = list(_walk(self.text, start))
-        parts: list[tuple[int, str]] = []
-        for place, value in zip(places_before(before, after), after, strict=True):
-            if place < 0:
-                parts.append((place, _written(value, self.ascii_only)))
-            else:
-                parts.append((place, self.value(items[place].value, before[place], value)))
-        return self._joined(start, items, parts)
-
-    def _joined(self, start: int, items: Sequence[_Item], parts: Sequence[tuple[int, str]]) -> str:
+    def _joined(
+        self, start: int, places: list[int], old: Sequence[Any], new: Sequence[Any], names: Sequence[Any] = ()
+    ) -> str:
         """Join members or elements with the separators of the document."""
-        text, last = self.text, items[-1]
-        close = text[last.end : _end(text, start)]
-        if not parts:
+        text, items = self.text, [*_walk(self.text, start)]
+        close = text[items[-1].end : _end(text, start)]
+        if not places:
             return text[start] + close.strip()
         usual = text[items[0].end : items[1].start] if len(items) > 1 else f",{text[start + 1 : items[0].start] or ' '}"
-        joined, previous = text[start : items[0].start], None
-        for place, part in parts:
-            if previous is not None:
-                follows = 0 < place == previous + 1
+        colon = text[_end(text, items[0].start) : items[0].value]
+        joined = text[start : items[0].start]
+        for at, (place, value) in enumerate(zip(places, new, strict=True)):
+            if at:
+                follows = 0 < place == places[at - 1] + 1
                 joined += text[items[place - 1].end : items[place].start] if follows else usual
-            joined += part
-            previous = place
+            if place < 0:
+                joined += _name(names[at], self.ascii_only) + colon if names else ""
+                joined += _written(value, self.ascii_only)
+            else:
+                item = items[place]
+                joined += text[item.start : item.value] + self.value(item.value, old[place], value)
         return joined + close
 
 
@@ -224,8 +203,6 @@ def _same(before: Any, after: Any) -> bool:
     if isinstance(before, list) and isinstance(after, (list, tuple)):
         elements, others = cast("list[Any]", before), cast("Sequence[Any]", after)
         return len(elements) == len(others) and all(map(_same, elements, others))
-    if isinstance(before, (dict, list)) or isinstance(after, (dict, Mapping, list, tuple)):
-        return False
     return _written(before) == _written(after)
 
 
@@ -272,9 +249,8 @@ def _paired(found: list[int], count: int) -> list[int]:
 
 
 class _Item(NamedTuple):
-    """A member of an object or an element of a list: its key, and the places of it and its value."""
+    """The places of a member of an object, or of an element of a list, and of its value."""
 
-    key: str | int
     start: int
     value: int
     end: int
@@ -308,56 +284,44 @@ def json_text(text: str) -> str:
 
 def set_at(text: str, path: Path, value: str | None) -> str:
     """Return a document with another value at a path, as JSON; None removes it."""
-    return rewrite_json(text, _put(read_json(text), path, _GONE if value is None else read_json(value)))
+    document = held = read_json(text)
+    for step, inner in pairwise(path):
+        if not _has(held, step):
+            if value is None:
+                return text
+            _put(held, step, {} if isinstance(inner, str) else [])
+        held = held[step]
+    if value is not None:
+        _put(held, path[-1], read_json(value))
+    elif _has(held, path[-1]):
+        del held[path[-1]]
+    return rewrite_json(text, document)
 
 
-def _put(held: Any, path: Path, value: Any) -> Any:
-    step, inner = path[0], path[1:]
+def _has(held: Any, step: Any) -> bool:
     kind, what = (dict, "object") if isinstance(step, str) else (list, "list")
-    if not isinstance(held, kind):
-        shown = write_json(held)[:_SHOWN]
-        raise DecisionError(f"There is no {what} in the body that could have {step!r}: {shown!r}.")
-    members: Any = held.copy()  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
-    is_there: bool = step < len(members) if isinstance(step, int) else step in members
-    if value is _GONE and not (is_there and inner):
-        if is_there:
-            del members[step]
-    elif is_there:
-        members[step] = _put(members[step], inner, value) if inner else value
+    if type(held) is not kind:
+        raise DecisionError(f"There is no {what} in the body that could have {step!r}: {write_json(held)[:_SHOWN]!r}.")
+    return step in held if kind is dict else step < len(held)
+
+
+def _put(held: Any, step: Any, value: Any) -> None:
+    if _has(held, step) or isinstance(held, dict):
+        held[step] = value
+    elif step == len(held):
+        held.append(value)
     else:
-        _add(members, step, _nested(step, inner, value))
-    return members
-
-
-def _add(members: Any, step: str | int, value: Any) -> None:
-    if isinstance(members, dict):
-        members[step] = value
-    elif step == len(members):
-        members.append(value)
-    else:
-        raise DecisionError(f"The list in the body has {len(members):,} elements, and so no place {step}.")
-
-
-def _nested(first: str | int, path: Path, value: Any) -> Any:
-    for step in reversed(path):
-        if isinstance(step, int):
-            raise DecisionError(f"There is nothing in the body at {first!r}, and so no list with a place {step}.")
-        value = {step: value}
-    return value
+        raise DecisionError(f"The list in the body has {len(held):,} elements, and so no place {step}.")
 
 
 def _walk(text: str, start: int) -> Iterator[_Item]:
     closes = "}" if text[start] == "{" else "]"
-    place, at = 0, _skip(text, start + 1)
+    at = _skip(text, start + 1)
     while text[at] != closes:
-        key: str | int = place
-        value = at
-        if closes == "}":
-            key, colon = _DECODER.raw_decode(text, at)
-            value = _skip(text, _skip(text, colon) + 1)
+        value = _skip(text, _skip(text, _end(text, at)) + 1) if closes == "}" else at
         end = _end(text, value)
-        yield _Item(key, at, value, end)
-        at, place = _skip(text, end), place + 1
+        yield _Item(at, value, end)
+        at = _skip(text, end)
         if text[at] == ",":
             at = _skip(text, at + 1)
 
