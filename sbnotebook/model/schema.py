@@ -16,9 +16,9 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from sbnotebook.amqp import AmqpValue
-from sbnotebook.errors import ConfigurationError, DecisionError
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model.address import EntityAddress
-from sbnotebook.model.body import BodyType, Marks, body_of_text, body_text
+from sbnotebook.model.body import BodyType, body_text
 from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.message import Message, MessageState, PeekedMessage, extras_from_bytes, extras_to_bytes
 from sbnotebook.model.property_text import from_text, property_type, to_text
@@ -111,7 +111,7 @@ _SENT_TEXTS: Final = (
 _SENT_FIELDS: Final = (
     "body", "body_type", "application_properties", "time_to_live", "scheduled_enqueue_time", "extras", *_SENT_TEXTS,
 )  # fmt: skip
-_BODY_COLUMNS: Final = ("body", "body_text", "body_type", "content_type", "content_encoding")
+_BODY_COLUMNS: Final = ("body", "body_text", "body_type")
 _PROPERTY_COLUMNS: Final = ("application_properties", "application_property_types")
 SENT_COLUMNS: Final = frozenset(
     {*_SENT_TEXTS, *_BODY_COLUMNS, *_PROPERTY_COLUMNS, "time_to_live_ms", "scheduled_enqueue_time", "extras"}
@@ -195,8 +195,8 @@ def _each(
     return (nothing if value is None or _is_missing(value) else read(value, name) for value in values)
 
 
-def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[bytes], Iterable[BodyType]]:
-    given = {name: columns[name] for name in (*_BODY_COLUMNS, _PROPERTY_COLUMNS[0]) if name in columns}
+def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[Any], Iterable[BodyType]]:
+    given = {name: columns[name] for name in _BODY_COLUMNS if name in columns}
     bodies, types = given.get("body", ()), given.get("body_type", ())
     if bodies and set(map(type, bodies)) == {bytes} and all(kind in (None, BodyType.DATA.value) for kind in types):
         return bodies, repeat(BodyType.DATA)
@@ -222,28 +222,16 @@ def _life(value: Any, name: str) -> timedelta:
         raise _misfit(name, "milliseconds of less than a billion days", value) from None
 
 
-def _body(row: Mapping[str, Any]) -> tuple[bytes, BodyType]:
+def _body(row: Mapping[str, Any]) -> tuple[Any, BodyType]:
+    """Return the body, as bytes or as a text that its message writes as bytes, and its type."""
     body_type = _choice(row.get("body_type"), "body_type", BodyType.DATA)
     name = "body_text" if _is_missing(row.get("body")) else "body"
     body = row.get(name)
     if _is_missing(body):
         return b"", body_type
-    if isinstance(body, str):
-        body = _body_of_text(row, body, body_type)
-    if not isinstance(body, (bytes, bytearray)):
+    if not isinstance(body, (bytes, bytearray, str)):
         raise _misfit(name, "bytes or text", body)
-    return bytes(body), body_type
-
-
-def _body_of_text(row: Mapping[str, Any], text: str, body_type: BodyType) -> bytes:
-    content_type, encoding = (_text_or_none(row.get(name)) for name in ("content_type", "content_encoding"))
-    properties = _map(row.get("application_properties"), "application_properties")
-    try:
-        return body_of_text(text, Marks(body_type, content_type, encoding, properties))
-    except DecisionError as error:
-        raise ConfigurationError(str(error)) from None
-    except UnicodeEncodeError:
-        raise _misfit("body_text", f"what the charset of {str(content_type)[:_SHOWN]!r} can say", text) from None
+    return body, body_type
 
 
 def _extras_from(value: Any, name: str) -> dict[str, AmqpValue]:
