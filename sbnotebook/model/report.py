@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from functools import lru_cache
 from importlib import import_module
 from itertools import accumulate, islice, starmap
 from operator import attrgetter
@@ -165,7 +166,6 @@ _FIELDS: Final = attrgetter(*(each.name for each in fields(Outcome)))
 class _Chunk:
     """Up to 1,024 outcomes in their order, with the figures that are read often."""
 
-    size: int
     counts: Counter[tuple[str, OutcomeStatus]]
     """Messages, by verb and status."""
     failures: tuple[Outcome, ...]
@@ -174,7 +174,6 @@ class _Chunk:
     @classmethod
     def of(cls, outcomes: Sequence[Outcome]) -> Self:
         return cls(
-            len(outcomes),
             Counter((outcome.verb, outcome.status) for outcome in outcomes),
             tuple(outcome for outcome in outcomes if not outcome.ok),
             # Most reports are short, and are looked at at once.
@@ -191,6 +190,7 @@ def _packed(outcomes: Sequence[Outcome]) -> bytes:
     return zlib.compress(pickle.dumps([*zip(*map(_FIELDS, outcomes), strict=True)], pickle.HIGHEST_PROTOCOL), level=1)
 
 
+@lru_cache(maxsize=1)  # outcomes that are read one by one are usually of the same chunk
 def _unpacked(content: bytes) -> tuple[Outcome, ...]:
     columns = pickle.loads(zlib.decompress(content))  # noqa: S301 (our own bytes, which stay in this process)
     return tuple(starmap(Outcome, zip(*columns, strict=True)))
@@ -241,12 +241,11 @@ class Report(Sequence[Outcome]):
         self.speed: RunSpeed | None = None
         """The speed of the run; None for fewer than 100 messages, and where no action was carried out."""
         self._looks: tuple[Report.Look, ...] = ()
-        self._last_read: tuple[int, tuple[Outcome, ...]] = (-1, ())
         self._set_chunks(_chunks_of(outcomes))
 
     def _set_chunks(self, chunks: Iterable[_Chunk]) -> Self:
         self._chunks = tuple(chunks)
-        self._ends = tuple(accumulate(chunk.size for chunk in self._chunks))
+        self._ends = tuple(accumulate(chunk.counts.total() for chunk in self._chunks))
         return self
 
     def timed(self, seconds: float, in_flight: int) -> Self:
@@ -334,11 +333,7 @@ class Report(Sequence[Outcome]):
 
     def _at(self, position: int) -> Outcome:
         number = bisect_right(self._ends, position)
-        last_read, outcomes = self._last_read
-        if number != last_read:
-            outcomes = self._look()[number].outcomes()
-            self._last_read = (number, outcomes)
-        return outcomes[position - self._ends[number] + len(outcomes)]
+        return self._look()[number].outcomes()[position - self._ends[number]]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Report):
@@ -399,8 +394,7 @@ class Tally:
         <Report Sent 1 message>
     """
 
-    _open: dict[int, list[Outcome | None]] = field(default_factory=dict[int, "list[Outcome | None]"])
-    _missing: dict[int, int] = field(default_factory=dict[int, int])
+    _open: dict[int, dict[int, Outcome]] = field(default_factory=dict[int, dict[int, Outcome]])
     _full: dict[int, _Chunk] = field(default_factory=dict[int, _Chunk])
 
     def note(self, index: int, outcome: Outcome) -> None:
@@ -413,14 +407,12 @@ class Tally:
         number, position = divmod(index, _CHUNK)
         if number not in self._open:
             full = self._full.pop(number, None)
-            self._open[number] = list(full.outcomes()) if full else [None] * _CHUNK
-            self._missing[number] = 0 if full else _CHUNK
+            self._open[number] = dict(enumerate(full.outcomes())) if full else {}
         part = self._open[number]
-        self._missing[number] -= part[position] is None
         part[position] = outcome
-        if self._missing[number] == 0:
-            self._full[number] = _Chunk.of([each for each in part if each is not None])
-            del self._open[number], self._missing[number]
+        if len(part) == _CHUNK:
+            self._full[number] = _in_order(part)
+            del self._open[number]
 
     def note_alike(
         self,
@@ -440,9 +432,9 @@ class Tally:
 
     def report(self) -> Report:
         """Return the report so far, in the messages' order, without messages that have no outcome."""
-        opened = {
-            number: _Chunk.of([outcome for outcome in part if outcome is not None])
-            for number, part in self._open.items()
-        }
-        chunks = self._full | opened
+        chunks = self._full | {number: _in_order(part) for number, part in self._open.items()}
         return Report()._set_chunks(chunks[number] for number in sorted(chunks))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _in_order(part: dict[int, Outcome]) -> _Chunk:
+    return _Chunk.of([part[position] for position in sorted(part)])
