@@ -127,7 +127,7 @@ def rewrite_binary_xml(data: bytes, value: str | bytes) -> bytes:
         parts.append(data[tag.start : tag.end])
         if text is not None:
             parts.append(_record(data, held, text))
-    return b"".join([*parts, data[reader.end :]])
+    return b"".join([*parts, data[reader.at :]])
 
 
 def _record(data: bytes, held: Sequence[_Piece], value: str | bytes) -> bytes:
@@ -151,25 +151,23 @@ def _record(data: bytes, held: Sequence[_Piece], value: str | bytes) -> bytes:
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._at = 0
+        self.at = 0
         self._open: list[str] = []
         self.pieces: list[_Piece] = []
-        self.end = 0
         self.is_string = False
 
     def document(self) -> str | bytes:
         root, namespace = self._element(self._byte())
         if namespace is None:  # a text that begins with an @
             raise ValueError
-        while self._open and self._at < len(self._data):
+        while self._open and self.at < len(self._data):
             self._record(self._byte())
         values = [piece.value for piece in self.pieces if piece.value is not None]
         # An incomplete document, or one with more bytes behind it, is refused; its last end may be missing or repeated.
-        if (self._open and not values) or self._data[self._at :] not in (b"", bytes((_END_ELEMENT,))):
+        if (self._open and not values) or self._data[self.at :] not in (b"", bytes((_END_ELEMENT,))):
             raise ValueError
-        self.end = self._at
         while self._open:
-            self._end(self._at)
+            self._end(self.at)
         if namespace == DATA_CONTRACT and len(self.pieces) == len(values) + 2:  # the tags of one element
             self.is_string = root == "string"
             if self.is_string:
@@ -179,7 +177,7 @@ class _Reader:
         return "".join(piece.xml for piece in self.pieces)
 
     def _record(self, code: int) -> None:
-        start = self._at - 1
+        start = self.at - 1
         if code == _END_ELEMENT:
             self._end(start)
         elif code == _COMMENT:
@@ -188,24 +186,24 @@ class _Reader:
             self._element(code)
         else:
             value = self._text(code & 0xFE)
-            self.pieces.append(_Piece(html.escape(_shown(value), quote=False), start, self._at, code, value))
+            self.pieces.append(_Piece(html.escape(_shown(value), quote=False), start, self.at, code, value))
             if code & 1:
-                self._end(self._at)
+                self._end(self.at)
 
     def _element(self, code: int) -> tuple[str, str | None]:
         """Read the start of an element with its attributes. Return its name and its default namespace."""
-        start = self._at - 1
+        start = self.at - 1
         prefix = self._prefix(code, _ELEMENT, _PREFIX_ELEMENTS)
         local = self._string()
         if (prefix is None and code != _SHORT_ELEMENT) or not local or len(self._open) >= _MOST_DEPTH:
             raise ValueError
         self._open.append(f"{prefix}:{local}" if prefix else local)
         xml, namespace = [html.escape(self._open[-1])], None
-        while self._at < len(self._data) and self._data[self._at] in _ATTRIBUTES:
+        while self.at < len(self._data) and self._data[self.at] in _ATTRIBUTES:
             name, value = self._attribute(self._byte())
             xml.append(f'{html.escape(name)}="{html.escape(value)}"')
             namespace = value if name == "xmlns" else namespace
-        self.pieces.append(_Piece(f"<{' '.join(xml)}>", start, self._at))
+        self.pieces.append(_Piece(f"<{' '.join(xml)}>", start, self.at))
         return local, namespace
 
     def _attribute(self, code: int) -> tuple[str, str]:
@@ -222,7 +220,7 @@ class _Reader:
         return chr(ord("a") + code - letters.start) if code in letters else None
 
     def _end(self, start: int) -> None:
-        self.pieces.append(_Piece(f"</{html.escape(self._open.pop())}>", start, self._at))
+        self.pieces.append(_Piece(f"</{html.escape(self._open.pop())}>", start, self.at))
 
     def _text(self, code: int) -> str | bytes:
         if code in _TEXTS:
@@ -248,14 +246,13 @@ class _Reader:
                 raise ValueError
 
     def _byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
+        return self._take(1)[0]
 
     def _take(self, size: int) -> bytes:
-        start, self._at = self._at, self._at + size
-        if self._at > len(self._data):
+        start, self.at = self.at, self.at + size
+        if self.at > len(self._data):
             raise ValueError
-        return self._data[start : self._at]
+        return self._data[start : self.at]
 
 
 def _shown(value: str | bytes) -> str:

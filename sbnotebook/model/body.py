@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import html
 import json
 import re
 import zlib
@@ -141,7 +142,6 @@ _XML_STRING: Final = re.compile(
 )
 _XML_REFERENCE: Final = re.compile(r"&(?:#x([0-9a-fA-F]{1,6})|#([0-9]{1,7})|(lt|gt|amp|quot|apos));")
 _XML_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
-_XML_ESCAPES: Final = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "\r": "&#xD;"}
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
 _MARK: Final = 2
@@ -432,7 +432,7 @@ def _pack_xml(head: str, tail: str, inner: Callable[[str], bytes], text: str) ->
     bad = _NOT_XML.search(text)
     if bad is not None:
         raise DecisionError(f"The XML wrapper of the body cannot hold {bad[0]!r}.")
-    return inner(head + "".join(_XML_ESCAPES.get(sign, sign) for sign in text) + tail)
+    return inner(head + html.escape(text, quote=False).replace("\r", "&#xD;") + tail)
 
 
 def _xml_character(reference: re.Match[str]) -> str:

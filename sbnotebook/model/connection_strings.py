@@ -265,7 +265,8 @@ def _read(given: Hidden) -> ConnectionString | str:
         ),
     ):
         if is_wrong:
-            return otherwise if otherwise is no_host else _wrong(otherwise)
+            said = f"The connection string {otherwise}. It looks like this: {_EXAMPLE}."
+            return otherwise if otherwise is no_host else said
     # An emulator without a port is at that of Microsoft's; the SDK would take the port of TLS.
     amqp_host = host if emulator == "false" or ":" in host else f"{host}:{_EMULATOR_PORT}"
     read_by_sdk = {**parts, "Endpoint": f"sb://{amqp_host}", "UseDevelopmentEmulator": emulator}
@@ -316,7 +317,3 @@ def _parts(text: str) -> tuple[dict[str, str], str]:
         if known:
             parts[known] = value.strip()
     return parts, ""
-
-
-def _wrong(otherwise: str) -> str:
-    return f"The connection string {otherwise}. It looks like this: {_EXAMPLE}."
