@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, repeat
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, Final, NamedTuple, Self, cast
 
@@ -211,37 +212,22 @@ def places_before(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
     shorter = min(len(before), len(after))
     head = next((at for at in range(shorter) if not _same(before[at], after[at])), shorter)
     tail = next((at for at in range(shorter - head) if not _same(before[-1 - at], after[-1 - at])), shorter - head)
-    middle = _matched(before[head : len(before) - tail], after[head : len(after) - tail])
-    ends = range(len(before) - tail, len(before))
-    return [*range(head), *(place + head if place >= 0 else -1 for place in middle), *ends]
-
-
-def _matched(before: Sequence[Any], after: Sequence[Any]) -> list[int]:
+    ends, new_ends = len(before) - tail, len(after) - tail
+    found = [*range(head), *repeat(-1, new_ends - head), *range(ends, len(before))]
     known: defaultdict[str, list[int]] = defaultdict(list)
-    for place in reversed(range(len(before))):
+    for place in range(head, ends):
         known[_written(before[place])].append(place)
     # Find the elements that stayed in their order, and pair those that changed between them.
-    found: list[int] = []
-    last = -1
-    for value in after:
-        held = known.get(_written(value), [])
-        while held and held[-1] <= last:
-            held.pop()
-        place = held.pop() if held else -1
-        last = max(last, place)
-        found.append(place)
-    return _paired(found, len(before))
-
-
-def _paired(found: list[int], count: int) -> list[int]:
-    """Give each new element the next one before it that is free, up to the next that stayed."""
-    stayed = iter([*(place for place in found if place >= 0), count])
-    last, limit = -1, next(stayed)
-    for at, place in enumerate(found):
-        if place >= 0:
-            last, limit = place, next(stayed)
-        elif last + 1 < limit:
-            last = found[at] = last + 1
+    stayed = [(head - 1, head - 1)]
+    for at in range(head, new_ends):
+        places = known[_written(after[at])]
+        nth = bisect_right(places, stayed[-1][1])
+        if nth < len(places):
+            stayed.append((at, places[nth]))
+            found[at] = places[nth]
+    for (at, place), (next_at, next_place) in pairwise([*stayed, (new_ends, ends)]):
+        for new, old in zip(range(at + 1, next_at), range(place + 1, next_place), strict=False):
+            found[new] = old
     return found
 
 
@@ -299,10 +285,11 @@ def set_at(text: str, path: Path, value: str | None) -> str:
 
 
 def _has(held: Any, step: Any) -> bool:
-    kind, what = (dict, "object") if isinstance(step, str) else (list, "list")
-    if type(held) is not kind:
+    is_member = isinstance(step, str)
+    if type(held) is not (dict if is_member else list):
+        what = "object" if is_member else "list"
         raise DecisionError(f"There is no {what} in the body that could have {step!r}: {write_json(held)[:_SHOWN]!r}.")
-    return step in held if kind is dict else step < len(held)
+    return step in (held if is_member else range(len(cast("list[Any]", held))))
 
 
 def _put(held: Any, step: Any, value: Any) -> None:
