@@ -143,7 +143,9 @@ _XML_STRING: Final = re.compile(
 _XML_REFERENCE: Final = re.compile(r"&(?:#x([0-9a-fA-F]{1,6})|#([0-9]{1,7})|(lt|gt|amp|quot|apos));")
 _XML_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_JSON_ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]..|u....|.)", re.DOTALL)
+_JSON_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB]H{2}\\u[dD][c-fC-F]H{2}|uH{4}|.)".replace("H", "[0-9a-fA-F]"), re.DOTALL
+)
 _MARK: Final = 2
 _MARKED: Final = {
     codecs.BOM_UTF8[:_MARK]: "utf-8",
@@ -330,15 +332,13 @@ def inner_bytes(body: bytes, marks: Marks, unpacking: Allowance | None = None) -
 
     None for a body that is a text or a value of AMQP or .NET.
     """
-    if marks.body_type is not BodyType.DATA:
-        try:
-            held = decode_body(body, marks.body_type)
-        except AmqpDecodeError:
-            return None, ""
-        if type(held) is not bytes:
-            return None, ""
-        body = held
-    _, data, value, note, _ = _unwrapped(body, marks.packings, unpacking, is_for_edit=False)
+    try:
+        held = decode_body(body, marks.body_type)
+    except AmqpDecodeError:
+        return None, ""
+    if type(held) is not bytes:
+        return None, ""
+    _, data, value, note, _ = _unwrapped(held, marks.packings, unpacking, is_for_edit=False)
     return (None, note) if isinstance(value, str) else (data, note)
 
 
@@ -480,18 +480,18 @@ def body_of_text(text: str, marks: Marks = _NO_MARKS) -> bytes:
     if marks.body_type is BodyType.SEQUENCE:
         raise DecisionError("A body of AMQP sequences is not a text: use Message.of_sequence([…]).")
     if marks.is_usual:
-        return text.encode()
+        return _pack_charset("utf-8", "", text)
     said = marks.packings
     if not UNKNOWN.isdisjoint(said):
         raise DecisionError(f"sbnotebook cannot write a body in the encoding {said[0]!r}: give its bytes.")
-    body = text.encode(marks.charset or "utf-8")
+    body = _pack_charset(marks.charset or "utf-8", "", text)
     known = next((name for name in said if name in ("gzip", "deflate")), None)
     return body if known is None else pack(body, known)
 
 
 def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
     if before.body_type is not after.body_type:
-        return _anew(after, text)
+        return body_of_text(text, after)
     old, form = read_form(body, before, is_for_edit=True)
     if old is None and body:
         raise DecisionError(form.fault or "The body is not text: give bytes.")
@@ -500,7 +500,7 @@ def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
         raise DecisionError(form.fault or "The text of the body is cut, because it is packed and large.")
     # A plain text takes the compression and the charset that an edit names.
     is_named_anew = _says(before) != _says(after) and not form.names("wrapper", "amqp", "value")
-    packed = _anew(after, text) if is_named_anew else form.encode(text)
+    packed = body_of_text(text, after) if is_named_anew else form.encode(text)
     found, now = read_form(packed, after, is_for_edit=True)
     is_same = is_named_anew or str(now) == str(form)
     if now.fault or not is_same or (found != text and not now.names("value")):
@@ -511,13 +511,6 @@ def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
 
 def _says(marks: Marks) -> tuple[Any, ...]:
     return marks.packings, marks.charset, marks.unknown_charset
-
-
-def _anew(marks: Marks, text: str) -> bytes:
-    try:
-        return body_of_text(text, marks)
-    except UnicodeEncodeError as error:
-        raise DecisionError(f"The charset {marks.charset} has no {text[error.start]!r}.") from None
 
 
 def fault_of_bytes(body: bytes, before: Marks, new: bytes, after: Marks) -> str | None:
@@ -568,10 +561,5 @@ def is_usually_utf8(content_type: str | None) -> bool:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    if escape[0][1] != "u":
-        return escape[0]
-    try:
-        letter = json.loads(f'"{escape[0]}"')
-    except json.JSONDecodeError:
-        return escape[0]
+    letter = json.loads(f'"{escape[0]}"') if escape[0][2:] else ""
     return letter if letter.isprintable() and letter not in '"\\' else escape[0]

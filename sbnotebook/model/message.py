@@ -258,10 +258,12 @@ class Message:
         body = self.body_text if self.body_text is not None else self.body[:_REPR_BODY]
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _REPR_LATER}
         lines = [f"{name:30}{_shown(value)}" for name, value in fields.items() if value is not None]
-        for name, value in islice(self.application_properties.items(), 20):
-            lines.append(f"{'application_properties':30}{name[:_REPR_TEXT]!r}: {repr(value)[:_REPR_TEXT]}")
-        lines.append(f"{'body':30}{body[:_REPR_BODY]!r}, {len(self.body):,} bytes")
-        printer.text("\n".join([type(self).__name__, *lines]))
+        lines += [
+            f"{'application_properties':30}{name[:_REPR_TEXT]!r}: {repr(value)[:_REPR_TEXT]}"
+            for name, value in islice(self.application_properties.items(), 20)
+        ]
+        said = f"{'body':30}{body[:_REPR_BODY]!r}, {len(self.body):,} bytes"
+        printer.text("\n".join([type(self).__name__, *lines, said]))
 
 
 def _shown(value: object) -> str:
@@ -281,9 +283,6 @@ def _as_bytes(body: Any, marks: Marks) -> bytes:
         )
     try:
         return body_of_text(body, marks)
-    except UnicodeEncodeError as error:
-        bad = body[error.start]
-        raise ConfigurationError(f"The charset {marks.charset or 'utf-8'} of the body has no {bad!r}.") from None
     except DecisionError as error:
         raise ConfigurationError(str(error)) from None
 

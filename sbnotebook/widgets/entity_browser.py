@@ -556,10 +556,7 @@ class SendForm(Panel):
         if content_type is None and body.lstrip()[:1] in ("{", "[") and _is_json(body):
             content_type = _JSON
         properties = self.properties.read()
-        try:
-            data = body_of_text(body, Marks(content_type=content_type, properties=properties))
-        except UnicodeEncodeError as error:
-            raise ConfigurationError(f"The charset of the body has no {body[error.start]!a}.") from None
+        data = body_of_text(body, Marks(content_type=content_type, properties=properties))
         return Message(body=data, content_type=content_type, application_properties=properties, **texts)
 
     # ------------------------------------------------------------ the plan
