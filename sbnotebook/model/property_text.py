@@ -192,8 +192,9 @@ def from_text(text: Any, kind: str | None) -> AmqpValue:
         value = _parse(str(text), kind)
         encode(value)  # refuses what the type cannot hold
     except (ValueError, KeyError, OverflowError, TypeError, ArithmeticError):
-        shown = str(text)[:_SHOWN]
-        raise ConfigurationError(f"{shown!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}.") from None
+        shown, how = str(text)[:_SHOWN], ", which is written as base64" if kind in (*_NESTED, "binary") else ""
+        said = f"{shown!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}{how}."
+        raise ConfigurationError(said) from None
     return value
 
 
