@@ -235,15 +235,13 @@ class _Reader:
 
     def _string(self) -> str:
         # MultiByteInt31 (section 2.1.2): seven bits a byte, the least first.
-        size = shift = 0
-        while True:
+        size = 0
+        for shift in range(0, 35, 7):
             byte = self._byte()
             size |= (byte & 0x7F) << shift
             if byte < 0x80:  # noqa: PLR2004
                 return self._take(size).decode()
-            shift += 7
-            if shift > 28:  # noqa: PLR2004
-                raise ValueError
+        raise ValueError
 
     def _byte(self) -> int:
         return self._take(1)[0]

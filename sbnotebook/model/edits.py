@@ -124,10 +124,7 @@ def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
 def _reason(error: Exception) -> str:
     if isinstance(error, DecisionError):  # ours: a sentence
         return _line(error)
-    is_for_dict = isinstance(error, TypeError) or (
-        isinstance(error, AttributeError) and hasattr(dict, error.name or "")
-    )
-    is_of_message = is_for_dict and "Message'" in str(error)
+    is_of_message = isinstance(error, (TypeError, AttributeError)) and "Message'" in str(error)
     hint = ". The function gets a message: for the JSON of its body, use edit_json(function)" if is_of_message else ""
     return f"{type(error).__name__}: {_line(error)}{hint}"
 
@@ -197,16 +194,14 @@ def _body_pairs(before: Message, after: Message) -> list[_Pair]:
 def _json_entries(before: str | None, after: str | None) -> list[_Pair]:
     try:
         objects: list[Any] = [read_json(text) for text in (before, after)]
-    except ValueError:
+    except DecisionError:
         return []
     if not all(isinstance(item, dict) for item in objects):
         return []
-    return [(name, *map(_json_text, values)) for name, *values in _entries("body.", *objects)]
-
-
-def _json_text(value: object) -> object:
-    """Return all but texts as JSON, and not as Python writes them."""
-    return value if isinstance(value, str) else write_json(value)
+    texts = [
+        {name: each if isinstance(each, str) else write_json(each) for name, each in item.items()} for item in objects
+    ]
+    return _entries("body.", *texts)
 
 
 def _entries(prefix: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Pair]:
