@@ -22,7 +22,10 @@ from sbnotebook.model.budget import PARSED_CHARACTERS
 Path = tuple[str | int, ...]
 """Names of an object's members and places in a list, from the outside to the inside."""
 
-_PART: Final = re.compile(r"""\.?(?P<name>[^\W\d][\w-]*)|\[(?P<place>\d{1,9})\]|\[(?P<quoted>"(?:[^"\\]|\\.)*")\]""")
+_PART: Final = re.compile(
+    r"\.?(?P<name>[^\W\d][\w-]*)|\[(?P<place>\d{1,9})\]"
+    r"""|\[(?P<quoted>"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*")\]"""
+)
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SHOWN: Final = 60
@@ -244,19 +247,15 @@ class _Item(NamedTuple):
 
 def parse_path(text: str) -> Path:
     rest = text.strip().removeprefix("$")
-    parts: list[str | int] = []
-    while rest:
-        match = _PART.match(rest)
-        if match is None:
-            break
-        name, place, quoted = match["name"], match["place"], match["quoted"]
-        parts.append(int(place) if place else json.loads(quoted) if quoted else name)
-        rest = rest[match.end() :]
-    if rest or not parts:
+    parts = [*_PART.finditer(rest)]
+    if not rest or "".join(part[0] for part in parts) != rest:
         raise DecisionError(
             f"{text[:_SHOWN]!r} is not a path in JSON: write one such as $.carrier.code or $.legs[0].to."
         )
-    return tuple(parts)
+    return tuple(
+        int(part["place"]) if part["place"] else json.loads(part["quoted"]) if part["quoted"] else part["name"]
+        for part in parts
+    )
 
 
 def json_text(text: str) -> str:

@@ -65,7 +65,7 @@ def test_what_is_set_is_there_and_what_is_removed_is_not(value: dict[str, Any], 
     assert json.loads(set_at(text, (key,), None)) == {name: each for name, each in value.items() if name != key}
 
 
-@pytest.mark.parametrize("path", ["", "$", "a b", "$.a.", "[x]", "a[-1]", "$..a", '["open'])
+@pytest.mark.parametrize("path", ["", "$", "a b", "$.a.", "[x]", "a[-1]", "$..a", '["open', '["\\x"]', '["a\tb"]'])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(DecisionError, match="is not a path in JSON"):
         parse_path(path)
