@@ -231,12 +231,11 @@ class Message:
     def _rewritten(self, value: Any) -> str:
         text, _ = read_form(self.body, self.marks, is_for_edit=True)
         try:
-            read_json(text)
+            return rewrite_json(text or "", value)
         except DecisionError:
             if text is not None and text.lstrip()[:1] in ("{", "["):
                 raise  # such as an object with a name twice: which of them is meant is not known
             return write_json(value)
-        return rewrite_json(text or "", value)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled, a dict can; Spark and subprocesses need it.
