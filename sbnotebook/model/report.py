@@ -167,7 +167,6 @@ class _Chunk:
     """Up to 1,024 outcomes in their order, with the figures that are read often."""
 
     counts: Counter[tuple[str, OutcomeStatus]]
-    """Messages, by verb and status."""
     failures: tuple[Outcome, ...]
     content: tuple[Outcome, ...] | bytes
 

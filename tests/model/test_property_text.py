@@ -78,6 +78,14 @@ def test_a_value_without_a_type_stays_as_it_is(value: Any) -> None:
     assert from_text(value, None) is value
 
 
+@pytest.mark.parametrize(("text", "kind"), [("[1]", "list"), ('{"a": 1}', "map"), ("[1]", "array"), ("x", "binary")])
+def test_a_typed_value_without_a_text_is_refused(text: str, kind: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        from_text(text, kind)
+    said = f"{text!r} is not a property value of the AMQP type {kind!r}, which is written as base64."
+    assert str(refused.value) == said
+
+
 def test_a_moment_is_written_as_people_write_it() -> None:
     assert from_text("2024-01-01T00:00:00", "timestamp") == Timestamp(1_704_067_200_000)
     assert from_text("2024-01-01", "timestamp") == Timestamp(1_704_067_200_000)
