@@ -474,12 +474,16 @@ def body_of_text(text: str, marks: Marks = _NO_MARKS) -> bytes:
         return encode(text)
     if marks.body_type is BodyType.SEQUENCE:
         raise DecisionError("A body of AMQP sequences is not a text: use Message.of_sequence([…]).")
-    if marks.is_usual:
-        return _pack_charset("utf-8", "", text)
+    try:
+        if marks.is_usual:
+            return text.encode()
+        body = text.encode(marks.charset or "utf-8")
+    except UnicodeEncodeError as error:
+        bad = text[error.start]
+        raise DecisionError(f"The charset {marks.charset or 'utf-8'} of the body has no {bad!r}.") from None
     said = marks.packings
     if not UNKNOWN.isdisjoint(said):
         raise DecisionError(f"sbnotebook cannot write a body in the encoding {said[0]!r}: give its bytes.")
-    body = _pack_charset(marks.charset or "utf-8", "", text)
     known = next((name for name in said if name in ("gzip", "deflate")), None)
     return body if known is None else pack(body, known)
 
