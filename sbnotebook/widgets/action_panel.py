@@ -243,7 +243,9 @@ class ActionPanel(Panel):
     def ended(self, problem: str) -> None:
         if problem:
             self._forward += 1
-            self._go_back(*(block for block in self._words if isinstance(block, Title)), Text(problem, "error"))
+            titles = (block for block in self._words if isinstance(block, Title))
+            # An undo may need a field of the report; else it stays until its form is changed or closed.
+            self._enter("ended" if self.report else "making", *titles, Text(problem, "error"))
 
     def _choose(self) -> None:
         """Make the plan with the ramp of the form, and its code, if a code says the same."""
@@ -277,7 +279,6 @@ class ActionPanel(Panel):
     def _go_back(self, *words: Block) -> None:
         """Forget the plan, and go back to the report before it, which can still be undone."""
         self.abandon()
-        self._turn += 1
         self._plan = self._chosen = self._work = None
         if self.report:
             self._enter("ended", *(words or self._reported))
@@ -392,7 +393,6 @@ class ActionPanel(Panel):
         return Button("Carry out", confirm, "Do what the plan says", tone, is_enabled=self._can_confirm, key=key)
 
     def _trial_blocks(self) -> list[Block]:
-        """Return the offers to try the plan; nothing for one that sends no clones."""
         plan, chosen = self._plan, self._chosen
         if plan is None or not len(plan) or not plan.inner.sends_clones:
             return []
@@ -540,7 +540,6 @@ class PlanRun:
 
 
 def removed_by(report: Report) -> list[MessageKey]:
-    """Return the keys of the messages that have left their entity, by a report."""
     return [key_of(each) for each in report if each.ok and each.verb in REMOVING]
 
 

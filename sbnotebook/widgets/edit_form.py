@@ -77,7 +77,7 @@ def edit_of_steps(steps: Sequence[tuple[str, str, str]]) -> Edit:
     """Return the edit of changes: of each its name in :data:`STEPS`, and the name and value it needs."""
     for kind, name, _ in steps:
         if STEPS[kind].name_of and not name:
-            raise DecisionError(f"{kind}: the {STEPS[kind].name_of} is missing.")
+            raise DecisionError(f"{kind}: write the {STEPS[kind].name_of}.")
         if STEPS[kind].name_of == _PATH:
             parse_path(name)
 
@@ -106,8 +106,6 @@ def _set_field(field: str) -> Change:
 
 
 def _change_text(change: Callable[[str, str, str], str]) -> Change:
-    """Return what changes the text of a body, by a name and a value."""
-
     def changed(message: Message, name: str, value: str) -> Message:
         before = message.body_text
         if before is None:
@@ -175,7 +173,6 @@ class EditForm(Panel):
         self._tried: tuple[str, Edit] | None = None
         self._which = ""
         self._shown: Sequence[Block] = ()
-        self.on_change: Callable[[], object] = lambda: None
         self.steps: tuple[StepRow, ...] = ()
         self.way = choice_entry("How to edit", [_FIELDS, _PYTHON], "toggles")
         self.function = Entry("Function", str, _TYPED, type="choice", options=[_TYPED])

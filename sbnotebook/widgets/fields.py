@@ -23,7 +23,8 @@ class Entry(Generic[T]):
         self._read = read
         self._value = value
         self._options = options
-        self._is_checked = bool(value)
+        self.is_checked = bool(value)
+        """Whether it shows its fault."""
         self.on_change: Callable[[], object] = lambda: None
 
     @property
@@ -32,21 +33,20 @@ class Entry(Generic[T]):
 
     @value.setter
     def value(self, value: Value) -> None:
-        self._value, self._is_checked = value, True
+        self._value, self.is_checked = value, True
         self.on_change()
 
     @property
     def problem(self) -> str:
         """Return the fault of the text, in a sentence; "" for none, and before something was written."""
         try:
-            if self._is_checked:
+            if self.is_checked:
                 self.read()
         except SbNotebookError as error:
             return str(error)
         return ""
 
     def read(self) -> T:
-        self._is_checked = True
         return self._read(self._value.strip() if isinstance(self._value, str) else self._value)
 
     def blocks(self) -> list[Field]:
@@ -78,8 +78,12 @@ def watch(parts: Iterable[FormPart], changed: Callable[[], object]) -> None:
         part.on_change = changed
 
 
-def problems_of(parts: Iterable[object]) -> set[str]:
-    return {each.problem for each in parts if isinstance(each, Entry) and each.problem}
+def have_faults(parts: Iterable[FormPart]) -> bool:
+    """Return whether entries cannot be read; from now on each shows its fault."""
+    entries = [each for each in parts if isinstance(each, Entry)]
+    for each in entries:
+        each.is_checked = True
+    return any(each.problem for each in entries)
 
 
 # ------------------------------------------------------------ how a text is read

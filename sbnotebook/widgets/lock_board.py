@@ -15,7 +15,7 @@ from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement import LockEventKind, number_list
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Row, Text, Title
-from sbnotebook.widgets.fields import Entry, number_entry
+from sbnotebook.widgets.fields import Entry, have_faults, number_entry
 from sbnotebook.widgets.panel import Panel, sentence
 from sbnotebook.widgets.selection_bar import SelectionBar, lock_actions
 from sbnotebook.widgets.table.message_table import MessageTable
@@ -121,7 +121,8 @@ class LockBoard(Panel):
             try:
                 self.refresh()
             except Exception as error:  # noqa: BLE001 (it would be seen nowhere else)
-                self._say(sentence(error))
+                self.fail(sentence(error))
+                self.redraw()
             if not self.batch.is_open:
                 return
             self._closed.wait(_PAUSE)
@@ -199,7 +200,7 @@ class LockBoard(Panel):
         return self.batch.plan(decision, chosen)
 
     def _lock_more(self) -> None:
-        if not self.is_looking:  # else it is the second click of a double click
+        if not self.is_looking and not have_faults([self._for]):  # or it is the second click of a double click
             self._said = "Locking…"
             self.look(partial(self._lock, self._count.read(), self._for.read()))
 
@@ -215,12 +216,12 @@ class LockBoard(Panel):
         self._news.set()
 
     def _renew_longer(self) -> None:
-        self.in_background(partial(self._renew, self._for.read()), self._say)
+        if not have_faults([self._for]):
+            self.in_background(partial(self._renew, self._for.read()), partial(setattr, self, "_said"))
 
     def _renew(self, renew_for: timedelta) -> None:
         until = self.batch.extend(renew_for)
-        self._news.set()
-        self._say(f"Locks are renewed until {until:%H:%M:%S} UTC.")
+        self._said = f"Locks are renewed until {until:%H:%M:%S} UTC."
 
     def _reported(self, report: Report) -> None:
         self.refresh()
@@ -232,10 +233,6 @@ class LockBoard(Panel):
             for number in numbers:
                 self._messages.pop(number, None)
             self.table.remove([(str(self.batch.address), number) for number in numbers])
-        self.redraw()
-
-    def _say(self, words: str) -> None:
-        self._said = words
         self.redraw()
 
     # ------------------------------------------------------------ the end

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -13,7 +12,7 @@ from sbnotebook.client import DeferredMessages, Entity, Messages, Plan
 from sbnotebook.client.difference import MessageDifference, last_good
 from sbnotebook.client.portal import run
 from sbnotebook.client.targets import duration
-from sbnotebook.errors import DecisionError, SbNotebookError
+from sbnotebook.errors import DecisionError
 from sbnotebook.model import Abandon, Complete, DeadLetter, Decision, Defer, EntityAddress, Release, SubQueue
 from sbnotebook.model.decision import AUTO
 from sbnotebook.settlement import DEFAULT_MAX_HELD, Limits
@@ -25,10 +24,10 @@ from sbnotebook.widgets.fields import (
     Entry,
     FormPart,
     check_entry,
+    have_faults,
     number,
     number_entry,
     optional,
-    problems_of,
     queue_or_topic,
     required,
     watch,
@@ -63,15 +62,6 @@ class ActionForm:
     task: Callable[[Messages], str] | None = None
     submit: str = "Show the plan"
     on_all: bool = False
-
-
-def have_faults(fields: Iterable[FormPart]) -> bool:
-    """Return whether entries cannot be read; from now on each shows its fault."""
-    for each in fields:
-        if isinstance(each, Entry):
-            with suppress(SbNotebookError):
-                each.read()
-    return bool(problems_of(fields))
 
 
 Planner = Callable[[Decision, Messages], Plan]
@@ -155,9 +145,8 @@ class SelectionBar(Panel):
         self.redraw()
 
     def begin(self, name: str) -> None:
-        if name in self.actions:
-            self._open(self.actions[name])
-            self.redraw()
+        self._open(self.actions[name])
+        self.redraw()
 
     def close(self) -> None:
         self._close_form()
@@ -201,10 +190,7 @@ class SelectionBar(Panel):
                 carried_out=partial(self._close_form, form),
             )
         elif form.task:
-            self.in_background(partial(self._do, form, form.task, messages), self._show_problem)
-
-    def _show_problem(self, sentence: str) -> None:
-        self._problem = sentence
+            self.in_background(partial(self._do, form, form.task, messages), partial(setattr, self, "_problem"))
 
     def _do(self, form: ActionForm, task: Callable[[Messages], str], messages: Messages) -> None:
         said = task(messages)
@@ -412,7 +398,6 @@ class Finding(Panel):
     def __init__(self, words: str, find: Callable[[], list[Block]], outer: Panel | None = None) -> None:
         super().__init__()
         self.outer = outer
-        self.on_change: Callable[[], object] = lambda: None
         self._find = find
         self._found: list[Block] = [Text(words, "quiet")]
         self.look(self._show)

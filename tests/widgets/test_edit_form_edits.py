@@ -91,5 +91,5 @@ def test_what_a_step_does_not_change_stays_the_same_message() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, step in STEPS.items() if step.name_of])
 def test_a_step_without_its_name_is_refused(kind: str) -> None:
-    with pytest.raises(DecisionError, match="is missing"):
+    with pytest.raises(DecisionError, match="write the"):
         edit_of_steps([(kind, "", "x")])

@@ -66,6 +66,10 @@ def test_messages_are_shown_with_their_locks_and_settled(namespace: Namespace, b
     click(board, "Lock more")
     until(lambda: "There is no more to lock now." in shown(board))
     before = board.batch.renew_until
+    write(board, "Renew for", "soon")
+    click(board, "Renew")
+    assert repr(board).count("is not a duration") == 1, "below the field, and not once more at the foot"
+    write(board, "Renew for", "30m")
     click(board, "Renew")
     until(lambda: board.batch.renew_until > before)
     until(lambda: "29m from now" in shown(board) or "30m from now" in shown(board), shown(board))

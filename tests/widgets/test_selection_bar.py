@@ -6,6 +6,7 @@ from sbnotebook.client import Namespace
 from sbnotebook.model import Report
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Button
+from sbnotebook.widgets.edit_form import EditForm
 from sbnotebook.widgets.renderers.words import text_of
 from sbnotebook.widgets.selection_bar import SelectionBar, resubmit_form
 from sbnotebook.widgets.table.message_table import MessageTable
@@ -76,6 +77,25 @@ def test_plan_goes_with_its_form(namespace: Namespace) -> None:
         assert not panel.is_looking
         assert "The form of this plan was closed" in repr(panel)
     assert [message.sequence_number for message in queue.peek()] == [1, 2]
+
+
+def test_a_refused_plan_goes_with_its_form(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "refused", 2)
+    table = MessageTable(queue.peek())
+    panel = ActionPanel(namespace, table=table)
+    actions = {
+        "Edit and resubmit…": lambda: resubmit_form(queue, EditForm(lambda: table.selected)),
+        "Resubmit…": lambda: resubmit_form(queue),
+    }
+    bar = SelectionBar(table, actions, panel)
+    table.select([("refused", 1)])
+    click(bar, "Edit and resubmit…")
+    click(bar, "Show the plan")
+    until(lambda: not panel.is_looking)
+    assert "Nothing is changed" in repr(panel)
+    click(bar, "Resubmit…")
+    assert "Nothing is changed" not in repr(panel), "it is of another form"
+    bar.close()
 
 
 def test_form_opened_while_a_plan_is_carried_out_stays(namespace: Namespace) -> None:

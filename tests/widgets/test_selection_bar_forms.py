@@ -11,7 +11,8 @@ from sbnotebook.errors import DecisionError, SbNotebookError
 from sbnotebook.model import Decision, EntityAddress, Message, Resubmit
 from sbnotebook.settlement import Limits
 from sbnotebook.widgets.edit_form import EditForm
-from sbnotebook.widgets.selection_bar import have_faults, resubmit_form
+from sbnotebook.widgets.fields import have_faults
+from sbnotebook.widgets.selection_bar import resubmit_form
 
 NAMES = ("to", "delay", "cap", "rate", "in_flight")
 
