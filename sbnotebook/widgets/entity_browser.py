@@ -28,19 +28,18 @@ from sbnotebook.model.report import counted
 from sbnotebook.settlement import EntityCounts
 from sbnotebook.widgets.action_panel import ActionPanel
 from sbnotebook.widgets.blocks import Block, Button, Column, Field, Row, Table, Text, Title, Tree
-from sbnotebook.widgets.fields import FORM_CHANGED, Entry, number_entry, optional, queue_or_topic, watch
+from sbnotebook.widgets.fields import FORM_CHANGED, Entry, have_faults, number_entry, optional, queue_or_topic, watch
 from sbnotebook.widgets.panel import Panel, sentence
 from sbnotebook.widgets.peek_steps import PeekProgress, PeekRequest, peek_in_steps
 from sbnotebook.widgets.pretty import visible
 from sbnotebook.widgets.renderers.browser import is_in_marimo
 from sbnotebook.widgets.renderers.words import text_of
-from sbnotebook.widgets.selection_bar import Finding, SelectionBar, deferred_actions, have_faults, scheduled_actions
+from sbnotebook.widgets.selection_bar import Finding, SelectionBar, deferred_actions, scheduled_actions
 from sbnotebook.widgets.table.message_table import MessageTable
 
 _FEW_SESSIONS: Final = 6
 _COUNTED: Final = 10_000
 """Messages that are peeked at to count those of each session: Service Bus has no such counts."""
-_LOOKING: Final = "Looking"
 _NO_SESSION: Final = "Choose a session to see its messages; looking does not lock it."
 _DIGITS: Final = re.compile(r"(\d+)")
 
@@ -51,20 +50,16 @@ _ORPHANS: Final = " Orphans are not in this journal: another program deferred th
 
 
 class EntityMessages(Panel):
-    """The messages of an entity, which are peeked at: nothing is locked or changed by looking."""
-
     def __init__(self, actions: ActionPanel, table: MessageTable, go: Callable[[EntityAddress], object]) -> None:
         self.selection = SelectionBar(table, {}, actions)
         super().__init__(self.selection)
         self._go = go
-        self._entity: Entity
         self._asked: tuple[View, PeekRequest] = "All", PeekRequest()
         self.looked = PeekProgress(is_end=True)
         self.table = table
         self._sessions: dict[str, str] = {}
         """The sessions by their names in the list."""
         self._said = self.problem = self._hint = ""
-        self._doing = _LOOKING
         self.session: str | None = None
         self._view: View = "All"
         self._views: Sequence[View] = _VIEWS
@@ -99,7 +94,6 @@ class EntityMessages(Panel):
 
     def look_into(self, entity: Entity) -> None:
         with self.lock:
-            self.halt()
             self._entity, address = entity, entity.address
             triage = f'Triage(namespace, "{address}")' if is_in_marimo() else f"%sb_triage {address}"
             self._hint = f"Looking changes nothing. To repair, move or remove messages: {triage}"
@@ -124,14 +118,13 @@ class EntityMessages(Panel):
 
     def peek_onward(self) -> None:
         with self.lock:
-            if not self.is_looking:
-                self._begin(replace(self._asked[1], from_sequence_number=self.looked.next_number), is_onward=True)
+            self._begin(replace(self._asked[1], from_sequence_number=self.looked.next_number), is_onward=True)
 
     @property
     def status(self) -> str:
         if not self.is_looking:
             return self._said
-        return f"{self._doing}: {_found(self.looked)}…" if self.looked.looked_at else f"{self._doing}…"
+        return f"{self._said}: {_found(self.looked)}…" if self.looked.looked_at else f"{self._said}…"
 
     # ------------------------------------------------------------ which messages
 
@@ -166,7 +159,7 @@ class EntityMessages(Panel):
 
     def _begin(self, ask: PeekRequest, *, is_onward: bool = False) -> None:
         self._asked = self._view, ask
-        self._doing, self.problem = _LOOKING, ""
+        self._said, self.problem = "Looking", ""
         self.looked = PeekProgress(next_number=ask.from_sequence_number, is_end=True)
         if not is_onward:
             self.selection.offer({})
@@ -214,8 +207,7 @@ class EntityMessages(Panel):
         with self.showing(stop):
             self.table.show(Messages())
             self._sessions, self.find.value = _named(found, counts, is_all=False), ""
-            self._said = _NO_SESSION if found else "No session has active messages or a state."
-            self._doing = f"{_NO_SESSION} Counting"
+            self._said = f"{_NO_SESSION} Counting"
         looked = PeekProgress(is_end=True)
         for messages, looked in peek_in_steps(entity, PeekRequest(_COUNTED if found else 0), stop):
             ids: Any = messages.to_arrow().column("session_id").drop_null()
@@ -225,6 +217,7 @@ class EntityMessages(Panel):
         with self.showing(stop):
             # Only now: a list that changes under the pointer could lose a click.
             self._sessions = _named(found, counts, is_all=looked.is_end)
+            self._said = _NO_SESSION if found else "No session has active messages or a state."
             if not looked.is_end:
                 self._said = f"{_NO_SESSION} The counts are of the first {looked.looked_at:,} messages."
 
@@ -313,14 +306,21 @@ class Browser(Panel):
         send = [
             Button(
                 "Close the form" if self._is_sending else "Send a message…",
-                self._switch_form,
+                partial(setattr, self, "_is_sending", not self._is_sending),
                 "Open a form for a message to send or schedule",
                 icon="envelope",
                 key="send",
             )
         ]
         if self._is_sending:
-            send.append(Button("Copy the selected one", self._fill_form, "Put the selected message into the form"))
+            send.append(
+                Button(
+                    "Copy the selected one",
+                    self._fill_form,
+                    "Put the selected message into the form",
+                    is_enabled=len(self.table.selection) == 1,
+                )
+            )
         right = [
             Column([Row([switch]), *(letters.blocks() if letters else [])], key="dead-letters"),
             Title(chosen or "Choose a queue, a subscription or its dead letters at the left.", key="title"),
@@ -369,14 +369,8 @@ class Browser(Panel):
             self.messages.look_into(self._namespace.entity(address))
         self.redraw()
 
-    def _switch_form(self) -> None:
-        self._is_sending = not self._is_sending
-
     def _fill_form(self) -> None:
-        selected = self.table.selected
-        if len(selected) != 1:
-            raise DecisionError("Select one message in the table first.")
-        self.form.fill(selected[0])
+        self.form.fill(self.table.selected[0])
 
 
 class EntityTree(Panel):

@@ -404,13 +404,14 @@ class Record:
     A front end that has no kernel cannot draw widgets. GitHub, nbconvert and a reopened notebook show the HTML of an
     output instead. The record is an output of its own below the panel, because an update of the panel's own output
     would make the browser draw the panel again. A style in it hides it while the panel above it is alive.
+    It is a part of ``panel`` for front ends whose pages keep widgets and no later outputs, such as marimo.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, panel: Panel | None = None) -> None:
         self._id = uuid.uuid4().hex
         self._html = ""
         self._output: DisplayHandle | None = None
-        self._panel: Panel | None = None
+        self._panel = panel
         self._lock = threading.Lock()
 
     def as_html(self) -> str:
@@ -429,21 +430,15 @@ class Record:
         with self._lock:
             self._output = display(self._bundle(), raw=True, display_id=f"sbn-record-{self._id}")
 
-    def join(self, panel: Panel) -> None:
-        """Become a part of a panel, for front ends whose pages keep widgets and no later outputs, such as marimo."""
-        self._panel = panel
-
     def show(self, blocks: Sequence[Block]) -> None:
         parts = [html_of([block]) for block in blocks]
         fitting = sum(size <= _MAX_CHARACTERS for size in accumulate(map(len, parts)))
         shown = "".join(parts[:fitting]) + (html_of([Text(_CUT)]) if fitting < len(parts) else "")
         with self._lock:
-            if shown == self._html:
-                return
-            self._html = shown
-            if self._panel is not None:
+            is_new, self._html = shown != self._html, shown
+            if is_new and self._panel is not None:
                 self._panel.view.record = self.as_html()
-            elif self._output is not None:
+            elif is_new and self._output is not None:
                 self._output.update(self._bundle(), raw=True)
 
     def _bundle(self) -> dict[str, str]:

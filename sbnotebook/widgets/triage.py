@@ -71,7 +71,7 @@ class Triage(Panel):
         self._gone: list[MessageKey] = []
         self._about = 0
         self._peeked_at = self._problem = self._unfinished = ""
-        self.record = Record()
+        self.record = Record(self if is_in_marimo() else None)
         address = self._entity.address
         self.table = MessageTable(
             columns=_COLUMNS, timeline=True, causes=True, label=f"Messages of {address}", cause_action="Resubmit…"
@@ -81,7 +81,6 @@ class Triage(Panel):
         self.bar = SelectionBar(self.table, forms, self.actions)
         super().__init__(self.actions, self.bar)
         if is_in_marimo():
-            self.record.join(self)
             self.table.find_causes()
         self.actions.on_report(self._reported)
         self.table.on_causes(self._write_record)
@@ -104,9 +103,11 @@ class Triage(Panel):
         nothing = "There are no messages here."
         if address.sub_queue is SubQueue.DEAD_LETTER:
             nothing = "Nothing is dead-lettered here: the queue is empty, and there is nothing to do."
+        tip, onward = "Peek at all messages again; the selection stays", "Load the messages after the last one shown"
+        is_free = not self.actions.is_looking
         buttons = [
-            Button("Refresh", self.refresh, "Peek at all messages again; the selection stays", icon="refresh"),
-            Button("Load more", self.peek_onward, "Load the messages after the last one shown", icon="forward"),
+            Button("Refresh", self.refresh, tip, icon="refresh", is_enabled=is_free),
+            Button("Load more", self.peek_onward, onward, icon="forward", is_enabled=is_free),
         ]
         if self.is_looking:
             buttons = [Button("Stop", self.halt, "Peek no further; the messages that are here stay", icon="stop")]
@@ -140,6 +141,7 @@ class Triage(Panel):
         """Peek at all messages again; the selection stays. Returns at once."""
         self.in_background(self._show_unfinished)
         self._look(1)
+        self.in_background(self._expect, failed=lambda _: None)
 
     def peek_onward(self) -> None:
         self._look(self._reached.next_number)
@@ -158,9 +160,6 @@ class Triage(Panel):
             self._about, self._gone, self._problem, self.looked = 0, [], "", PeekProgress(next_number=first)
             ask = PeekRequest(self._limit or sys.maxsize, first)
             self.look(partial(self._peek, ask, first == 1 and self.table.count > 0))
-        if first == 1:
-            self.in_background(self._expect, failed=lambda _: None)
-        self.redraw()
 
     def _peek(self, ask: PeekRequest, replaces: bool, stop: Event) -> None:
         """Show each part as it comes, or all of them in place of the earlier messages."""
