@@ -175,7 +175,6 @@ class _App(Voila):
         self.template_paths = [str(own), *self.template_paths]
 
     def init_handlers(self) -> Any:
-        """Return Voilà's handlers, with the page's way to its kernel in place of Voilà's."""
         own = {VoilaKernelWebsocketHandler: _Channels}
         handlers: Any = super().init_handlers()
         return [(path, own.get(handler, handler), *options) for path, handler, *options in handlers]

@@ -85,7 +85,7 @@ class Monitor(Panel):
         switch = Button(name, lambda: self._want(wanted=not self._wanted), tooltip, key="switch")
         cards = [_card(str(entity), list(samples)) for entity, samples in list(self._history.items())]
         return [
-            Row([switch, every, Text(self._said, "quiet", key="status")]),
+            Row([switch, every, Text(self._said if self._wanted else "Stopped.", "quiet", key="status")]),
             Text("While a cell runs, Stop, Start and the interval wait for its end." if must_wait() else "", "quiet"),
             Row(cards or [Text("The first counts are on their way…", "quiet")], key="cards"),
         ]
@@ -108,6 +108,7 @@ class Monitor(Panel):
             samples = self._sampler.sample()
             for each in samples:
                 self._history.setdefault(each.entity, deque(maxlen=_KEPT)).append(each)
+        self._said = f"as of {datetime.now(UTC):%H:%M:%S} UTC"
         self.redraw()
         return samples
 
@@ -159,13 +160,8 @@ class Monitor(Panel):
 
     def _want(self, *, wanted: bool, unseen: bool = False) -> None:
         self._wanted, self._unseen = wanted, unseen
-        self._say("")
-        self._wake()
-
-    def _say(self, words: str) -> None:
-        # A sample in progress when it was stopped must not hide that.
-        self._said = words if self._wanted else "Stopped."
         self.redraw()
+        self._wake()
 
     def _set_every(self, every: float) -> None:
         self._every = every
@@ -203,10 +199,10 @@ class Monitor(Panel):
         except Exception as error:  # noqa: BLE001 (it is shown, and the next sample may succeed)
             self._failures += 1
             pause = pause_after(self._every, 0.0, self._failures)
-            self._say(f"{sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}.")
+            self._said = f"{sentence(error)} The next attempt is in {duration_text(pause, rounded=True)}."
+            self.redraw()
             return pause
         self._failures = 0
-        self._say(f"as of {datetime.now(UTC):%H:%M:%S} UTC")
         return pause_after(self._every, 0.0 if is_first else time.monotonic() - begin, 0)
 
 

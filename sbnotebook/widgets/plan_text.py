@@ -83,20 +83,18 @@ def can_resume(report: Report) -> bool:
 def plan_blocks(
     plan: Plan, preview: Preview, namespace: Namespace, *, hidden: int = 0, title: str = "", rate: float | None = None
 ) -> list[Block]:
-    pace = real = unseen = ""
+    pace = ""
     if rate is not None:
         least = duration_text(len(plan) / rate, rounded=True)
         pace = f"At most {rate:,g} messages a second, so it takes {least} or longer."
-    if not namespace.is_emulator:
-        real = f"It is carried out in {namespace.host}, which is not an emulator."
-    if hidden:
-        unseen = f"{hidden:,} of them {'is' if hidden == 1 else 'are'} hidden by the filter, and not seen in the table."
+    real = f"It is carried out in {namespace.host}, which is not an emulator."
+    unseen = f"{hidden:,} of them {'is' if hidden == 1 else 'are'} hidden by the filter, and not seen in the table."
     blocks: list[Block] = [
         *([Title(title, is_small=True)] if title else []),
         Text(f"{preview.sentence[:1].upper()}{preview.sentence[1:]}", is_strong=True),
         Text(pace),
-        Text(real, "warning"),
-        Text(unseen, "warning"),
+        Text("" if namespace.is_emulator else real, "warning"),
+        Text(unseen if hidden else "", "warning"),
         *_of_return(plan.verb, namespace),
         Text(_READ_ONLY.format(namespace.host) if namespace.read_only else "", "warning"),
     ]

@@ -18,7 +18,7 @@ _WORDS: Final = {
     "title": ("h4", "text"),
     "text": ("p", "text"),
     "code": ("pre", "text"),
-    "column": ("h5", "name"),
+    "column": ("h4", "name"),
     "tree": ("p", "hint"),
 }
 """The tags of blocks that have one text, and the text."""
@@ -57,7 +57,6 @@ def html_of(blocks: Sequence[Block]) -> str:
 
 
 def node_html(node: Node) -> str:
-    """Return what one block says, without the blocks in it."""
     match node["kind"]:
         case "table" if not _has_changes(node):
             rows = [[scrub(value) if isinstance(value, str) else value for value in row] for row in node["rows"]]

@@ -149,9 +149,8 @@ class MessageTable(anywidget.AnyWidget):
         self._filters: list[dict[str, Any]] = []  # as the browser made them, for the next page
         self._pages: dict[str, int] = {}  # the browser pages that show the table, and how many selections each was sent
         self.on_msg(self._receive)  # the page may answer on another thread before the constructor ends
-        options = {"label": label, "timeline": timeline, "causes": causes, "countdown": countdown}
-        shown = facets if facets is None else [*facets]
-        super().__init__(options={**options, "cause_action": cause_action, "facets": shown})
+        options = {"label": label, "facets": facets if facets is None else [*facets], "cause_action": cause_action}
+        super().__init__(options=options | {"timeline": timeline, "causes": causes, "countdown": countdown})
         answer_at_once(self)
         self.show(messages)
 
