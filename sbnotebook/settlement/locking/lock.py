@@ -295,7 +295,15 @@ class LockedBatch:
         coming, self._coming = self._coming, None
         self._receivers.append(emptied[0] if emptied else await (coming or _opened(self._new_receiver)))
         await connections.reopen(self._receivers[-1])
+        await self._close_used_up()
         return self._receivers[-1]
+
+    async def _close_used_up(self) -> None:
+        """Close earlier links that never serve again: their messages were settled by tokens, or their locks ended."""
+        for receiver in self._receivers[:-1]:
+            if not self._in_work and settling.is_used_up(receiver, (hold.lock for hold in self.table)):
+                self._receivers.remove(receiver)
+                await connections.close(receiver)
 
     def _room_on(self, receiver: LockReceiver) -> int:
         # Those that wait here are yet to be taken, and have their place on the link.

@@ -13,7 +13,7 @@ import math
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -79,6 +79,15 @@ def on_link(receiver: ServiceBusReceiver) -> set[bytes]:
     if handler is None or handler._link is None or not is_attached(handler):
         return set()
     return handler._link._received_delivery_tags
+
+
+def is_used_up(receiver: ServiceBusReceiver, held: Iterable[ReceivedLock]) -> bool:
+    """Return whether nothing on the link is held or waits for its answer, but some was never settled over it."""
+    handler, tags = private(receiver)._handler, on_link(receiver)
+    if not tags or any(lock.delivery_tag in tags for lock in held):
+        return False
+    requests = (node._mgmt_link._pending_operations for node in handler._mgmt_links.values())
+    return not any((handler._link._pending_dispositions, *requests))
 
 
 def ranges(locks: Sequence[ReceivedLock], first: int = _RANGE, later: int = _RANGE) -> list[slice]:

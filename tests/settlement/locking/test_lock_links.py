@@ -118,3 +118,14 @@ async def test_a_full_link_stays_open_until_its_settlements_are_answered(
         emulator.faults.network_delay_ms = 25
         report = await batch.settle(Complete())  # in groups, several at once
     assert report.settled == 1_000, report.counts
+
+
+async def test_links_whose_messages_were_settled_by_their_tokens_do_not_pile_up(own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "orders", 6 * PER_LINK)
+    async with queue.batch(archived=False, journalled=False, keep_bodies=False) as batch:
+        parts: Any = batch
+        for _ in range(6):
+            held = await batch.receive(PER_LINK)
+            assert (await batch.settle(Complete(), held)).settled == PER_LINK
+            assert len(parts._receivers) == 1, "a link that never serves again is closed"  # noqa: SLF001
+    assert await queue.peek() == []
