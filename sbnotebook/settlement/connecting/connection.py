@@ -55,6 +55,7 @@ from sbnotebook.settlement.connecting.administration_clients import (
 from sbnotebook.settlement.connecting.failures import explained, said, service_words, unreachable
 from sbnotebook.settlement.sdk import check_version, errors, management
 from sbnotebook.settlement.sdk.clients import adopt
+from sbnotebook.settlement.sdk.connections import first_token
 from sbnotebook.settlement.sdk.private import certificates, constants
 from sbnotebook.settlement.sdk.receivers import LockReceiver
 
@@ -510,7 +511,10 @@ def _path(connection: Connection) -> str:
 async def _token(connection: Connection) -> Any:
     host, credential = connection.host_and_credential()
     try:
-        return await credential.get_token(constants.JWT_TOKEN_SCOPE)
+        with first_token():
+            return await credential.get_token(constants.JWT_TOKEN_SCOPE)
+    except ServiceBusConnectionError:  # ours: the time is over
+        raise
     except Exception as error:
         await _put_token(connection, "", AccessToken("none", 2**31))  # a host that cannot be reached is said first
         words = f"Signing in to {host} failed with {type(error).__name__}: {explained(error)[:_MOST_WORDS]}"

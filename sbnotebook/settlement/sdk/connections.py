@@ -33,6 +33,7 @@ import errno
 import logging
 import math
 import time
+from collections.abc import Generator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -339,14 +340,8 @@ class RefreshingAuthenticator(AuthenticatorClass):
         """Put the first token, or begin to refresh it."""
         if self.auth_state is not CbsAuthState.REFRESH_REQUIRED:
             # Without it nothing works, so wait for it.
-            with anyio.move_on_after(_FIRST_WITHIN) as scope:
+            with first_token():
                 await super().update_token()
-            if scope.cancelled_caught:
-                text = (
-                    f"The credential gave no token in {_FIRST_WITHIN:g} seconds: finish signing in and try again, or "
-                    "check that this machine reaches the service that gives tokens."
-                )
-                raise given_up(ServiceBusConnectionError(message=text))
             return
         # The SDK asks again when this is left of the valid token.
         self.auth_state = CbsAuthState.OK
@@ -388,6 +383,19 @@ class RefreshingAuthenticator(AuthenticatorClass):
             return
         self._expires_on = token.expires_on
         self._refresh_window = int((token.expires_on - time.time()) * _WINDOW)
+
+
+@contextlib.contextmanager
+def first_token() -> Generator[None]:
+    """Limit the time of a block that waits for the credential's first token, in which a user may sign in."""
+    with anyio.move_on_after(_FIRST_WITHIN) as scope:
+        yield
+    if scope.cancelled_caught:
+        text = (
+            f"The credential gave no token in {_FIRST_WITHIN:g} seconds: finish signing in and try again, or check "
+            "that this machine reaches the service that gives tokens."
+        )
+        raise given_up(ServiceBusConnectionError(message=text))
 
 
 async def put_token(cbs: Any, auth: Any, token: AccessToken) -> None:

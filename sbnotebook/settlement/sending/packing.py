@@ -104,7 +104,7 @@ class Pack:
 class Packer:
     """Pulls messages and encodes them in a thread, because the input is the user's code, and packs them on the loop.
 
-    The two share ``_pulled`` alone.
+    The two share ``_pulled``, and the number of messages that were pulled.
     """
 
     def __init__(

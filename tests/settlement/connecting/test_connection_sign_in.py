@@ -172,6 +172,17 @@ async def test_a_sign_in_may_take_longer_than_reaching_the_host(
     assert (await sign_in(with_account(emulator, Credential(seconds=1.2)))).name == "anna@example.org"
 
 
+async def test_a_sign_in_is_not_waited_for_without_end(
+    emulator: RunningEmulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sbnotebook.settlement.sdk.connections._FIRST_WITHIN", 0.3)
+    with (
+        anyio.fail_after(10),
+        pytest.raises(ServiceBusConnectionError, match=r"gave no token in 0\.3 seconds: finish signing in"),
+    ):
+        await sign_in(with_account(emulator, Credential(seconds=60)))
+
+
 async def test_a_host_that_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REACHED_WITHIN", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
