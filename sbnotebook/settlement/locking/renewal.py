@@ -95,8 +95,8 @@ class Links:
 
     async def failed(self) -> None:
         """Take the other receiver next time, because the one that was used last did not answer."""
+        self._avoids_own = not (self._avoids_own or self.is_silent)
         await self.close()
-        self._avoids_own = not self._avoids_own
 
     async def probe(self, renewed: Sequence[ReceivedLock]) -> None:
         """Return to the batch's own receiver, if it is avoided and answers again."""

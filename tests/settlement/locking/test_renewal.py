@@ -219,6 +219,19 @@ def links_of(batch: LockedBatch) -> Any:
     return renewal._links  # noqa: SLF001
 
 
+async def test_the_own_link_is_not_avoided_because_the_other_one_failed(world: World) -> None:
+    queue = await filled_queue(world.namespace, "silent", 1, lock_duration=MINUTE)
+    async with queue.batch() as batch:
+        links = links_of(batch)
+        own = await links.one()
+        links.is_silent = True
+        assert await links.one() is not own
+        links.is_silent = True  # the first look of the renewal may have come meanwhile
+        await links.failed()
+        links.is_silent = False
+        assert await links.one() is own
+
+
 def end_of(batch: LockedBatch, number: int) -> datetime:
     found = batch.table.locked_until(number)
     assert found is not None
