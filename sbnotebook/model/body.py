@@ -163,7 +163,10 @@ _FIRST_SHOWN: Final = 40
 UNUSUAL_STARTS: Final = b"@< \n\r\t\xef\xff\xfe\x1f"
 """First bytes of bodies that may be more than text: wrappers of the older .NET clients, byte order marks, and gzip."""
 _UNUSUAL: Final = frozenset(UNUSUAL_STARTS[at : at + 1] for at in range(len(UNUSUAL_STARTS)))
-_CHARSET: Final = re.compile(r""";\s*charset\s*=\s*(?:"([^"]*)"|([^\s;"]+))""", re.IGNORECASE)
+# Not within the quotes of another parameter.
+_CHARSET: Final = re.compile(
+    r"""(?:(?:[^"]|"[^"]*")*?;)?\s*charset\s*=\s*(?:"([^"]*)"|([^\s;"]+))""", re.IGNORECASE | re.DOTALL
+)
 # Not all that Python has under a name is a charset: some unpack, some evaluate escapes, some take quadratic time.
 _CHARSETS: Final = re.compile(
     r"utf-(?:8|16|32)(?:-[bl]e)?|ascii|iso8859-\d+|cp\d+|koi8-[ru]|shift_jis|euc_(?:jp|kr)|gb(?:2312|k|18030)|big5"
@@ -447,7 +450,7 @@ def _is_usual_type(content_type: str | None) -> bool:
 @lru_cache(maxsize=256)
 def _charset_name(content_type: str | None) -> str | None:
     """Return the charset that a content type names, known or not."""
-    found = _CHARSET.search(content_type) if content_type and len(content_type) <= _LONGEST else None
+    found = _CHARSET.match(content_type) if content_type and len(content_type) <= _LONGEST else None
     return (found[1] or found[2]) if found else None
 
 
@@ -497,8 +500,13 @@ def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
     note = form.note or (read_form(body, before)[1].note if text.endswith(" bytes)") else "")
     if form.note or (note and text.endswith(note)):
         raise DecisionError(form.fault or "The text of the body is cut, because it is packed and large.")
-    # A plain text takes the compression and the charset that an edit names.
-    is_named_anew = _says(before) != _says(after) and not form.names("wrapper", "amqp", "value")
+    # A plain text takes the compression and the charset that an edit names; another charset leaves the compression.
+    is_plain = not form.names("wrapper", "amqp", "value")
+    is_named_anew = is_plain and before.packings != after.packings
+    if is_plain and not is_named_anew and _says(before) != _says(after):
+        packings = (layer for layer in form.layers if layer.kind == "packing")
+        fault = "" if before.unknown_charset else form.fault
+        form = Form((*packings, _charset_layer(_charset_of(b"", after.charset))), fault)
     packed = body_of_text(text, after) if is_named_anew else form.encode(text)
     found, now = read_form(packed, after, is_for_edit=True)
     is_same = is_named_anew or str(now) == str(form)

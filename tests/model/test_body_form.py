@@ -173,6 +173,20 @@ def test_the_compression_and_charset_that_an_edit_names_are_used() -> None:
     assert gzip.decompress(plain.body) == b"b"
 
 
+def test_another_charset_leaves_the_compression() -> None:
+    latin = "text/plain; charset=latin-1"
+    for packer, encoding, unpack in (
+        (gzip.compress, None, gzip.decompress),
+        (zlib.compress, None, zlib.decompress),
+        (raw_deflate, "deflate", lambda data: zlib.decompress(data, -15)),
+    ):
+        before = Message(body=packer("Größe".encode()), content_type="text/plain", content_encoding=encoding)
+        assert unpack(before.with_changes(body="Maß", content_type=latin).body) == "Maß".encode("latin-1")
+    plain = Message(body=b"a", content_encoding="gzip")
+    with pytest.raises(DecisionError, match="says that its body is gzip, and the body is not"):
+        plain.with_changes(body="b", content_type=latin)
+
+
 OBJECT = (
     b"@\x05Order\x08\x10http://acme.test"
     b"@\x07Carrier\x99\x03DHL"  # Chars8TextWithEndElement

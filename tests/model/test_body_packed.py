@@ -33,7 +33,8 @@ from sbnotebook.model.schema import message_from_row
 )
 def test_the_charset_that_is_named_is_used(charset: str, codec: str) -> None:
     text = "Grosse" if charset == "us-ascii" else "Größe"
-    for content_type in (f"text/plain; charset={charset}", f"application/json;x=1; Charset={charset}"):
+    quoted = f'a/b; start-info="text/xml; charset=cp437"; charset={charset}'
+    for content_type in (f"text/plain; charset={charset}", f"application/json;x=1; Charset={charset}", quoted):
         assert body_text(text.encode(codec), Marks(content_type=content_type)) == text
         marks = Marks(content_type=content_type)
         assert body_text(body_of_text(text, marks), marks) == text
