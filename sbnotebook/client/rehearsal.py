@@ -170,7 +170,7 @@ def _check(plan: Plan, consumer: Consumer | None) -> None:
         raise DecisionError(f"A rehearsal has 1 to {MOST:,} messages, not {len(plan.messages):,}: choose others.")
     if any(message.enqueued_time is None for message in plan.messages):
         raise DecisionError("Some messages of the plan are not there any more: peek again.")
-    if consumer is not None and not callable(consumer) and not "".join(consumer).strip():
+    if consumer is not None and not callable(consumer) and not "".join(map(str, consumer)).strip():
         raise ConfigurationError("consumer is a function, or a command such as 'python consumer.py'.")
     if callable(consumer):
         refuse_coroutine_function(consumer, "The consumer")
@@ -196,7 +196,8 @@ async def _consume(
         command = _words(consumer) if is_text else [*consumer]
         process = await blocking(subprocess.Popen[Any], command, env=os.environ | secrets, stdin=subprocess.DEVNULL)
     except (OSError, ValueError) as error:
-        named = (consumer if is_text else consumer[0])[:200]
+        # The other words may hold a secret.
+        named = str((consumer.split() if is_text else consumer)[0])[:200]
         raise ConfigurationError(f"The consumer {named!r} cannot be started: {error}.") from None
     try:
         return await _watched(look, process, timeout)

@@ -162,6 +162,16 @@ def test_a_command_keeps_the_backslashes_of_its_paths(namespace: Namespace, tmp_
             namespace.rehearse(plan, wrong)
 
 
+def test_a_command_that_cannot_start_is_named_by_its_program(namespace: Namespace, tmp_path: Path) -> None:
+    letters = dead_letter_queue(namespace, "unstarted", orders("one"))
+    plan = letters.resubmit(letters.peek())
+    words: list[Any] = [tmp_path / "no program", "--key", "secret"]
+    for wrong in ("nosuch --key secret", "nosuch --key 'secret", words):
+        with pytest.raises(ConfigurationError, match="cannot be started") as refused:
+            namespace.rehearse(plan, wrong)
+        assert "secret" not in str(refused.value)
+
+
 def plan_of_one(namespace: Namespace) -> Plan:
     namespace.create_queue("of-one")
     queue = namespace.entity("of-one")
