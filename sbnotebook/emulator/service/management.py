@@ -501,7 +501,8 @@ _FOR_HOLDER: Final = frozenset(
 def answer(address: str, access: ConnectionAccess, missing: RefusedError, call: Call) -> Reply:
     broker, entity = call.broker, call.entity
     if entity is None:
-        raise missing
+        # A new error each time: one error would keep the frames of all requests.
+        raise RefusedError(missing.condition, str(missing))
     name = call.operation.removeprefix("com.microsoft:")
     act, kinds = _OPERATIONS.get(name, (None, ()))
     access.require(address, SEND if name in _NEED_SEND else LISTEN)
