@@ -743,7 +743,7 @@ class AsyncNamespace(SdkNames):
 
         It has no keys, no messages and no metadata. A warning names each option that the file cannot say, and each
         limit of Microsoft's emulator that it exceeds. The limits are 50 queues and topics, 50 subscriptions of a
-        topic, 10 deliveries, and messages that live for 1 hour. SQL parameters become literals.
+        topic, 10 deliveries, and messages that live for 1 hour. Rules with SQL parameters are left out.
 
         Raises:
             azure.core.exceptions.AzureError: the entities could not be read; it needs the right Manage.
