@@ -390,8 +390,7 @@ def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | Non
         return None, Form(fault=f"The body is not text{why}.")
     if charset.startswith("utf") and text[:1] == _BYTE_ORDER_MARK:
         text, mark = text[1:], _BYTE_ORDER_MARK
-    name = f"{charset} with a byte order mark" if mark else charset
-    layer, fault = Layer("charset", name, partial(_pack_charset, charset, mark)), ""
+    layer, fault = _charset_layer(charset, mark), ""
     if marks.unknown_charset is not None:
         fault = f"sbnotebook does not know the charset {marks.unknown_charset[:_FIRST_SHOWN]!r} of the body."
     elif not charset.startswith(("utf", "ascii", "iso8859")) and not is_cut and layer.pack(text) != data:
@@ -416,6 +415,11 @@ def _charset_of(data: bytes, named: str | None) -> str:
     return next((name for name, mark in orders if data.startswith(mark)), orders[0][0])
 
 
+def _charset_layer(charset: str, mark: str = "") -> Layer:
+    name = f"{charset} with a byte order mark" if mark else charset
+    return Layer("charset", name, partial(_pack_charset, charset, mark))
+
+
 def _pack_charset(charset: str, mark: str, text: str) -> bytes:
     try:
         return (mark + text).encode(charset)
@@ -423,7 +427,7 @@ def _pack_charset(charset: str, mark: str, text: str) -> bytes:
         raise DecisionError(f"The charset {charset} of the body has no {text[error.start - len(mark)]!r}.") from None
 
 
-_PLAIN: Final = Form((Layer("charset", "utf-8", partial(_pack_charset, "utf-8", "")),))
+_PLAIN: Final = Form((_charset_layer("utf-8"),))
 
 
 def _pack_xml(head: str, tail: str, inner: Callable[[str], bytes], text: str) -> bytes:

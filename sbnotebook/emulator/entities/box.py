@@ -6,7 +6,7 @@ Source: Service Bus documentation, "Message sessions".
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count, islice, takewhile
@@ -43,6 +43,7 @@ class MessageSession:
         self.session_id = session_id
         self.state: bytes | None = None  # bytes that its clients keep in it; None without a state
         self.updated_time = 0  # ms; when the state was set
+        self.message_count = 0  # messages that belong to it, received or not, but for scheduled ones
         self.holder: UUID | None = None  # token of the client that holds it; None without one
         self.locked_until = 0  # ms; when the lock ends, 0 without a lock
         self.held: dict[UUID, BrokeredMessage] = {}  # its messages that were received, by lock token
@@ -69,7 +70,7 @@ class MessageSession:
 
 
 class Sessions(dict[str, MessageSession]):
-    """The sessions of an entity by id, as long as they have messages to receive, a state, or a holder."""
+    """The sessions of an entity by id, as long as they have messages, a state, or a holder."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,10 +92,21 @@ class Sessions(dict[str, MessageSession]):
         session.ready.pop(message.sequence_number, None)
         if not session.ready:
             self.free.pop(session.session_id, None)
-            self.forget_empty(session)
+
+    def restore(self, messages: Iterable[BrokeredMessage]) -> None:
+        for message in messages:
+            if message.state is not BrokeredState.SCHEDULED:
+                self.count(message, 1)
+            if message.state is BrokeredState.ACTIVE:
+                self.make_ready(message)
+
+    def count(self, message: BrokeredMessage, more: int) -> None:
+        session = self[message.session_id or ""]
+        session.message_count += more
+        self.forget_empty(session)
 
     def forget_empty(self, session: MessageSession) -> None:
-        if not (session.holder or session.state is not None or session.ready):
+        if not (session.message_count or session.holder or session.state is not None):
             self.pop(session.session_id, None)
 
 
@@ -425,6 +437,8 @@ class Box:
         self.context.changes.remove(self.box, message.sequence_number)
         self.deferred_count -= message.state is BrokeredState.DEFERRED
         self.scheduled_count -= message.state is BrokeredState.SCHEDULED
+        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
+            self.sessions.count(message, -1)
 
 
 class SubQueueBox(Box):
@@ -487,10 +501,12 @@ class ReceivingEntity(Box):
         )
 
     def put(self, message: BrokeredMessage, now: int) -> None:
-        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED and message.session_id is None:
-            self.put_dead(message, _NO_SESSION_ID, now)
-        else:
-            super().put(message, now)
+        if self.sessions is not None and message.state is not BrokeredState.SCHEDULED:
+            if message.session_id is None:
+                self.put_dead(message, _NO_SESSION_ID, now)
+                return
+            self.sessions.count(message, 1)
+        super().put(message, now)
 
     def expire(self, now: int) -> None:
         for session in [*self.sessions.held] if self.sessions is not None else ():
@@ -559,15 +575,12 @@ class ReceivingEntity(Box):
 
     def session_ids(self, updated_since: int | None) -> list[str]:
         """Return the sessions whose state was set since a moment (ms), or all that have messages or a state."""
-        with_state = {
+        return sorted(
             name
             for name, each in self._sessions().items()
-            if each.state is not None and each.updated_time >= (updated_since or 0)
-        }
-        if updated_since is not None:
-            return sorted(with_state)
-        messages = (message for message in self.log.walk() if message.state is not BrokeredState.SCHEDULED)
-        return sorted(with_state.union(message.session_id or "" for message in messages))
+            if (each.state is not None and (updated_since is None or each.updated_time >= updated_since))
+            or (updated_since is None and each.message_count)
+        )
 
     def set_session_state(self, session: MessageSession, state: bytes | None, now: int) -> None:
         limit = self.context.tier.quotas.max_session_state

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.emulator.entities.box import Box, Receivable, ReceivingEntity, earliest
 from sbnotebook.emulator.entities.json_form import stored, stored_options, stored_rules
-from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState, DeadLetterReason
+from sbnotebook.emulator.entities.message import BrokeredMessage, DeadLetterReason
 from sbnotebook.emulator.entities.message_log import PARTITIONS, Residency
 from sbnotebook.emulator.entities.options import (
     MAX_SIZE_MB,
@@ -418,9 +418,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Any, *, now: int) -
         registry.watch(entity, now)
         if entity.sessions is not None:
             # The waiting receivers of each session are needed at once.
-            for message in entity.log.walk():
-                if message.state is BrokeredState.ACTIVE:
-                    entity.sessions.make_ready(message)
+            entity.sessions.restore(entity.log.walk())
     # Messages that still had to be forwarded.
     for entity in entities.values():
         if entity.sessions is None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from sbnotebook.emulator.entities.message_log import MessageLog
 from sbnotebook.emulator.entities.options import QueueOptions
 from sbnotebook.emulator.entities.registry import Registry
 from tests.emulator.entities.conftest import sent
@@ -15,3 +18,15 @@ def test_a_message_that_expires_under_a_lock_leaves_no_session(registry: Registr
     assert queue.message_count == 0
     assert queue.sessions is not None
     assert queue.sessions.get("a") is None
+
+
+@pytest.mark.parametrize(("since", "listed"), [(None, ["a", "b"]), (0, [])])
+def test_sessions_are_listed_without_a_look_at_their_messages(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, since: int | None, listed: list[str]
+) -> None:
+    queue = registry.create_queue("calls", QueueOptions(requires_session=True))
+    for session_id in ("b", "a", "b"):
+        queue.send(sent("x", session_id=session_id), 0)
+    queue.send(sent("x", session_id="later", scheduled_time=1_000), 0)
+    monkeypatch.delattr(MessageLog, "walk")
+    assert queue.session_ids(since) == listed
