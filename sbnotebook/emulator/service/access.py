@@ -82,7 +82,8 @@ class NamespaceAccess:
         return Grant(scope, entity, rule.claims, until)
 
     def log_in(self, key_name: str, key: str) -> Grant | None:
-        for rule, path in self._rules(*self._registry.entities):
+        # A key of the namespace first: an entity may have the same.
+        for rule, path in (*self._rules(), *self._rules(*self._registry.entities)):
             if rule.key_name == key_name and any(hmac.compare_digest(each, key.encode()) for each in _keys(rule)):
                 return Grant(path or "", path, rule.claims, inf)
         return None

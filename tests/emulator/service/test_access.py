@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import anyio.lowlevel
@@ -115,6 +116,15 @@ def test_a_key_logs_in_by_itself(connect: Connect) -> None:
     for name, key in (("sender", ""), ("sender", "listen-1"), ("nobody", "send-1"), ("listener", "")):
         with pytest.raises(PermissionError):
             connect(text=None, log_in=(name, key))
+
+
+def test_a_key_of_the_namespace_stays_one_where_an_entity_has_it_too() -> None:
+    root = replace(ROOT_RULE, claims=frozenset({SEND}))
+    registry = Registry()
+    registry.create_queue("copied", QueueOptions(authorization_rules=[root]))
+    grant = NamespaceAccess(registry, ManualClock()).log_in(root.key_name, root.primary_key)
+    assert grant is not None
+    assert grant.allows("bills", MANAGE)
 
 
 def test_manage_includes_the_other_claims(emulator: RunningEmulator) -> None:
