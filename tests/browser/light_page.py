@@ -134,11 +134,22 @@ class Kernel:
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._loop.run_until_complete(self._end())
+
+    async def _end(self) -> None:
+        """End what is on its way: a coroutine that never ran would be an error of whichever test comes next."""
+        self._server.stop()
+        await self._server.close_all_connections()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
     def _listen(self, listening: Any) -> None:
         routes = [(path, _File, {"kind": kind, "read": read}) for path, (kind, read) in _FILES.items()]
         pages = Application([*routes, ("/comms", _Socket, {"kernel": self})], websocket_max_message_size=1 << 30)
-        HTTPServer(pages).add_sockets(listening)
+        self._server = HTTPServer(pages)
+        self._server.add_sockets(listening)
 
     def _write(self, frame: bytes) -> None:
         for page in tuple(self._pages):
