@@ -137,7 +137,7 @@ class Kernel:
         self._loop.run_until_complete(self._end())
 
     async def _end(self) -> None:
-        """End what is on its way: a coroutine that never ran would be an error of whichever test comes next."""
+        """End all messages to pages: a coroutine that never ran would be an error of the next test."""
         self._server.stop()
         await self._server.close_all_connections()
         left = asyncio.all_tasks() - {asyncio.current_task()}
