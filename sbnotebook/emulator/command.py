@@ -21,7 +21,6 @@ from sbnotebook.emulator.process import EmulatorState, default_data_dir
 from sbnotebook.emulator.server import EmulatorServer, run_loop
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 
-_NEW_OBJECTS: Final = 50_000  # Objects made since the last collection that are worth another one
 _OPEN_FILES: Final = 8192  # Connections and files that the process may have at once, if the system lets it
 
 _Hosts = Annotated[
@@ -101,7 +100,7 @@ def prepare_process() -> None:
     # Messages make no cycles and there may be many: looking for cycles among them again and again is most of the
     # time that a collection takes.
     gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
+    gc.set_threshold(50_000, *gc.get_threshold()[1:])
     try:
         import resource
     except ImportError:  # Windows, which has no such limit.

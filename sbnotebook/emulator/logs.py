@@ -8,9 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 _MAX_MESSAGE: Final = 1000
-_MAX_TRACEBACK: Final = 8000
 _BURST: Final = 200  # Records that may come at once
-_PACE: Final = 10.0  # Seconds after which there may be another one
 
 
 def _clean(record: logging.LogRecord) -> bool:
@@ -22,7 +20,7 @@ def _clean(record: logging.LogRecord) -> bool:
         record.exc_info = None
     if record.exc_text:
         # Indented, so that no line of it looks like the beginning of another record.
-        lines = record.exc_text[-_MAX_TRACEBACK:].splitlines()
+        lines = record.exc_text[-8000:].splitlines()
         record.exc_text = "\n".join(f"  {_visible(line.removeprefix('  '))}" for line in lines)
     return True
 
@@ -37,7 +35,7 @@ def log_limit(clock: Callable[[], float] = time.monotonic) -> Callable[[logging.
     def may_write(record: logging.LogRecord) -> bool:
         nonlocal left, since, missing
         now = clock()
-        left, since = min(_BURST, left + (now - since) / _PACE), now
+        left, since = min(_BURST, left + (now - since) / 10), now
         if left < 1:
             missing += 1
             return False

@@ -187,7 +187,6 @@ class _Lane:
 
 _LOGGER: Final = clean_logger(__name__)
 _T = TypeVar("_T")
-_Factory = Callable[[], asyncio.Protocol]
 _LOOPBACK: Final = "127.0.0.1"
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - read, not listened on; not every system lets clients connect to it
 _POLL: Final = 0.5  # Seconds after which a server looks again whether it is used
@@ -318,7 +317,7 @@ class EmulatorServer:
         """Listen until the stack ends, and return the port, which the system chooses for 0."""
         try:
             listener = await asyncio.get_running_loop().create_server(
-                lambda: Line(self.broker, cast("_Factory", http.server)),
+                lambda: Line(self.broker, cast("Callable[[], asyncio.Protocol]", http.server)),
                 self._host,
                 port,
                 backlog=1024,  # A cluster's workers all connect at once.

@@ -18,7 +18,6 @@ from sbnotebook.errors import EmulatorStartError
 _CERTIFICATE: Final = "certificate.pem"
 _KEY: Final = "certificate.key"
 _ADDRESSES: Final = ("127.0.0.1", "::1")
-_LIFE: Final = timedelta(days=825)  # The longest that the clients of all systems accept
 
 
 def tls_context(directory: Path, names: Iterable[str] = ()) -> tuple[ssl.SSLContext, Path]:
@@ -68,7 +67,7 @@ def _make(directory: Path, names: list[str]) -> None:
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + _LIFE)
+        .not_valid_after(now + timedelta(days=825))  # the longest that the clients of all systems accept
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(

@@ -485,12 +485,10 @@ _OPERATIONS: Final[dict[str, tuple[Callable[[Call], Reply], Any]]] = {
     "remove-rule": (remove, Subscription),
     "enumerate-rules": (enumerate_rules, Subscription),
 }
-"""The function that carries out each operation, and the class of entities that has the operation."""
-_OF_SESSIONS: Final = frozenset(
-    ("get-session-state", "set-session-state", "renew-session-lock", "get-message-sessions")
-)
-# For all others a client needs the claim Listen.
-_NEED_SEND: Final = frozenset(("schedule-message", "cancel-scheduled-message"))
+"""The function of each operation, and the class of entities that has it.
+
+Operations of ``Queue | Topic`` need the claim Send, all others Listen. Those of ``ReceivingEntity`` need sessions.
+"""
 # Only for the link that holds the session that they name (documentation, "Message sessions")
 _FOR_HOLDER: Final = frozenset(
     ("receive-by-sequence-number", "update-disposition", "batch-delete-messages", "get-session-state",
@@ -505,9 +503,9 @@ def answer(address: str, access: ConnectionAccess, missing: RefusedError, call: 
         raise RefusedError(missing.condition, str(missing))
     name = call.operation.removeprefix("com.microsoft:")
     act, kinds = _OPERATIONS.get(name, (None, ()))
-    access.require(address, SEND if name in _NEED_SEND else LISTEN)
+    access.require(address, SEND if kinds == Queue | Topic else LISTEN)
     broker.admit(call.faults)
-    if act is None or not isinstance(entity, kinds) or (name in _OF_SESSIONS and entity.sessions is None):
+    if act is None or not isinstance(entity, kinds) or (kinds is ReceivingEntity and entity.sessions is None):
         raise RefusedError(Condition.NOT_IMPLEMENTED, f"There is no operation {call.operation[:80]!r} here.")
     if not isinstance(call.body, dict):
         raise RefusedError(Condition.ARGUMENT_ERROR, "The body of a request must be a map.")
