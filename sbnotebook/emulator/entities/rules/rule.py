@@ -200,7 +200,13 @@ class _Reader:
         choices = [_value(part) for part in self._read_list()]
         if not choices:
             raise ConfigurationError("IN needs at least one value in its parentheses.")
-        return _joined([partial(_equal, left, choice) for choice in choices], decides=True)
+
+        def test(subject: RuleSubject) -> bool | None:
+            value = left(subject)
+            answers = [compare(operator.eq, value, choice(subject)) for choice in choices]
+            return True if True in answers else None if None in answers else False
+
+        return test
 
     def _read_like(self, left: Calculation) -> Predicate:
         right, escape = _value(self._read_sum()), ""
@@ -210,17 +216,17 @@ class _Reader:
             escape = _value(self._read_operand())(RuleSubject(b""))
             if escape is not None and (not isinstance(escape, str) or len(escape) != 1):
                 raise ConfigurationError("The escape character of LIKE must be one character.")
-        compiled = lru_cache(maxsize=8)(like_test)
+        compiled = lru_cache(maxsize=8)(partial(like_test, escape=escape or ""))
 
         def test(subject: RuleSubject) -> bool | None:
             value, pattern = left(subject), right(subject)
             if pattern is None or escape is None:
                 return None
-            if not isinstance(pattern, str):
-                raise FilterError("The pattern of LIKE must be a text.")
-            if len(pattern) > MOST_PATTERN_CHARACTERS:
-                raise FilterError(f"A pattern of LIKE has at most {MOST_PATTERN_CHARACTERS} characters.")
-            return compiled(pattern, escape)(value) if isinstance(value, str) else None
+            if not isinstance(pattern, str) or len(pattern) > MOST_PATTERN_CHARACTERS:
+                raise FilterError(
+                    f"The pattern of LIKE must be a text of at most {MOST_PATTERN_CHARACTERS} characters."
+                )
+            return compiled(pattern)(value) if isinstance(value, str) else None
 
         return test
 
@@ -384,10 +390,6 @@ def _number(digits: str) -> Operand:
 
 def _constant(value: Operand) -> _Part:
     return _Part(calculate=lambda _subject: value)
-
-
-def _equal(left: Calculation, right: Calculation, subject: RuleSubject) -> bool | None:
-    return compare(operator.eq, left(subject), right(subject))
 
 
 def _joined(parts: Sequence[Predicate], *, decides: bool) -> Predicate:

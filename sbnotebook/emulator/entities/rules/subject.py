@@ -174,9 +174,9 @@ def convert(value: Operand, existing: Operand) -> Operand:
 
 def _calculated(symbol: str, left: Any, right: Any) -> Operand:
     if isinstance(left, float) or isinstance(right, float):
-        number = _EXACT.get(symbol, partial(_floating, symbol))(float(left), float(right))
+        number = (_EXACT.get(symbol) or partial(_floating, symbol))(float(left), float(right))
         return number if float in (type(left), type(right)) else _single(number)
-    number = _EXACT.get(symbol, partial(_whole, symbol))(int(left), int(right))
+    number = (_EXACT.get(symbol) or partial(_whole, symbol))(int(left), int(right))
     # The numeric promotions of C#
     kinds: set[type[int]] = {type(left), type(right)}
     kind = next((kind for kind in (ULong, Long, int, UInt) if kind in kinds), Int)
