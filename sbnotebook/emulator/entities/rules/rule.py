@@ -49,7 +49,7 @@ Parameters = Mapping[str, AmqpValue]
 _WORD: Final = re.compile(
     r"""
     (?P<space>\s++)
-    | (?P<text>'(?:[^'\ud800-\udfff]|'')*+')  # half of a surrogate pair is no character
+    | (?P<text>'(?:[^'\ud800-\udfff]|'')*+')  # without halves of surrogate pairs
     | (?P<quoted>\[(?:[^\]\ud800-\udfff]|\]\])*+\]|"(?:[^"\ud800-\udfff]|"")*+")
     | (?P<number>(?:(?:[0-9]++(?:\.[0-9]++)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++\.)(?![\w.]))
     | (?P<parameter>@\w++)
