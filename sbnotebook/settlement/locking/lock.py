@@ -302,7 +302,7 @@ class LockedBatch:
         """Close earlier links that never serve again: their messages were settled by tokens, or their locks ended."""
         for receiver in self._receivers[:-1]:
             if not self._in_work and settling.is_used_up(receiver, (hold.lock for hold in self.table)):
-                self._receivers.remove(receiver)
+                self._receivers[:] = [each for each in self._receivers if each is not receiver]
                 await connections.close(receiver)
 
     def _room_on(self, receiver: LockReceiver) -> int:

@@ -120,7 +120,7 @@ async def test_a_full_link_stays_open_until_its_settlements_are_answered(
     assert report.settled == 1_000, report.counts
 
 
-async def test_links_whose_messages_were_settled_by_their_tokens_do_not_pile_up(own: AsyncNamespace) -> None:
+async def test_links_that_never_serve_again_are_closed(own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "orders", 6 * PER_LINK)
     async with queue.batch(archived=False, journalled=False, keep_bodies=False) as batch:
         parts: Any = batch
