@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -47,7 +48,7 @@ PACKERS: dict[str, tuple[Callable[[bytes], bytes], dict[str, Any], Callable[[byt
     "gzip by property": (gzip.compress, {"application_properties": {"Content-Encoding": "gzip"}}, gzip.decompress),
     "gzip without a mark": (gzip.compress, {}, gzip.decompress),
     "deflate": (zlib.compress, {"content_encoding": "deflate"}, zlib.decompress),
-    "raw deflate": (raw_deflate, {"content_encoding": "deflate"}, lambda data: zlib.decompress(data, -15)),
+    "raw deflate": (raw_deflate, {"content_encoding": "deflate"}, partial(zlib.decompress, wbits=-15)),
 }
 WRITERS: dict[str, tuple[Callable[[str], bytes], dict[str, Any]]] = {
     "utf-8": (lambda text: text.encode(), {}),
@@ -178,7 +179,7 @@ def test_another_charset_leaves_the_compression() -> None:
     for packer, encoding, unpack in (
         (gzip.compress, None, gzip.decompress),
         (zlib.compress, None, zlib.decompress),
-        (raw_deflate, "deflate", lambda data: zlib.decompress(data, -15)),
+        (raw_deflate, "deflate", partial(zlib.decompress, wbits=-15)),
     ):
         before = Message(body=packer("Größe".encode()), content_type="text/plain", content_encoding=encoding)
         assert unpack(before.with_changes(body="Maß", content_type=latin).body) == "Maß".encode("latin-1")

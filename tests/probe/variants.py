@@ -96,7 +96,7 @@ def _pages_of(count: int) -> Callable[[Service], None]:
 
 def _renumbered_letters(change: int) -> Callable[[Service], None]:
     def put(method: Any, self: Box, message: BrokeredMessage, *args: Any) -> None:
-        if self.is_sub_queue:
+        if self is not self.owner:
             message.sequence_number += change
         method(self, message, *args)
 
@@ -281,7 +281,7 @@ def _hundred_at_once(service: Service) -> None:
 
 def _no_deferred_letters(service: Service) -> None:
     def receive_deferred(method: Any, self: Box, *args: Any, **options: Any) -> Any:
-        return method(self, *args, **options) if not self.is_sub_queue else None
+        return method(self, *args, **options) if self is self.owner else None
 
     service.wrap(Box, "receive_deferred", receive_deferred)
 

@@ -121,7 +121,7 @@ def test_a_key_logs_in_by_itself(connect: Connect) -> None:
 def test_a_key_of_the_namespace_stays_one_where_an_entity_has_it_too() -> None:
     root = replace(ROOT_RULE, claims=frozenset({SEND}))
     registry = Registry()
-    registry.create_queue("copied", QueueOptions(authorization_rules=[root]))
+    registry.create_queue("copied", QueueOptions(authorization_rules=(root,)))
     grant = NamespaceAccess(registry, ManualClock()).log_in(root.key_name, root.primary_key)
     assert grant is not None
     assert grant.allows("bills", MANAGE)
