@@ -16,13 +16,14 @@ from tests.browser.conftest import LightNotebook
 CELLS: Final = [
     """\
 from sbnotebook import RejectMessage, Triage
+from sbnotebook.widgets.panel import Record
 from tests.filled_queues import filled_client_queue
 def reject(message):
     raise RejectMessage("Unknown carrier", f"Order {message.message_id} names the carrier 'XY'")
 orders = filled_client_queue(namespace, "orders", 5)
 orders.process(reject, show_progress=False)
 triage = Triage(namespace, "orders/$dlq")
-triage.record.join(triage)
+triage.record = Record(triage)
 display({"application/vnd.jupyter.widget-view+json": {"model_id": triage.view.model_id}}, raw=True)""",
 ]
 

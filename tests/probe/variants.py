@@ -90,6 +90,15 @@ def _hide_scheduled(service: Service) -> None:
     service.wrap(Box, "peek", peek)
 
 
+def _answers(status: int) -> Callable[[Service], None]:
+    """Refuse each request over HTTP with one status."""
+
+    def refusal(method: Any, request: Any, _: int, detail: str) -> Any:
+        return method(request, status, detail)
+
+    return lambda service: service.wrap(http_app, "_refusal", refusal)
+
+
 def _pages_of(count: int) -> Callable[[Service], None]:
     return lambda service: service.patch.setattr(management, "_MAX_PEEKED", count)
 
@@ -405,7 +414,7 @@ VARIANTS: dict[str, Callable[[Service], None]] = {
     "websocket": lambda service: service.patch.setattr(ClientSession, "ws_connect", _refuse),
     "listen-key-counts": _without(NamespaceAccess, "require_manage"),
     "batch-delete": _fault(batch_delete="refused"),
-    "administration-statuses": _without(http_app, "_status", 400),
+    "administration-statuses": _answers(400),
     "transaction-committed": _letters_apart,
     "transaction-rolled-back": _sent_at_once,
     "transaction-to-another": _without(peer, "via_entity"),
@@ -455,7 +464,7 @@ OTHER_VARIANTS: list[tuple[str, Callable[[Service], None], str]] = [
     ("frame-size", _frames_of(1 << 15), "32,768 bytes"),
     ("websocket", _without(Box, "peek", ()), "0 of 1 message"),
     ("websocket", _delivers(b"over a", b"user a"), "1 of 1 message"),
-    ("administration-statuses", _without(http_app, "_status", 412), "taken: 412; removed: 412; "),
+    ("administration-statuses", _answers(412), "taken: 412; removed: 412; "),
     ("peek-in-transaction", _sent_at_once, "1 clones and 1 of 1 dead letter in the open transaction"),
 ]
 """More of them, with the beginning of what is seen."""

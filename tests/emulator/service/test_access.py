@@ -118,7 +118,7 @@ def test_a_key_logs_in_by_itself(connect: Connect) -> None:
             connect(text=None, log_in=(name, key))
 
 
-def test_a_key_of_the_namespace_stays_one_where_an_entity_has_it_too() -> None:
+def test_a_key_of_the_namespace_stays_one_beside_that_of_an_entity() -> None:
     root = replace(ROOT_RULE, claims=frozenset({SEND}))
     registry = Registry()
     registry.create_queue("copied", QueueOptions(authorization_rules=(root,)))

@@ -36,7 +36,7 @@ ATTRIBUTES = {
     "_incoming_attach _incoming_disposition _incoming_flow _incoming_transfer _is_closed _outgoing_transfer "
     "_pending_dispositions _process_incoming_message _received_delivery_tags _session network_trace "
     "network_trace_params update_pending_deliveries",
-    "management link": "cancel_operation execute_operation state _request_link _response_link",
+    "management link": "cancel_operation execute_operation state _pending_operations _request_link _response_link",
     "operation": "execute _connection _mgmt_error _mgmt_link",
     "client": "_amqp_transport _auth_uri _check_live _close_handler _config _create_handler "
     "_do_retryable_operation _entity_uri _handle_exception _handler _max_batch_size_on_link "
