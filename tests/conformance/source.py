@@ -16,7 +16,7 @@ LIVE: Final = (
     "test_queues.py",
     "test_sessions.py",
     "test_subscriptions.py",
-    "test_queue_topic.py",
+    "test_topic.py",
     "test_list_sessions.py",
     "test_sb_client.py",
     "test_message.py",
