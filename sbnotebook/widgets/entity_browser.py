@@ -256,7 +256,7 @@ _EVERY: Final = 25.0
 A page says each 30 seconds that it is there.
 """
 _SHARE: Final = 20
-"""How many times as long as the answer took the next question waits, to spare a slow service."""
+"""The pause before the next request, in times of the last answer: it spares a slow service."""
 _MOST_ENTITIES: Final = 2_500
 """Entities in the tree: so many stay under a megabyte, also with the longest names."""
 

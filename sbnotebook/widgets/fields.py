@@ -24,7 +24,7 @@ class Entry(Generic[T]):
         self._value = value
         self._options = options
         self.is_checked = bool(value)
-        """Whether it shows its fault."""
+        """True if the field shows its fault."""
         self.on_change: Callable[[], object] = lambda: None
 
     @property

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _KEPT: Final = 500
 """Samples of each entity that are kept: 42 minutes at one in five seconds."""
 _SHARE: Final = 5
-"""How many times as long as a sample took the next one waits, to spare a slow service."""
+"""The pause before the next sample, in times of the last one: it spares a slow service."""
 _LONGEST_PAUSE: Final = 300.0
 _FORGOTTEN_AFTER: Final = 90.0
 """Seconds after which a page counts as gone, which says each 30 seconds that it is there."""

@@ -1,4 +1,4 @@
-"""What all panels have in common: they are drawn from blocks, answer clicks, work in the background, and are a text.
+"""The base of all panels: it draws their blocks, answers clicks, works in the background, and shows them as text.
 
 A panel keeps its state as it likes and makes its blocks from it. After each click and each change of a field it is
 drawn again; work in the background says ``redraw`` when it has changed something. ``blocks`` takes no lock, so that

@@ -626,4 +626,4 @@ class AmqpSession:
         Attach: _receive_attach,
         Detach: _receive_detach,
     }
-    """What to do with a performative of a session, and the payload behind it."""
+    """The function that takes each performative of a session, and the payload behind it."""

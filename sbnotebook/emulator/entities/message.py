@@ -253,7 +253,7 @@ TRANSITIONS: Final[dict[MessageEvent, tuple[Place, bool]]] = {
     "lock_dropped": ("active", False),
     "expire": ("dead_lettered", False),  # gone where expired messages are dropped
 }
-"""Where a message goes that a client has locked, or that expires, and whether the delivery counts as failed.
+"""The next place of a locked or expired message, and whether the delivery counts as failed, by event.
 
 A message that was deferred stays so, and does not become active. In a dead-letter queue no delivery counts. The page
 "Outcomes" has a table of all that can happen to a message.

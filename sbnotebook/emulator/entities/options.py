@@ -312,7 +312,7 @@ _TARGET: Final = "the name or the address of a queue or topic"
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What all entities have."""
+    """The options of queues, topics and subscriptions alike."""
 
     default_time_to_live: Option[Duration | None, int | None] = _duration("DefaultMessageTimeToLive", None, _SECOND)
     auto_delete_on_idle: Option[Duration | None, int | None] = _duration("AutoDeleteOnIdle", None, 5 * _MINUTE)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.wire.encoding import EncodedRows
 
 _CANNOT_LOOK: Final = frozenset({"amqp:not-allowed", "amqp:not-implemented"})
-"""How a topic refuses to show its messages."""
+"""Conditions with which a topic refuses to show its messages."""
 _GONE_WITH_OTHERS: Final = (
     "It is gone. Service Bus refused a request to cancel it together with others: the request cancelled it all the "
     "same, or it became active."

@@ -454,7 +454,7 @@ _REFUSED: Final = 401
 _RESOURCE: Final = re.compile(r"[ &]sr=([^&;]*)")
 """The resource of a signature."""
 _OBJECT: Final = re.compile(r" ssl:<[^<>]*>")
-"""What aiohttp adds to its words about a connection."""
+"""The object that aiohttp adds to the text of a connection error."""
 _NO_ENTITY: Final = "sbnotebook-sign-in"
 """A path to ask for where the namespace itself refuses a key. It need not exist."""
 

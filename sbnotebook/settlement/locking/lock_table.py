@@ -1,4 +1,4 @@
-"""What a batch holds, how each message that it held ended, and the events of its locks."""
+"""The messages of a batch: those it holds, the outcome of each other one, and the events of their locks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sbnotebook.settlement.sdk.receivers import ReceivedLock
 
 
 class LockEventKind(StrEnum):
-    """What happened to locks."""
+    """The kinds of events of a lock."""
 
     RENEWING = "renewing"
     """Locks are renewed as they should be, from the beginning or again."""
@@ -175,7 +175,7 @@ class HeldMessages:
         self._ended: dict[UUID, tuple[int, OutcomeStatus, str | None]] = {}
         self._newly_lost: list[int] = []
         self.confirms_ranges: bool | None = None
-        """Whether the service confirms the settlement of several messages at once; None before the first."""
+        """True if the service confirms the settlement of several messages at once; None before the first."""
         self.confirms_releases = True
         """False after the service left a release unconfirmed."""
 
