@@ -143,7 +143,7 @@ def _resubmit(page: Page, count: str, rate: str = "") -> None:
     page.get_by_role("button", name=f"Select {count}", exact=True).click()
     expect(page.get_by_text(f"{count} messages are selected.")).to_be_visible()
     page.locator("button:not(.sbn-causes-view *)", has_text="Resubmit…").first.click()
-    page.get_by_placeholder("messages a second at most").fill(rate)
+    page.get_by_label("Rate per second").fill(rate)
     page.get_by_role("button", name="Show the plan").click()
     page.get_by_role("button", name="Carry out").click()
 
