@@ -92,6 +92,20 @@ class PanelView {
     model.on("comm_live_update", live);
     this.end.signal.addEventListener("abort", () => model.off("comm_live_update", live));
     live();
+    this.isPressed = false;
+    this.waiting = new Set();
+    this.holdStill();
+  }
+
+  /** Draw nothing between press and release: the fault of a field goes as a button is pressed, and would move the button away. */
+  holdStill() {
+    const { signal } = this.end;
+    this.root.addEventListener("pointerdown", ({ button }) => (this.isPressed = button === 0), { signal });
+    const release = () => setTimeout(() => {
+      this.isPressed = false;
+      if (this.waiting.size && !signal.aborted) this.draw([]);
+    });
+    for (const type of ["pointerup", "pointercancel", "contextmenu", "blur"]) addEventListener(type, release, { signal });
   }
 
   /** Draw all, where the root is in the page. */
@@ -100,8 +114,12 @@ class PanelView {
     this.draw([...this.tree.nodes.keys()]);
   }
 
-  draw(places) {
+  draw(changes) {
     const { nodes } = this.tree;
+    for (const place of changes) this.waiting.add(place);
+    if (this.isPressed) return;
+    const places = [...this.waiting].filter((place) => nodes.has(place));
+    this.waiting.clear();
     for (const place of places) {
       const node = nodes.get(place);
       if (!this.parts.has(place)) this.parts.set(place, KINDS[node.kind](this, place, node));
