@@ -473,6 +473,7 @@ class LockedBatch:
     # ---------------------------------------------------------------- the end
 
     async def _release_and_close(self) -> None:
+        await self.ask_no_more()  # what a receive of another task is given now would stay locked
         # Deferred messages stay deferred after their locks, and adopted messages came on the link of another receiver.
         left = [hold.message for hold in self.table if hold.lock.delivery_id >= 0]
         self.release_report = Report()

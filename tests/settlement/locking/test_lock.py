@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from uuid import uuid4
 
 import anyio
 import pytest
 
+from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import BatchClosedError, ConfigurationError, DecisionError
 from sbnotebook.model import (
     Abandon,
@@ -25,7 +27,7 @@ from sbnotebook.settlement import AsyncEntity, AsyncNamespace
 from sbnotebook.settlement.locking.lock_table import LockEventKind
 from sbnotebook.settlement.sdk import clients
 from sbnotebook.settlement.wire.encoding import payload_of
-from tests.filled_queues import deferred_queue, filled_queue, session_messages
+from tests.filled_queues import deferred_queue, delivery_counts, filled_queue, session_messages
 from tests.hand_clock import HandClock
 from tests.settlement.waiting import until
 
@@ -238,6 +240,22 @@ async def test_extend_renews_before_and_after_renewal_ended(
         assert batch.lock_ends == {}
     with pytest.raises(BatchClosedError):
         batch.extend(MINUTE)
+
+
+async def test_closing_during_a_receive_leaves_nothing_locked(emulator: RunningEmulator, own: AsyncNamespace) -> None:
+    queue = await filled_queue(own, "closed-meanwhile", 20)
+    emulator.faults.entity("closed-meanwhile").delivery_delay_ms = 300
+    async with anyio.create_task_group() as tasks, queue.batch() as batch:
+
+        async def receive() -> None:
+            with suppress(BatchClosedError):
+                await batch.receive(30)
+
+        tasks.start_soon(receive)
+        await anyio.sleep(0.1)  # the messages are locked, and on their way
+    async with queue.batch() as batch:
+        assert len(await batch.receive(20)) == 20
+    assert set((await delivery_counts(queue)).values()) == {0}
 
 
 async def test_locks_are_renewed_for_half_an_hour_by_default(
