@@ -109,14 +109,17 @@ async def scheduling_wake_ups(
     Nothing is to be done about their outcomes: a wake-up for a message that is not deferred does no harm.
     """
     if isinstance(decision, Defer) and decision.wake_after is not None:
-        due = clock.now() + decision.wake_after
         messages = [hold.message for hold in holds]
         to = decision.wake_to or messages[0].entity.sends_to
-        wake_ups = [
-            WakeUp.for_message(m).message(due, deferral=m.delivery_count, session_id=m.session_id) for m in messages
-        ]
-        failures = (await send_many(pool(to), wake_ups)).failures
-        if failures:
-            why = f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed"
-            raise SettlementFailedError(f"{why}: {failures[0].description}. Nothing was deferred.", failures)
+        await _schedule(pool(to), to, messages, clock.now() + decision.wake_after)
     yield
+
+
+async def _schedule(pool: SenderPool, to: EntityAddress, messages: Sequence[LockedMessage], due: datetime) -> None:
+    wake_ups = [
+        WakeUp.for_message(m).message(due, deferral=m.delivery_count, session_id=m.session_id) for m in messages
+    ]
+    failures = (await send_many(pool, wake_ups)).failures
+    if failures:
+        why = f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed"
+        raise SettlementFailedError(f"{why}: {failures[0].description}. Nothing was deferred.", failures)

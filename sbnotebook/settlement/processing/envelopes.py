@@ -46,23 +46,7 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
     duplicate detection therefore drops a second envelope. Of the place it has 64 bits, so that messages with one ID do
     not share an envelope: of a million of them, two would with a probability of 1 in 37 million.
     """
-    added: dict[str, AmqpValue] = {
-        "FaultComponent": fault.component,
-        "FaultComponentKind": fault.component_kind,
-        "FaultType": fault.type,
-        "FaultText": fault.text,
-        "FaultTime": Timestamp.from_datetime(fault.time),
-        "DeadLetterTime": Timestamp.from_datetime(now),
-        DEAD_LETTER_REASON: fault.reason,
-        DEAD_LETTER_ERROR_DESCRIPTION: fault.text,
-        "SourceNamespace": namespace,
-        "SourceEntity": message.entity.path,
-        "SourceSequenceNumber": message.sequence_number,
-        "SourceMessageId": message.message_id,
-        "SourceEnqueuedTime": Timestamp.from_datetime(message.enqueued_time) if message.enqueued_time else None,
-        "SourceDeliveryCount": Int(message.delivery_count),
-        "SourceConsumer": consumer(),
-    }
+    added = _about_fault(fault, now) | _about_source(message, namespace)
     # An absent value also replaces the original's property of that name.
     properties = {name: value for name, value in message.application_properties.items() if name not in added}
     properties |= {name: value for name, value in added.items() if value is not None}
@@ -76,3 +60,28 @@ def envelope_of(message: ReceivedMessage, fault: Fault, *, namespace: str, now: 
     fields["message_id"] = marked_id(message.message_id or place, mark)
     fields["scheduled_enqueue_time"] = fields["time_to_live"] = None
     return Message(**fields)
+
+
+def _about_fault(fault: Fault, now: datetime) -> dict[str, AmqpValue]:
+    return {
+        "FaultComponent": fault.component,
+        "FaultComponentKind": fault.component_kind,
+        "FaultType": fault.type,
+        "FaultText": fault.text,
+        "FaultTime": Timestamp.from_datetime(fault.time),
+        "DeadLetterTime": Timestamp.from_datetime(now),
+        DEAD_LETTER_REASON: fault.reason,
+        DEAD_LETTER_ERROR_DESCRIPTION: fault.text,
+    }
+
+
+def _about_source(message: ReceivedMessage, namespace: str) -> dict[str, AmqpValue]:
+    return {
+        "SourceNamespace": namespace,
+        "SourceEntity": message.entity.path,
+        "SourceSequenceNumber": message.sequence_number,
+        "SourceMessageId": message.message_id,
+        "SourceEnqueuedTime": Timestamp.from_datetime(message.enqueued_time) if message.enqueued_time else None,
+        "SourceDeliveryCount": Int(message.delivery_count),
+        "SourceConsumer": consumer(),
+    }

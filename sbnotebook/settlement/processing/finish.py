@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 from azure.servicebus.exceptions import ServiceBusError
@@ -42,6 +42,10 @@ _HOW_IT_ENDED: Final = {
 }
 
 
+_Enveloped: TypeAlias = tuple[EndedCall, Message]
+"""An ended call, and the envelope of its message."""
+
+
 async def send_envelopes(
     policy: Policy,
     pools: Mapping[EntityAddress, SenderPool],
@@ -50,7 +54,7 @@ async def send_envelopes(
     ends: Iterable[EndedCall],
 ) -> dict[EndedCall, Outcome]:
     """Send the envelopes that have not been confirmed before, and return the outcomes of those that are not now."""
-    by_destination: defaultdict[EntityAddress, list[tuple[EndedCall, Message]]] = defaultdict(list)
+    by_destination: defaultdict[EntityAddress, list[_Enveloped]] = defaultdict(list)
     for ended in ends:
         destination = policy.row(ended.end).destination
         if destination is not None and ended.fault is not None and not ended.is_enveloped:
@@ -58,17 +62,25 @@ async def send_envelopes(
             by_destination[destination].append((ended, envelope))
     refused: dict[EndedCall, Outcome] = {}
     for destination, pairs in by_destination.items():
-        try:
-            envelopes, withhold = [envelope for _, envelope in pairs], partial(_withheld, batch, pairs)
-            sent = await send_many(pools[destination], envelopes, replace(SEND, withhold=withhold))
-        except (ServiceBusError, OSError) as error:
-            # No sender could be opened: nothing was sent.
-            said = [Failure.of(error).outcome("send", ended.message) for ended, _ in pairs]
-            sent = [replace(outcome, status=OutcomeStatus.FAILED) for outcome in said]
-        for (ended, _), outcome in zip(pairs, sent, strict=True):
-            ended.is_enveloped = outcome.ok
-            if not outcome.ok:
-                refused[ended] = _refused(ended.message, destination, outcome)
+        refused |= await _send_to(destination, pools[destination], batch, pairs)
+    return refused
+
+
+async def _send_to(
+    destination: EntityAddress, pool: SenderPool, batch: LockedBatch, pairs: Sequence[_Enveloped]
+) -> dict[EndedCall, Outcome]:
+    try:
+        envelopes, withhold = [envelope for _, envelope in pairs], partial(_withheld, batch, pairs)
+        sent: Iterable[Outcome] = await send_many(pool, envelopes, replace(SEND, withhold=withhold))
+    except (ServiceBusError, OSError) as error:
+        # No sender could be opened: nothing was sent.
+        said = [Failure.of(error).outcome("send", ended.message) for ended, _ in pairs]
+        sent = [replace(outcome, status=OutcomeStatus.FAILED) for outcome in said]
+    refused: dict[EndedCall, Outcome] = {}
+    for (ended, _), outcome in zip(pairs, sent, strict=True):
+        ended.is_enveloped = outcome.ok
+        if not outcome.ok:
+            refused[ended] = _refused(ended.message, destination, outcome)
     return refused
 
 
@@ -115,9 +127,7 @@ def can_retry(outcome: Outcome) -> bool:
     return is_open or (outcome.status is OutcomeStatus.FAILED and outcome.retryable is True)
 
 
-def _withheld(
-    batch: LockedBatch, pairs: Sequence[tuple[EndedCall, Message]], index: int
-) -> tuple[OutcomeStatus, str] | None:
+def _withheld(batch: LockedBatch, pairs: Sequence[_Enveloped], index: int) -> tuple[OutcomeStatus, str] | None:
     """Withhold the envelope of a message whose lock has ended: another consumer may have it, and send its own."""
     if batch.holds(pairs[index][0].message):
         return None

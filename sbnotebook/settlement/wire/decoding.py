@@ -187,19 +187,24 @@ def _decode(payload: bytes) -> ServicePart:
     return ServicePart(fields, extras, sections[-1].end if sections else 0)
 
 
-def _learn(payload: bytes, part: ServicePart) -> None:
-    global _templates  # noqa: PLW0603 (replaced as a whole: several threads may read it)
+def _varying_places(start: bytes) -> dict[str, tuple[int, _Varying]]:
     places: dict[str, tuple[int, _Varying]] = {}
-    for section in readable_start(payload[: part.end]):
+    for section in readable_start(start):
         known = _VARYING.get(section.code)
         if known is not None:
-            at = map_start(payload, section)
+            at = map_start(start, section)
             while at < section.end:
-                value_start = skip(payload, at)
-                varying = known.get(payload[at : value_start + 1])
+                value_start = skip(start, at)
+                varying = known.get(start[at : value_start + 1])
                 if varying is not None:
                     places[varying[0]] = value_start + 1, varying
-                at = skip(payload, value_start)
+                at = skip(start, value_start)
+    return places
+
+
+def _learn(payload: bytes, part: ServicePart) -> None:
+    global _templates  # noqa: PLW0603 (replaced as a whole: several threads may read it)
+    places = _varying_places(payload[: part.end])
     if "sequence_number" not in places:
         return
     in_order = sorted(places.values(), key=lambda place: place[0])
