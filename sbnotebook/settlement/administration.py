@@ -172,10 +172,6 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
     wanted = None if topics is None else {name.casefold() for name in topics}
     async with connection.administration_client() as client, explaining(connection):
 
-        async def listed(kind: str, found: AsyncIterable[Any]) -> list[EntityCounts]:
-            counts = [_counts_of(kind, EntityAddress(each.name), each) async for each in found]
-            return sorted(counts, key=lambda each: each.address.path.casefold())
-
         async def with_subscriptions(topic: EntityCounts) -> list[EntityCounts]:
             name = topic.address.name
             if wanted is not None and name.casefold() not in wanted:
@@ -185,9 +181,14 @@ async def list_entities(connection: Connection, topics: Collection[str] | None =
             return [topic, *own]
 
         asked = ("queue", client.list_queues_runtime_properties()), ("topic", client.list_topics_runtime_properties())
-        queues, all_topics = await in_parallel(lambda each: listed(*each), asked, _AT_ONCE)
+        queues, all_topics = await in_parallel(lambda each: _listed(*each), asked, _AT_ONCE)
         found = await in_parallel(with_subscriptions, all_topics, _AT_ONCE)
         return [*queues, *chain.from_iterable(found)]
+
+
+async def _listed(kind: str, found: AsyncIterable[Any]) -> list[EntityCounts]:
+    counts = [_counts_of(kind, EntityAddress(each.name), each) async for each in found]
+    return sorted(counts, key=lambda each: each.address.path.casefold())
 
 
 async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) -> list[EntityCounts]:
@@ -230,26 +231,31 @@ async def explaining(
 async def _explained(
     error: AzureError, connection: Connection, address: EntityAddress | None, parent: EntityAddress | None = None
 ) -> AzureError:
-    status: int | None = getattr(error, "status_code", None)
+    words = await _words(error, connection, address, parent)
+    clear = type(error)(message=words or f"{connection.host} refused the request: {_detail(error)}.")
+    if isinstance(clear, HttpResponseError):
+        clear.status_code, clear.reason = getattr(error, "status_code", None), getattr(error, "reason", None)
+    return clear
+
+
+async def _words(
+    error: AzureError, connection: Connection, address: EntityAddress | None, parent: EntityAddress | None
+) -> str | None:
+    """Return why it failed and what to do, in a sentence; None for a rare error."""
     if address is not None and isinstance(error, ResourceNotFoundError):
-        words = await connection.missing(parent or address)
-    elif address is not None and isinstance(error, ResourceExistsError):
+        return await connection.missing(parent or address)
+    if address is not None and isinstance(error, ResourceExistsError):
         kind = "queue or topic" if address.subscription is None else "subscription"
         there = f"There is a {kind} {str(address)!r} in {connection.host} already"
-        words = f"{there}: use it, or choose another name."
-    elif status in _NO_RIGHT:
-        words = (
+        return f"{there}: use it, or choose another name."
+    if getattr(error, "status_code", None) in _NO_RIGHT:
+        return (
             f"{connection.host} does not let this connection list or change its entities: that needs the right Manage, "
             "or the role Azure Service Bus Data Owner."
         )
-    elif isinstance(error, ServiceRequestError):
-        words = unreachable(connection.host, str(error), is_emulator=connection.is_emulator)
-    else:
-        words = None
-    clear = type(error)(message=words or f"{connection.host} refused the request: {_detail(error)}.")
-    if isinstance(clear, HttpResponseError):
-        clear.status_code, clear.reason = status, getattr(error, "reason", None)
-    return clear
+    if isinstance(error, ServiceRequestError):
+        return unreachable(connection.host, str(error), is_emulator=connection.is_emulator)
+    return None
 
 
 def _detail(error: AzureError) -> str:
@@ -348,17 +354,7 @@ async def route_of(connection: Connection, name: str) -> Route:
             if not is_topic:
                 return Route(name, is_topic=False, forwards_to=_target(found))
             subscriptions: list[Any] = [each async for each in client.list_subscriptions(name)]
-            placed = [
-                PlacedRules(
-                    EntityAddress(name, each.name),
-                    tuple([described(rule) async for rule in client.list_rules(name, each.name)]),
-                    str(getattr(each.status, "value", each.status)) != "Active",
-                    _target(each),
-                    each.dead_lettering_on_filter_evaluation_exceptions is not False,
-                    bool(each.requires_session),
-                )
-                for each in subscriptions
-            ]
+            placed = [await _placed_rules(client, name, each) for each in subscriptions]
         return Route(name, is_topic=True, subscriptions=tuple(placed))
     except ResourceNotFoundError as error:
         return Route(name, is_topic=False, unknown=str(error), is_missing=True)
@@ -366,6 +362,17 @@ async def route_of(connection: Connection, name: str) -> Route:
         is_refused = getattr(error, "status_code", None) in _NO_RIGHT
         why = "reading the rules needs the right Manage" if is_refused else "its rules could not be read"
         return Route(name, is_topic=False, unknown=why)
+
+
+async def _placed_rules(client: ServiceBusAdministrationClient, topic: str, subscription: Any) -> PlacedRules:
+    return PlacedRules(
+        EntityAddress(topic, subscription.name),
+        tuple([described(rule) async for rule in client.list_rules(topic, subscription.name)]),
+        str(getattr(subscription.status, "value", subscription.status)) != "Active",
+        _target(subscription),
+        subscription.dead_lettering_on_filter_evaluation_exceptions is not False,
+        bool(subscription.requires_session),
+    )
 
 
 def _target(described: Any) -> str | None:
@@ -407,11 +414,8 @@ async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list
         queues = [_entity(each, (*_COMMON, *_SETTINGS), notes) async for each in client.list_queues()]
         topics: list[dict[str, Any]] = []
         for topic in [each async for each in client.list_topics()]:
-            found: list[dict[str, Any]] = []
-            for each in [one async for one in client.list_subscriptions(topic.name)]:
-                rules = [described(rule) async for rule in client.list_rules(topic.name, each.name)]
-                place = f"{topic.name}/subscriptions/{each.name}"
-                found.append(_entity(each, _SETTINGS, notes, place) | _rules_in_config(rules, place, notes))
+            subscriptions = [each async for each in client.list_subscriptions(topic.name)]
+            found = [await _subscription(client, topic.name, each, notes) for each in subscriptions]
             topics.append(_entity(topic, _COMMON, notes) | {"Subscriptions": found})
     counts = {"There are {:,} queues and topics": len(queues) + len(topics)}
     counts |= {f"{topic['Name']} has {{:,}} subscriptions": len(topic["Subscriptions"]) for topic in topics}
@@ -421,17 +425,25 @@ async def namespace_config(connection: Connection) -> tuple[dict[str, Any], list
     return {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}, notes
 
 
+async def _subscription(
+    client: ServiceBusAdministrationClient, topic: str, found: Any, notes: list[str]
+) -> dict[str, Any]:
+    rules = [described(rule) async for rule in client.list_rules(topic, found.name)]
+    place = f"{topic}/subscriptions/{found.name}"
+    return _entity(found, _SETTINGS, notes, place) | _rules_in_config(rules, place, notes)
+
+
 def _entity(found: Any, names: Iterable[str], notes: list[str], place: str | None = None) -> dict[str, Any]:
     place = place or str(found.name)
     written = {_in_config(name): _written(getattr(found, name, None), name) for name in names}
     properties = {name: value for name, value in written.items() if value is not None}
     if not properties.get("RequiresDuplicateDetection"):
         properties.pop("DuplicateDetectionHistoryTimeWindow", None)
-    life, deliveries = found.default_message_time_to_live, properties.get("MaxDeliveryCount", 0)
+    life = found.default_message_time_to_live
+    has_too_many = properties.get("MaxDeliveryCount", 0) > _MOST_DELIVERIES
     faults = {
         ": messages live for over 1 hour, the most in Microsoft's emulator": life and _LONGEST_LIFE < life < _FOREVER,
-        f": MaxDeliveryCount is over {_MOST_DELIVERIES}, the most in Microsoft's emulator": deliveries
-        > _MOST_DELIVERIES,
+        f": MaxDeliveryCount is over {_MOST_DELIVERIES}, the most in Microsoft's emulator": has_too_many,
         " has partitions, which Config.json cannot say": getattr(found, "enable_partitioning", None),
     }
     notes += [f"{place}{fault}." for fault, is_so in faults.items() if is_so]
@@ -470,13 +482,14 @@ def _rule(rule: RuleDescription, place: str, notes: list[str]) -> dict[str, Any]
     if why := next((why for why, is_so in faults.items() if is_so), None):
         notes.append(f"The rule {rule.name} of {place} is left out: {why}.")
         return None
+    action = {} if rule.action is None else {"Action": {"SqlExpression": rule.action}}
+    return {"Name": rule.name, "Properties": _filter(rule) | action}
+
+
+def _filter(rule: RuleDescription) -> dict[str, Any]:
     if rule.kind == "correlation":
         system: dict[str, Any] = {_in_config(name): text for name, text in rule.fields.items()}
         own = {"Properties": dict(rule.properties)} if rule.properties else {}
-        properties: dict[str, Any] = {"FilterType": "Correlation", "CorrelationFilter": system | own}
-    else:
-        expression = {"true": "1=1", "false": "1=0"}.get(rule.kind or "", rule.expression)
-        properties = {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}
-    if rule.action is not None:
-        properties["Action"] = {"SqlExpression": rule.action}
-    return {"Name": rule.name, "Properties": properties}
+        return {"FilterType": "Correlation", "CorrelationFilter": system | own}
+    expression = {"true": "1=1", "false": "1=0"}.get(rule.kind or "", rule.expression)
+    return {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}}

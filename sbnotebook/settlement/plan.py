@@ -496,21 +496,8 @@ def _destination(decision: Decision, entity: EntityAddress) -> str:
 
 def _details(decision: Decision, entity: EntityAddress) -> str:
     match decision:
-        case Resubmit(to, delay, max_resubmits, _, atomic, to_host):
-            beyond, own = "left here" if entity.sub_queue else "dead-lettered", entity.sends_to
-            stored = f", which {own} stores and forwards later" if to not in (None, own) else ""
-            parts = {
-                f" to {to}": to,
-                f" in {to_host}": to_host,
-                # To resubmit from a subscription looks like to put back, and is more.
-                " (which copies them into each subscription whose rules take them)": (
-                    entity.subscription and to == own and not to_host
-                ),
-                f", {duration_text(delay or 0)} later": delay,
-                f", at most {max_resubmits} times each (then {beyond})": isinstance(max_resubmits, int),
-                f", each in one transaction{stored} (experimental)": atomic,
-            }
-            return "".join(text for text, is_said in parts.items() if is_said)
+        case Resubmit():
+            return _details_of_resubmit(decision, entity)
         case DeadLetter(reason, description):
             named = {"reason": reason, "description": description}
             said = " and ".join(f"the {name} {text!r}" for name, text in named.items() if text)
@@ -524,3 +511,21 @@ def _details(decision: Decision, entity: EntityAddress) -> str:
             return f", and send a wake-up message for each to {wake_to or entity}, active {later} later"
         case _:
             return ""
+
+
+def _details_of_resubmit(decision: Resubmit, entity: EntityAddress) -> str:
+    to, to_host, own = decision.to, decision.to_host, entity.sends_to
+    beyond = "left here" if entity.sub_queue else "dead-lettered"
+    stored = f", which {own} stores and forwards later" if to not in (None, own) else ""
+    parts = {
+        f" to {to}": to,
+        f" in {to_host}": to_host,
+        # To resubmit from a subscription looks like to put back, and is more.
+        " (which copies them into each subscription whose rules take them)": (
+            entity.subscription and to == own and not to_host
+        ),
+        f", {duration_text(decision.delay or 0)} later": decision.delay,
+        f", at most {decision.max_resubmits} times each (then {beyond})": isinstance(decision.max_resubmits, int),
+        f", each in one transaction{stored} (experimental)": decision.atomic,
+    }
+    return "".join(text for text, is_said in parts.items() if is_said)

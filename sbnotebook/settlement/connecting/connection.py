@@ -484,17 +484,18 @@ async def sign_in(connection: Connection) -> SignedIn:
         if not path:
             status, words = await _put_token(connection, _NO_ENTITY)
         if status == _REFUSED:
-            place = f" for {path}" if path else ""
-            cause = (
-                f"it is the key of another entity than {path}"
-                if path
-                else "it is the key of one queue or topic: then add EntityPath=NAME to the connection string"
-            )
-            text = f"{connection.host} refuses {key_of(parsed)}{place}. Either it is wrong or has expired, or {cause}"
-            raise ServiceBusAuthenticationError(message=f"{text}{said(words)}.")
+            text = f"{connection.host} refuses {key_of(parsed)}{_why_refused(path)}{said(words)}."
+            raise ServiceBusAuthenticationError(message=text)
     connection.has_answered = True
     name = account_of(token.token) if parsed is None else key_of(parsed)
     return SignedIn(name, status in _CONFIRMED)
+
+
+def _why_refused(path: str) -> str:
+    maybe = "Either it is wrong or has expired, or it is the key of"
+    if path:
+        return f" for {path}. {maybe} another entity than {path}"
+    return f". {maybe} one queue or topic: then add EntityPath=NAME to the connection string"
 
 
 def _path(connection: Connection) -> str:
