@@ -347,13 +347,7 @@ class ResubmitSteps:
         to_complete = [step for step in steps if step.recalled.verdict == "sent"]
         self._owed |= {step.number for step in to_complete}
         to_send = [step for step in steps if step.recalled.verdict in ("new", "again")]
-        to_send = await self._without_too_often(holder, to_send)
-        # In a thread: the user's edit must not block the renewal of locks.
-        await anyio.to_thread.run_sync(self._make_clones, to_send)
-        for step in to_send:
-            if step.clone is None:
-                self._run.expect_end([step.original], OutcomeStatus.FAILED, step.note)
-        to_send = [step for step in to_send if step.clone is not None]
+        to_send = await self._with_clones(await self._without_too_often(holder, to_send))
         # Send the clones, and complete the originals of those that are confirmed.
         if not turn.is_set():
             with self._run.waiting([step.original for step in to_send]):
@@ -402,6 +396,15 @@ class ResubmitSteps:
 
     # ---------------------------------------------------------------- sending and completing
 
+    async def _with_clones(self, steps: Sequence[Step]) -> list[Step]:
+        """Make the clones, and return the steps that have one; the others end."""
+        # In a thread: the user's edit must not block the renewal of locks.
+        await anyio.to_thread.run_sync(self._make_clones, steps)
+        for step in steps:
+            if step.clone is None:
+                self._run.expect_end([step.original], OutcomeStatus.FAILED, step.note)
+        return [step for step in steps if step.clone is not None]
+
     def _make_clones(self, steps: Sequence[Step]) -> None:
         """Make the clones; a step that cannot have one notes the reason."""
         now = self._clock.now()
@@ -430,16 +433,21 @@ class ResubmitSteps:
                 self._run.expect([step.original], [_not_connected(step.original, self._decision, error)])
             return
         await anyio.to_thread.run_sync(self._intend, steps)
-
-        # Asked last, and before each attempt: where the lock has ended, another receiver may have the message.
-        def withhold(index: int) -> tuple[OutcomeStatus, str] | None:
-            if not holder.holds(steps[index].original):
-                return OutcomeStatus.LOCK_LOST, _TOO_LATE
-            return None if self._is_in_time(steps[index]) else (OutcomeStatus.UNCONFIRMED, _NOT_DROPPED)
-
         clones = [step.clone for step in steps if step.clone is not None]
-        method, limit = replace(SEND, withhold=withhold), self._run.limits.max_in_flight
-        ended = [*zip(steps, await send_many(self.pool, clones, method, max_in_flight=limit), strict=True)]
+        method = replace(SEND, withhold=partial(self._withheld, holder, steps))
+        ended = await send_many(self.pool, clones, method, max_in_flight=self._run.limits.max_in_flight)
+        await self._note_sent([*zip(steps, ended, strict=True)])
+
+    def _withheld(self, holder: LockedBatch, steps: Sequence[Step], index: int) -> tuple[OutcomeStatus, str] | None:
+        """Return why a clone is not sent any more, None where it is.
+
+        Asked last, and before each attempt: where the lock has ended, another receiver may have the message.
+        """
+        if not holder.holds(steps[index].original):
+            return OutcomeStatus.LOCK_LOST, _TOO_LATE
+        return None if self._is_in_time(steps[index]) else (OutcomeStatus.UNCONFIRMED, _NOT_DROPPED)
+
+    async def _note_sent(self, ended: Sequence[tuple[Step, Outcome]]) -> None:
         sent = [step for step, end in ended if end.ok]
         unsent = [(step, end) for step, end in ended if not end.ok]
         # Messages that were not sent stay held until the batch closes: released now, they would come again in the next

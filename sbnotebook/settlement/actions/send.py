@@ -137,6 +137,20 @@ class _Cancelling:
         except anyio.get_cancelled_exc_class():
             self._run.expect_end(messages, OutcomeStatus.SKIPPED, _INTERRUPTED)
             raise
+        meant = self._those_meant(messages, payloads)
+        with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
+            self._rows = await self._keep(meant, payloads)
+        self._run.expect_end(meant, OutcomeStatus.SKIPPED, _INTERRUPTED)
+        try:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            requests = _together(meant, payloads.keys())
+            await in_parallel(partial(by_halves, self._ask), requests, self._run.limits.transfers)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._write_ends(meant)
+
+    def _those_meant(self, messages: Sequence[ReceivedMessage], payloads: Mapping[int, bytes]) -> list[ReceivedMessage]:
+        """Return the messages without those whose number another message has now; these end."""
         others = [
             message
             for message in messages
@@ -144,31 +158,13 @@ class _Cancelling:
             and not is_same(peeked_from_payload(payload, message.entity), message)
         ]
         self._run.expect_end(others, OutcomeStatus.NOT_FOUND, ANOTHER)
-        meant = [message for message in messages if message not in others]
-        with anyio.CancelScope(shield=True):  # must not be interrupted between the write and its result
-            self._rows = await self._keep(meant, payloads)
-        self._run.expect_end(meant, OutcomeStatus.SKIPPED, _INTERRUPTED)
-        try:
-            await anyio.lowlevel.checkpoint_if_cancelled()
-            await in_parallel(
-                partial(by_halves, self._ask), _together(meant, payloads.keys()), self._run.limits.transfers
-            )
-        finally:
-            with anyio.CancelScope(shield=True):
-                await self._write_ends(meant)
+        return [message for message in messages if message not in others]
 
     async def _ask(self, messages: Sequence[ReceivedMessage]) -> list[Sequence[ReceivedMessage]]:
         """Cancel messages by one request; return parts to ask for if it is refused, as because one is active."""
         error, is_asked = await self._request(messages)
         if error is None:
-            self._run.expect_end(messages, OutcomeStatus.SETTLED)
-            if self._archive is not None:
-                unkept = [message for message in messages if message.sequence_number not in self._rows]
-                self._run.expect_end(
-                    unkept,
-                    OutcomeStatus.SETTLED,
-                    "No peek showed it, so it is not in the archive and cannot be sent back.",
-                )
+            self._note_cancelled(messages)
             return []
         if len(messages) == 1 or not is_asked or Failure.of(error).is_unanswered:
             self._run.expect(messages, [self._outcome_of(error, each, asked=is_asked) for each in messages])
@@ -179,6 +175,13 @@ class _Cancelling:
         gone = (message for message in messages if message.sequence_number not in shown)
         self._run.expect_end(gone, OutcomeStatus.UNCONFIRMED, _GONE_WITH_OTHERS)
         return halves(there) if len(there) == len(messages) else [there]
+
+    def _note_cancelled(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._run.expect_end(messages, OutcomeStatus.SETTLED)
+        if self._archive is not None:
+            unkept = [message for message in messages if message.sequence_number not in self._rows]
+            why = "No peek showed it, so it is not in the archive and cannot be sent back."
+            self._run.expect_end(unkept, OutcomeStatus.SETTLED, why)
 
     async def _request(self, messages: Sequence[ReceivedMessage]) -> tuple[Exception | None, bool]:
         """Request it until Service Bus is not busy; return the error, and whether Service Bus may have got it."""
