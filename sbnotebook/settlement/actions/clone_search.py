@@ -94,15 +94,19 @@ class CloneSearch:
         doubts |= await self._ways_out(described)
         for clone_id, clone in wanted.items():
             if clone_id not in fates:
-                mine = [doubt for doubt, is_scheduled in self.doubts.items() if clone.is_scheduled or not is_scheduled]
-                lives = min(described.keeps or timedelta.max, clone.time_to_live or timedelta.max)
-                if described.keeps is not None and clone.sent is not None and now - clone.sent >= lives:
-                    mine.append("it may have expired")
-                why = "; ".join([*doubts, *mine])
-                text = f"It is not to be found, which need not mean that it was consumed: {why}." if why else None
-                status = FateStatus.UNKNOWN if why else FateStatus.CONSUMED
-                fates[clone_id] = Fate(status, clone_id, description=text)
+                fates[clone_id] = self._fate_of_unseen(clone, doubts, described.keeps, now)
         return {clone_id: fates[clone_id] for clone_id in wanted}
+
+    def _fate_of_unseen(self, clone: SentClone, doubts: Iterable[str], keeps: timedelta | None, now: datetime) -> Fate:
+        mine = [doubt for doubt, is_scheduled in self.doubts.items() if clone.is_scheduled or not is_scheduled]
+        lives = min(keeps or timedelta.max, clone.time_to_live or timedelta.max)
+        if keeps is not None and clone.sent is not None and now - clone.sent >= lives:
+            mine.append("it may have expired")
+        why = "; ".join([*doubts, *mine])
+        if not why:
+            return Fate(FateStatus.CONSUMED, clone.message_id)
+        text = f"It is not to be found, which need not mean that it was consumed: {why}."
+        return Fate(FateStatus.UNKNOWN, clone.message_id, description=text)
 
     # ---------------------------------------------------------------- looking
 

@@ -173,15 +173,10 @@ def _by_number(
 
 
 def _notes(seen: Selection, chosen: int, address: EntityAddress, *, abandon_rest: bool) -> Iterable[str]:
-    others, absent = seen.between, chosen - len(seen.messages)
-    # A message is received about as fast as it is peeked, and released in half the time.
-    seconds = max(1, round(2 * seen.seconds))
-    back = "released, or abandoned where that is not possible" if abandon_rest else "released"
+    absent = chosen - len(seen.messages)
     deferred, scheduled = seen.states[MessageState.DEFERRED], seen.states[MessageState.SCHEDULED]
     notes = {
-        f"{others:,} other message{'s' if others != 1 else ''} before the last of them: locked for about "
-        f"{duration_text(seconds)} and then {back}. Meanwhile, consumers do not receive "
-        f"{'it' if others == 1 else 'them'}, and you cannot pick messages that a consumer holds.": others,
+        _about_others(seen, abandon_rest=abandon_rest): seen.between,
         # Dead letters were delivered, most of them.
         f"{seen.delivered:,} of all these were delivered before: a consumer may be at work.": (
             seen.delivered and address.sub_queue is None
@@ -191,6 +186,18 @@ def _notes(seen: Selection, chosen: int, address: EntityAddress, *, abandon_rest
         f"Of the chosen messages, {_are(absent)} not in the entity.": absent,
     }
     return [note for note, is_said in notes.items() if is_said]
+
+
+def _about_others(seen: Selection, *, abandon_rest: bool) -> str:
+    others = seen.between
+    # A message is received about as fast as it is peeked, and released in half the time.
+    seconds = max(1, round(2 * seen.seconds))
+    back = "released, or abandoned where that is not possible" if abandon_rest else "released"
+    return (
+        f"{others:,} other message{'s' if others != 1 else ''} before the last of them: locked for about "
+        f"{duration_text(seconds)} and then {back}. Meanwhile, consumers do not receive "
+        f"{'it' if others == 1 else 'them'}, and you cannot pick messages that a consumer holds."
+    )
 
 
 def _are(count: int) -> str:

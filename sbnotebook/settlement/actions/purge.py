@@ -297,15 +297,16 @@ async def _known(place: Place) -> _Known | None:
         return None
     except (AzureError, OSError):  # without the right, or Microsoft's emulator without its port of the administration
         return _UNKNOWN
-    refusals = {
-        "it requires sessions, and Service Bus removes messages of one held session only": (
-            own.requires_session and address.sub_queue is None
-        ),
-        "it has partitions, for which Service Bus does not support that": whole.enable_partitioning,
-    }
-    refusal = next((why for why, applies in refusals.items() if applies), None)
     count = counts.count_in(address.sub_queue) + (0 if address.sub_queue else counts.scheduled)
-    return count, _MOST_PREMIUM if tier.casefold() == "premium" else _MOST, refusal
+    return count, _MOST_PREMIUM if tier.casefold() == "premium" else _MOST, _refusal(address, own, whole)
+
+
+def _refusal(address: EntityAddress, own: Any, whole: Any) -> str | None:
+    if own.requires_session and address.sub_queue is None:
+        return "it requires sessions, and Service Bus removes messages of one held session only"
+    if whole.enable_partitioning:
+        return "it has partitions, for which Service Bus does not support that"
+    return None
 
 
 class _Deletion:

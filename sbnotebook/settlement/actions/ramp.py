@@ -51,11 +51,8 @@ class Trial:
 
     async def carry_out(self, send: Callable[[Sequence[ReceivedMessage]], Awaitable[None]]) -> None:
         """Send the batches with ``send``, and then the other messages; stop the run where they do not follow."""
-        try:
-            if self._batches:
-                await self._search.mark()
-        except (AzureError, OSError) as error:
-            raise DecisionError(f"Nothing was sent: the clones could not be watched. {explained(error)}") from None
+        if self._batches:
+            await self._begin_watching()
         try:
             for batch in self._batches:
                 began = self._clock.now()
@@ -70,6 +67,12 @@ class Trial:
         except ENDS_A_RUN as error:
             self._run.stop(f"Not attempted: {explained(error)}")
             raise
+
+    async def _begin_watching(self) -> None:
+        try:
+            await self._search.mark()
+        except (AzureError, OSError) as error:
+            raise DecisionError(f"Nothing was sent: the clones could not be watched. {explained(error)}") from None
 
     async def _clones(self, batch: Sequence[ReceivedMessage], sent: datetime) -> list[SentClone]:
         """Return the clones that were sent, as the journal knows them; a transaction writes nothing there."""

@@ -322,27 +322,27 @@ class Reach:
         """Peek at messages: return those that can be locked, active and deferred ones, and end all others."""
         numbers = [message.sequence_number for message in messages]
         there = await self.place.peeker.messages_of(numbers, (), patience=OUTAGE_PATIENCE)
-        active: list[ReceivedMessage] = []
-        deferred: list[ReceivedMessage] = []
+        by_state: dict[MessageState, list[ReceivedMessage]] = {state: [] for state in MessageState}
         for message in messages:
             found = there.get(message.sequence_number)
             if found is None:
                 self.run.end([message], OutcomeStatus.NOT_FOUND, GONE)
-            elif not is_same(found, message):
-                self.run.end([message], OutcomeStatus.NOT_FOUND, ANOTHER)
-            elif found.state is MessageState.SCHEDULED:
-                self.run.end(
-                    [message],
-                    OutcomeStatus.SKIPPED,
-                    "Not attempted: it is scheduled, and no receiver gets it before its time: cancel it instead.",
-                )
-            elif found.state is MessageState.ACTIVE:
-                active.append(message)
-            elif isinstance(self.run.decision, Defer):
-                self.run.end([message], OutcomeStatus.SKIPPED, "Not attempted: it is deferred already.")
+            elif end := self._why_not(message, found):
+                self.run.end([message], *end)
             else:
-                deferred.append(message)
-        return active, deferred
+                by_state[found.state].append(message)
+        return by_state[MessageState.ACTIVE], by_state[MessageState.DEFERRED]
+
+    def _why_not(self, message: ReceivedMessage, found: PeekedMessage) -> tuple[OutcomeStatus, str] | None:
+        """Return the outcome of a message that cannot be locked, by what a peek found; None where it can."""
+        if not is_same(found, message):
+            return OutcomeStatus.NOT_FOUND, ANOTHER
+        if found.state is MessageState.SCHEDULED:
+            why = "it is scheduled, and no receiver gets it before its time: cancel it instead"
+            return OutcomeStatus.SKIPPED, f"Not attempted: {why}."
+        if found.state is MessageState.DEFERRED and isinstance(self.run.decision, Defer):
+            return OutcomeStatus.SKIPPED, "Not attempted: it is deferred already."
+        return None
 
     async def _how_long(self, *, is_active: bool) -> float:
         if self.patience is not None or not is_active:

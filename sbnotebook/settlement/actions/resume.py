@@ -93,14 +93,8 @@ async def plan_resume(
     stays, with the outcome UNCONFIRMED. If the original is gone and its clone could not be looked for, the resubmit
     stays unfinished.
     """
-    decision, entries = Resubmit(resend_unknown=resend_unknown), list({each.key: each for each in unfinished}.values())
-    # The originals first: of one that is gone by then, the clone was sent before.
-    originals, unreachable = await _originals(place, entries)
-    recall, findings = Recall(place.namespace, decision, others), list[_Finding]()
-    for those in alike(entries, lambda entry: entry.place):
-        known = await recall.of(those[0].place, [entry.key for entry in those], can_make_edited=False)
-        found = zip(those, known, strict=True)
-        findings += [_Finding(entry, recalled, originals.get(entry.id), unreachable) for entry, recalled in found]
+    decision = Resubmit(resend_unknown=resend_unknown)
+    findings = await _look(place, unfinished, Recall(place.namespace, decision, others))
     return place.new_plan(
         decision,
         (finding.message for finding in findings),
@@ -110,6 +104,18 @@ async def plan_resume(
 
 
 # ---------------------------------------------------------------- looking
+
+
+async def _look(place: Place, unfinished: Iterable[ResubmitEntry], recall: Recall) -> list[_Finding]:
+    entries = list({each.key: each for each in unfinished}.values())
+    # The originals first: of one that is gone by then, the clone was sent before.
+    originals, unreachable = await _originals(place, entries)
+    findings: list[_Finding] = []
+    for those in alike(entries, lambda entry: entry.place):
+        known = await recall.of(those[0].place, [entry.key for entry in those], can_make_edited=False)
+        found = zip(those, known, strict=True)
+        findings += [_Finding(entry, recalled, originals.get(entry.id), unreachable) for entry, recalled in found]
+    return findings
 
 
 async def _originals(place: Place, entries: Sequence[ResubmitEntry]) -> tuple[dict[int, PeekedMessage], str | None]:

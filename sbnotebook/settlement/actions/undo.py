@@ -140,13 +140,18 @@ def _find(
     return found, left
 
 
-def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: Counter[str]) -> list[ArchivedMessage]:
-    asked: defaultdict[EntityAddress, dict[int, Outcome]] = defaultdict(dict)
+def _removals(report: Iterable[Outcome]) -> Mapping[EntityAddress, dict[int, Outcome]]:
+    """Return the last outcome of each message that the report says is, or may be, removed."""
+    removals: defaultdict[EntityAddress, dict[int, Outcome]] = defaultdict(dict)
     for outcome in report:
         if outcome.sequence_number and outcome.status in _MAY_BE_GONE and outcome.verb not in _NOT_REMOVING:
-            asked[outcome.entity][outcome.sequence_number] = outcome
+            removals[outcome.entity][outcome.sequence_number] = outcome
+    return removals
+
+
+def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: Counter[str]) -> list[ArchivedMessage]:
     found: list[ArchivedMessage] = []
-    for entity, outcomes in asked.items():
+    for entity, outcomes in _removals(report).items():
         rows = [
             row
             for row in archive.find(host, entity, numbers=list(outcomes))
