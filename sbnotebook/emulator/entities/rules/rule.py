@@ -13,10 +13,10 @@ from __future__ import annotations
 import operator
 import re
 from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import accumulate
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import uuid4
 
@@ -37,7 +37,7 @@ MOST_CHARACTERS: Final = 1_024
 MOST_STATEMENTS: Final = 32
 """Of one action. Source: Service Bus documentation, "Service Bus quotas", expressions per rule action."""
 MOST_NESTED: Final = 16
-"""Parentheses, NOT and signs inside of each other; the reader calls itself for each of them."""
+"""Parentheses inside of each other; the reader calls itself for each of them."""
 MOST_PATTERN_CHARACTERS: Final = 1_024
 """Of a pattern of LIKE that comes from a property; one in the expression cannot be longer than that."""
 
@@ -133,7 +133,6 @@ class _Reader:
         self._words = _words(expression)
         self._parameters = {name.removeprefix("@").lower(): value for name, value in parameters.items()}
         self._at = 0
-        self._nested = 0
 
     @property
     def is_at_end(self) -> bool:
@@ -149,7 +148,7 @@ class _Reader:
         if is_set and not self._take("="):
             raise ConfigurationError("SET needs a property and a value: SET color = 'red'.")
         value = _value(self._read_sum()) if is_set else None
-        _ = self._take(";") or self._take(",")
+        self._take_one(";,")
         if value is None:
             return lambda subject: subject.remove(name, system=system)
         return lambda subject: subject.set(name, value(subject), system=system)
@@ -164,21 +163,24 @@ class _Reader:
         parts = [read()]
         while self._take(keyword):
             parts.append(read())
-        return parts[0] if len(parts) == 1 else _Part(test=_joined([*map(_condition, parts)], decides=decides))
+        if len(parts) == 1:
+            return parts[0]
+        tests = [*map(_condition, parts)]
+        return _Part(test=partial(_decided, tests, decides))
 
     def _read_not(self) -> _Part:
-        if not self._take("NOT"):
-            return self._read_test()
-        with self._deeper():
-            return _Part(test=_inverted(_condition(self._read_not())))
+        inversions = [*iter(lambda: self._take("NOT"), False)]
+        part = self._read_test()
+        if not inversions:
+            return part
+        test = _condition(part)
+        return _Part(test=_inverted(test) if len(inversions) % 2 else test)
 
     def _read_test(self) -> _Part:
         left = self._read_sum()
-        word = self._words[self._at]
-        if word.kind == "sign" and word.text in _TESTS:
-            self._at += 1
-            sign, first, second = _TESTS[word.text], _value(left), _value(self._read_sum())
-            return _Part(test=lambda subject: compare(sign, first(subject), second(subject)))
+        if sign := self._take_one(_TESTS):
+            compared, first, second = _TESTS[sign], _value(left), _value(self._read_sum())
+            return _Part(test=lambda subject: compare(compared, first(subject), second(subject)))
         if self._take("IS"):
             inverted = self._take("NOT")
             self._require("NULL")
@@ -231,54 +233,49 @@ class _Reader:
         return test
 
     def _read_sum(self) -> _Part:
-        return self._read_chain(("+", "-"), self._read_product)
+        return self._read_chain("+-", self._read_product)
 
     def _read_product(self) -> _Part:
-        return self._read_chain(("*", "/", "%"), self._read_signed)
+        return self._read_chain("*/%", self._read_signed)
 
-    def _read_chain(self, signs: tuple[str, ...], read: Callable[[], _Part]) -> _Part:
+    def _read_chain(self, signs: str, read: Callable[[], _Part]) -> _Part:
         first = read()
         steps: list[tuple[str, Calculation]] = []
-        while (sign := self._words[self._at]).kind == "sign" and sign.text in signs:
-            self._at += 1
-            steps.append((sign.text, _value(read())))
+        while sign := self._take_one(signs):
+            steps.append((sign, _value(read())))
         return _Part(calculate=_combined(_value(first), steps)) if steps else first
 
     def _read_signed(self) -> _Part:
-        is_negative = self._take("-")
-        if not is_negative and not self._take("+"):
-            return self._read_operand()
-        word = self._words[self._at]
-        if is_negative and word[:2] == ("number", str(_LARGEST + 1)):
-            self._at += 1
-            return _constant(Long(-_LARGEST - 1))
-        with self._deeper():
-            value = _value(self._read_signed())
-        return _Part(calculate=lambda subject: negate(value(subject))) if is_negative else _Part(calculate=value)
+        signs = [*iter(lambda: self._take_one("+-"), "")]
+        part = self._read_operand()
+        if not signs:
+            return part
+        value = _value(part)
+        return _Part(calculate=(lambda subject: negate(value(subject))) if signs.count("-") % 2 else value)
 
     def _read_operand(self) -> _Part:
-        word = self._words[self._at]
-        if word.kind == "name" and self._words[self._at + 1][:2] == ("sign", "("):
-            return self._read_function()
-        if word.kind in ("quoted", "name"):
-            return self._read_property()
-        if word[:2] == ("sign", "("):
-            self._at += 1
-            with self._deeper():
+        match self._words[self._at]:
+            case ("name", _, _) if self._words[self._at + 1][:2] == ("sign", "("):
+                return self._read_function()
+            case ("name" | "quoted", _, _):
+                return self._read_property()
+            case ("sign", "(", _):
+                self._at += 1
                 inner = self.read_any()
-            self._require(")")
-            return replace(inner, name=None)
+                self._require(")")
+                return replace(inner, name=None)
+            case ("text", value, _):
+                constant: Operand = value
+            case ("number", digits, _):
+                constant = _number(digits)
+            case ("parameter", name, _):
+                constant = self._parameter(name[1:])
+            case ("keyword", ("NULL" | "TRUE" | "FALSE") as name, _):
+                constant = _CONSTANTS[name]
+            case _:
+                self.refuse()
         self._at += 1
-        if word.kind == "text":
-            return _constant(word.text)
-        if word.kind == "number":
-            return _constant(_number(word.text))
-        if word.kind == "parameter":
-            return self._parameter(word.text[1:])
-        if word.kind == "keyword" and word.text in _CONSTANTS:
-            return _constant(_CONSTANTS[word.text])
-        self._at -= 1
-        return self.refuse()
+        return _Part(calculate=lambda _subject: constant)
 
     def _read_property(self) -> _Part:
         scope, name = "", self._read_name()
@@ -320,17 +317,16 @@ class _Reader:
     def _read_list(self) -> list[_Part]:
         self._require("(")
         found: list[_Part] = []
-        with self._deeper():
-            while not self._take(")"):
-                if found:
-                    self._require(",")
-                found.append(self.read_any())
+        while not self._take(")"):
+            if found:
+                self._require(",")
+            found.append(self.read_any())
         return found
 
-    def _parameter(self, name: str) -> _Part:
+    def _parameter(self, name: str) -> Operand:
         if name.lower() not in self._parameters:
             raise ConfigurationError(f"The SQL expression needs a value for the parameter @{name[:_SHOWN]}.")
-        return _constant(to_operand(self._parameters[name.lower()]))
+        return to_operand(self._parameters[name.lower()])
 
     def _take(self, text: str) -> bool:
         word = self._words[self._at]
@@ -338,17 +334,12 @@ class _Reader:
         self._at += found
         return found
 
+    def _take_one(self, texts: Iterable[str]) -> str:
+        return next((text for text in texts if self._take(text)), "")
+
     def _require(self, text: str) -> None:
         if not self._take(text):
             self.refuse()
-
-    @contextmanager
-    def _deeper(self) -> Generator[None]:
-        self._nested += 1
-        if self._nested > MOST_NESTED:
-            raise ConfigurationError(f"The SQL expression is nested deeper than {MOST_NESTED}: take it apart.")
-        yield
-        self._nested -= 1
 
     def refuse(self) -> NoReturn:
         if len(self._words) == 1:
@@ -367,14 +358,15 @@ def _words(expression: str) -> list[_Word]:
     words: list[_Word] = []
     for found in _WORD.finditer(expression):
         kind, text, column = str(found.lastgroup), found[0], found.start() + 1
-        if kind == "nothing":
-            raise ConfigurationError(f"The SQL expression cannot be read at column {column}, near {text!r}.")
         if kind in ("text", "quoted"):
             text = text[1:-1].replace({"[": "]]", '"': '""', "'": "''"}[text[0]], {"[": "]"}.get(text[0], text[0]))
         elif kind == "name" and text.upper() in _KEYWORDS:
             kind, text = "keyword", text.upper()
         if kind != "space":
             words.append(_Word(kind, text, column))
+    depths = accumulate({"(": 1, ")": -1}.get(word.text, 0) for word in words if word.kind == "sign")
+    if max(depths, default=0) > MOST_NESTED:
+        raise ConfigurationError(f"The SQL expression is nested deeper than {MOST_NESTED}: take it apart.")
     return [*words, _Word("end", "", len(expression) + 1)]
 
 
@@ -388,24 +380,16 @@ def _number(digits: str) -> Operand:
     return Long(digits)
 
 
-def _constant(value: Operand) -> _Part:
-    return _Part(calculate=lambda _subject: value)
-
-
-def _joined(parts: Sequence[Predicate], *, decides: bool) -> Predicate:
+def _decided(parts: Sequence[Predicate], decides: bool, subject: RuleSubject) -> bool | None:
     """Join conditions: the first that answers `decides` is the answer of all."""
-
-    def test(subject: RuleSubject) -> bool | None:
-        answer: bool | None = not decides
-        for part in parts:
-            found = part(subject)
-            if found is decides:
-                return decides
-            if found is None:
-                answer = None
-        return answer
-
-    return test
+    answer: bool | None = not decides
+    for part in parts:
+        found = part(subject)
+        if found is decides:
+            return decides
+        if found is None:
+            answer = None
+    return answer
 
 
 def _inverted(part: Predicate) -> Predicate:

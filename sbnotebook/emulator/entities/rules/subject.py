@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import operator
-import struct
+from array import array
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
@@ -132,11 +132,7 @@ def combine(symbol: str, left: Operand, right: Operand) -> Operand:
 
 
 def negate(value: Operand) -> Operand:
-    if isinstance(value, timedelta):
-        return -value
-    if isinstance(value, float):
-        return type(value)(-value)
-    return combine("-", Int(0), value)
+    return -value if isinstance(value, timedelta) else combine("-", Int(0), value)
 
 
 def text_of(value: Operand) -> str:
@@ -196,23 +192,18 @@ def _whole(symbol: str, left: int, right: int) -> int:
 
 
 def _floating(symbol: str, left: float, right: float) -> float:
-    if symbol == "/" and right:
+    if symbol == "%":
+        return math.fmod(left, right) if right and not math.isinf(left) else math.nan
+    if right:
         return left / right
-    if symbol == "%" and right and not math.isinf(left):
-        return math.fmod(left, right)
-    if symbol == "%" or left == 0 or math.isnan(left):
-        return math.nan
-    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+    return left * math.copysign(math.inf, right)  # not a number if the left one is zero
 
 
 _EXACT: Final[dict[str, Callable[[Any, Any], Any]]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
 def _single(number: float) -> Float:
-    try:
-        return Float(struct.unpack("f", struct.pack("f", number))[0])
-    except OverflowError:
-        return Float(math.copysign(math.inf, number))
+    return Float(array("f", (number,))[0])
 
 
 def _shifted(symbol: str, left: Operand, right: Operand) -> Operand:
@@ -290,16 +281,15 @@ class RuleSubject:
 
     def exists(self, name: str, *, system: bool) -> bool:
         """Tell whether a message has a property; an application property that is null counts, too."""
-        if system:
-            return self.system(name) is not None
-        return self._key(name) is not None
+        return (self.system(name) if system else self._key(name)) is not None
 
     def set(self, name: str, value: Operand, *, system: bool) -> None:
         """Set a property; a number keeps the type that the property had if it fits."""
         if system:
             section, place, kind = home = self._writable(name)
-            self._read(home)  # a section that cannot be read cannot be written either
-            self._write(section, place, _fitting(name, kind, value))
+            # Read it in any case: a section that cannot be read cannot be written either.
+            if self._read(home) is not None or value is not None:
+                self._write(section, place, _fitting(name, kind, value))
             return
         key = self._key(name)
         if key is not None:
@@ -314,12 +304,8 @@ class RuleSubject:
 
     def remove(self, name: str, *, system: bool) -> None:
         if system:
-            home = self._writable(name)
-            if self._read(home) is not None:
-                self._write(*home[:2], None)
-            return
-        key = self._key(name)
-        if key is not None:
+            self.set(name, None, system=True)
+        elif (key := self._key(name)) is not None:
             self._write(APPLICATION_PROPERTIES, key, None)
 
     def _writable(self, name: str) -> _Home:
@@ -377,16 +363,18 @@ class RuleSubject:
 
 def _fitting(name: str, kind: type, value: Operand) -> bytes | None:
     """Return a value in the AMQP type of its system property; None for none."""
-    if value is None:
-        return None
-    if kind is str:
-        return encode(text_of(value))
-    if kind is Timestamp and isinstance(value, Timestamp):
-        return encode(value)
-    if isinstance(value, timedelta) and kind is timedelta and value >= timedelta():
-        return encode(UInt(min(value // _MILLISECOND, 2**32 - 1)))
-    wanted = "moment" if kind is Timestamp else "time span of zero or more"
-    raise FilterError(f"The system property {name[:40]!r} must be a {wanted}.")
+    match value:
+        case None:
+            return None
+        case _ if kind is str:
+            return encode(text_of(value))
+        case Timestamp() if kind is Timestamp:
+            return encode(value)
+        case timedelta() if kind is timedelta and value >= timedelta():
+            return encode(UInt(min(value // _MILLISECOND, 2**32 - 1)))
+        case _:
+            wanted = "moment" if kind is Timestamp else "time span of zero or more"
+            raise FilterError(f"The system property {name[:40]!r} must be a {wanted}.")
 
 
 _READ_ONLY: Final[dict[str, Callable[[RuleSubject], Operand]]] = {
