@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -126,7 +125,6 @@ UNION SELECT DISTINCT box / {BOXES_PER_ENTITY} FROM session
 """  # noqa: S608 - nothing but numbers
 _LOST: Final = "a message has lost its payload"
 
-_Key = tuple[int, int]  # Box and sequence number
 _SWEPT: Final = 500  # Rows of deleted entities that a turn removes: what takes a few ms
 
 # To bind None takes longer than all the rest of a row: sqlite3 looks for an adapter each time.
@@ -261,7 +259,7 @@ class Store:
         # Removals first, because a number may come back to its box, with another payload.
         execute = self._database.executemany
         if changes.removed:
-            execute("DELETE FROM message WHERE box = ? AND sequence_number BETWEEN ? AND ?", _runs(changes.removed))
+            execute("DELETE FROM message WHERE box = ? AND sequence_number = ?", sorted(changes.removed))
         if changes.last:
             execute(
                 "UPDATE entity SET last_sequence_number = ? WHERE id = ?",
@@ -382,16 +380,6 @@ def _checked(payload: bytes | None, size: int) -> bytes | None:
     if (payload is None) != (size > _MAX_SHELF_PAYLOAD) or (payload is not None and len(payload) != size):
         raise ValueError(_LOST)
     return payload
-
-
-def _runs(keys: Iterable[_Key]) -> list[tuple[int, int, int]]:
-    """Return box, first and last of numbers that follow each other, so that one statement removes them."""
-    runs: list[tuple[int, int, int]] = []
-    # Within a run, a number and its position differ by the same.
-    for _, entries in groupby(enumerate(sorted(keys)), key=lambda entry: (entry[1][0], entry[1][1] - entry[0])):
-        run = [key for _, key in entries]
-        runs.append((*run[0], run[-1][1]))
-    return runs
 
 
 def _fields(message: BrokeredMessage) -> tuple[object, ...]:
