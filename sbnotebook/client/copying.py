@@ -193,11 +193,13 @@ async def _whole(meant: Sequence[ReceivedMessage | int], entity: AsyncEntity) ->
 def _copy(message: ReceivedMessage) -> BrokeredMessage:
     times = [time and Timestamp.from_datetime(time) for time in (message.scheduled_enqueue_time, message.enqueued_time)]
     is_unscheduled = message.state is MessageState.SCHEDULED and times[0] is None
+    payload = payload_of(message)
     return BrokeredMessage(
         sequence_number=message.sequence_number,
         enqueued_sequence_number=message.enqueued_sequence_number or message.sequence_number,
         enqueued_time=times[1] or 0,
-        payload=payload_of(message),
+        payload=payload,
+        size=len(payload),
         state=BrokeredState.ACTIVE if is_unscheduled else BrokeredState[message.state.name],
         scheduled_time=times[0],
         delivery_count=message.delivery_count,

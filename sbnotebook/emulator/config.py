@@ -48,9 +48,9 @@ class Wanted(NamedTuple):
 
 # A text, whole or cut off, and then a comment, or a comma that ends a list or an object.
 _TEXT: Final = r'"[^"\\]*+(?:\\.?[^"\\]*+)*+(?:"|\Z)'
-_COMMENT: Final = re.compile(rf"{_TEXT}|//[^\r\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_COMMENT: Final = r"//[^\r\n]*+|/\*.*?(?:\*/|\Z)"
+_LEFT_AWAY: Final = re.compile(rf"{_TEXT}|{_COMMENT}|,(?=(?:\s|{_COMMENT})*+[\]}}])", re.DOTALL)
 _NOT_NEW_LINE: Final = re.compile(r"[^\r\n]")  # so that an error names the right line
-_LAST_COMMA: Final = re.compile(rf"{_TEXT}|,(?=\s*[\]}}])", re.DOTALL)
 _ITEM: Final = ("Name", "Properties")
 _LEFT_OUT: Final = ("AutoDeleteOnIdle", "MaxSizeInMegabytes", "Status", "UserMetadata")
 
@@ -134,13 +134,10 @@ def apply_config(registry: Registry, config: Iterable[Wanted], now: int) -> None
 def _apply(registry: Registry, wanted: Wanted, now: int) -> None:
     options: Any = wanted.options or wanted.kind()
     topic = registry.find_topic(wanted.topic)
-    if topic is not None:
-        found: AnyEntity | None = topic.find_subscription(wanted.name)
-    else:
-        found = registry.find_queue(wanted.name) if wanted.kind is QueueOptions else registry.find_topic(wanted.name)
-    if found is None and topic is not None:
+    found = registry.find(wanted.name) if topic is None else topic.find_subscription(wanted.name)
+    if topic is not None and found is None:
         registry.create_subscription(topic, wanted.name, options, now=now, rules=wanted.rules or None)
-    elif found is None:
+    elif not isinstance(found, AnyEntity) or type(found.options) is not wanted.kind:
         registry.create(wanted.name, options, now=now)
     elif wanted.options is not None and found.options != wanted.options:
         registry.update(found, wanted.options, now=now)
@@ -175,8 +172,7 @@ def _items(parent: dict[str, Any], key: str, known: Iterable[str]) -> list[dict[
 def _parse(content: bytes) -> Any:
     """Read JSON with comments and commas at the end, as .NET reads it for Microsoft's emulator."""
     text = content.decode(json.detect_encoding(content))
-    text = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else _NOT_NEW_LINE.sub(" ", found[0]), text)
-    text = _LAST_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
+    text = _LEFT_AWAY.sub(lambda found: found[0] if found[0][0] == '"' else _NOT_NEW_LINE.sub(" ", found[0]), text)
     return json.loads(text, object_pairs_hook=_unique)
 
 

@@ -160,7 +160,7 @@ def test_copy_has_a_key_of_its_own(namespace: Namespace) -> None:
 
 def test_unreadable_messages_are_left_out_and_named(namespace: Namespace, shared_emulator: RunningEmulator) -> None:
     queue = filled_client_queue(namespace, "partly", BODIES)
-    broken = BrokeredMessage(77, 77, 0, b"\x00\x53\x75\xa1\x03bad")
+    broken = BrokeredMessage(77, 77, 0, b"\x00\x53\x75\xa1\x03bad", 8)
     shared_emulator.put("partly", [broken])
     with namespace.copy_to("emulator", "partly", mask="$.email") as copy:
         assert len(copy.entity(queue.address).peek()) == 3

@@ -18,6 +18,7 @@ from sbnotebook.emulator.entities.options import (
     SubscriptionOptions,
     TopicOptions,
 )
+from sbnotebook.emulator.entities.queue import Queue, Subscription
 from sbnotebook.emulator.entities.registry import Changes, Registry
 from sbnotebook.emulator.entities.rules.rule import (
     FALSE_FILTER,
@@ -368,15 +369,15 @@ def test_existing_entities_get_the_options_and_rules_of_the_file(tmp_path: Path)
     before = registry.create_subscription(topic, "audit", rules=[Rule("old", TRUE_FILTER), Rule("SQL", TRUE_FILTER)])
     apply_config(registry, config, 5)
     assert [queue.path for queue in registry.queues] == ["bills", "more", "other", "PLAIN"]
-    plain, bills = registry.find_queue("plain"), registry.find_queue("bills")
-    assert plain is not None
+    plain, bills = registry.find("plain"), registry.find("bills")
+    assert isinstance(plain, Queue)
     assert plain.options == QueueOptions()
-    assert bills is not None
+    assert isinstance(bills, Queue)
     assert (bills.options, bills.created_time) == (config[0].options, 5)
     assert topic.options == config[3].options
-    assert registry.find_subscription("team/events", "audit") is before
+    assert registry.find("team/events/subscriptions/audit") is before
     assert before.rules == sorted(RULES, key=lambda rule: rule.name)
-    everything = registry.find_subscription("team/events", "all")
+    everything = topic.find_subscription("all")
     assert everything is not None
     assert [rule.filter for rule in everything.rules] == [TRUE_FILTER]
 
@@ -444,13 +445,13 @@ def test_entities_are_the_same_after_their_configuration_was_read() -> None:
     assert "secret" not in text
     apply_config(after, config_of(json.loads(text)), 7)
     assert config_to_json(after) == json.loads(text)
-    rules, none = after.find_subscription("typed", "rules"), after.find_subscription("typed", "none")
-    assert rules is not None
+    rules, none = after.find("typed/subscriptions/rules"), after.find("typed/subscriptions/none")
+    assert isinstance(rules, Subscription)
     assert (tuple(rules.rules), rules.options) == (TYPED, SubscriptionOptions())
-    assert none is not None
+    assert isinstance(none, Subscription)
     assert [rule.filter for rule in none.rules] == [FALSE_FILTER]
-    chained = after.find_queue("chained")
-    assert chained is not None
+    chained = after.find("chained")
+    assert isinstance(chained, Queue)
     assert chained.options == QueueOptions(forward_to="plain")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import astuple, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,9 +27,9 @@ Step = Callable[[Changes], object]
 """What a turn does."""
 
 
-def message(number: int, **fields: object) -> BrokeredMessage:
-    whole: dict[str, object] = {"payload": b"\x00\x53\x75\xa0\x01" + bytes([number % 256]), **fields}
-    return BrokeredMessage(number, number, 100 + number, **whole)  # pyright: ignore[reportArgumentType]
+def message(number: int, payload: bytes | None = None, **fields: Any) -> BrokeredMessage:
+    payload = b"\x00\x53\x75\xa0\x01" + bytes([number % 256]) if payload is None else payload
+    return BrokeredMessage(number, number, 100 + number, payload, len(payload), **fields)
 
 
 def saved(number: int = 1, path: str = "orders", last: int = 0) -> Step:
@@ -94,7 +95,7 @@ def plain(each: BrokeredMessage) -> tuple[object, ...]:
 
 def test_every_field_of_a_message_comes_back_but_the_lock(tmp_path: Path) -> None:
     full = BrokeredMessage(
-        5, 3, 70, b"payload", -1, BrokeredState.SCHEDULED, 80, 2, 90, "session", "orders", 4, locked_until=1
+        5, 3, 70, b"payload", 7, BrokeredState.SCHEDULED, 80, 2, 90, "session", "orders", 4, locked_until=1
     )
     kept(tmp_path, [saved(), add(full), *added(6)])
     assert standing(tmp_path) == {BOX: [plain(full), plain(message(6))]}
@@ -116,7 +117,7 @@ def test_a_large_payload_stays_in_the_file_until_it_is_asked_for(tmp_path: Path)
 def test_a_message_without_its_payload_is_refused(tmp_path: Path) -> None:
     with closing(Store(tmp_path)) as store:
         with pytest.raises(sqlite3.IntegrityError, match="payload"):
-            store.apply(made(saved(), add(message(1, payload=None, size=20_000))))
+            store.apply(made(saved(), add(BrokeredMessage(1, 1, 0, None, 20_000))))
         with pytest.raises(sqlite3.IntegrityError, match="payload"):
             store.apply(made(saved()))  # a caller that continues nevertheless
     assert loaded(tmp_path) == NOTHING

@@ -126,7 +126,7 @@ def test_a_later_format_is_left_as_it_is(tmp_path: Path) -> None:
 
 def store_of_500_messages(directory: Path) -> Path:
     with closing(Store(directory)) as store:
-        messages = [BrokeredMessage(n, n, 0, b"x" * 200 + bytes([n % 256])) for n in range(1, 501)]
+        messages = [BrokeredMessage(n, n, 0, b"x" * 200 + bytes([n % 256]), 201) for n in range(1, 501)]
         store.apply(queue(*messages))
     return store.path
 

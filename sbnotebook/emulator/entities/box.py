@@ -180,10 +180,6 @@ class Box:
         return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
 
     @property
-    def message_count(self) -> int:
-        return len(self.log)
-
-    @property
     def boxes(self) -> tuple[Box, ...]:
         return (self,)
 
@@ -490,14 +486,14 @@ class ReceivingEntity(Box):
 
     @property
     def counts(self) -> Counts:
-        active = self.message_count - self.deferred_count - self.scheduled_count
+        active = len(self.log) - self.deferred_count - self.scheduled_count
         return Counts(
             active,
             len(self._locked),
             self.deferred_count,
             self.scheduled_count,
-            self.dead_letter.message_count,
-            self.transfer_dead_letter.message_count,
+            len(self.dead_letter.log),
+            len(self.transfer_dead_letter.log),
         )
 
     def put(self, message: BrokeredMessage, now: int) -> None:
@@ -517,9 +513,8 @@ class ReceivingEntity(Box):
     def drop_locks(self, now: int) -> None:
         for session in [*self.sessions.held] if self.sessions is not None else ():
             self._end_session(session, "lock_dropped", now)
-        super().drop_locks(now)
-        self.dead_letter.drop_locks(now)
-        self.transfer_dead_letter.drop_locks(now)
+        for box in self.boxes:
+            Box.drop_locks(box, now)
 
     @property
     def next_deadline(self) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from math import isfinite
-from typing import Any, Final, NoReturn, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from sbnotebook.amqp import AmqpValue, decode_exactly, encode
 from sbnotebook.emulator.entities.options import (
@@ -44,19 +44,14 @@ def as_object(value: Any, where: str, known: Iterable[str] | None = None, *, nee
     if not isinstance(value, dict):
         raise ConfigurationError(f"In the configuration, {where} must be an object.")
     item = cast("dict[str, Any]", value)
-    if known is not None:
-        names = list(known)
-        for key in item:
-            if key not in names:
-                _refuse(key, names, where)
+    names = list(item if known is None else known)
+    for key in item:
+        if key not in names:
+            another = _ANOTHER.get(key.lower())
+            near = another if another in names else near_match(key, names)
+            advice = f"did you mean {near}?" if near else f"it knows {', '.join(names)}."
+            raise ConfigurationError(f"In the configuration, {where} has an unknown name {key[:60]!r}: {advice}")
     return item
-
-
-def _refuse(key: str, known: list[str], where: str) -> NoReturn:
-    another = _ANOTHER.get(key.lower())
-    near = another if another in known else near_match(key, known)
-    advice = f"did you mean {near}?" if near else f"it knows {', '.join(known)}."
-    raise ConfigurationError(f"In the configuration, {where} has an unknown name {key[:60]!r}: {advice}")
 
 
 def name_of(item: Mapping[str, Any]) -> str:

@@ -80,7 +80,7 @@ class BrokeredMessage:
     enqueued_sequence_number: int  # the number that it got first
     enqueued_time: int  # when it came in, or became active
     payload: bytes | None  # as it was received; None while only the store has it
-    size: int = -1  # bytes of the payload
+    size: int  # bytes of the payload
     state: BrokeredState = BrokeredState.ACTIVE
     scheduled_time: int | None = None  # when it becomes active, or became active; None if it was never scheduled
     delivery_count: int = 0  # deliveries that have failed
@@ -90,10 +90,6 @@ class BrokeredMessage:
     hops: int = 0  # how often it was forwarded
     lock_token: UUID | None = None
     locked_until: int = 0  # 0 without a lock
-
-    def __post_init__(self) -> None:
-        if self.size < 0:
-            self.size = len(self.payload or b"")
 
     @property
     def is_available(self) -> bool:

@@ -212,10 +212,6 @@ class MessageLog:
     def resident_shelves(self) -> list[_Shelf]:
         return [shelf for shelf in self._shelves.values() if shelf.messages is not None]
 
-    @property
-    def resident_size(self) -> int:
-        return sum(shelf.size + shelf.count * _OVERHEAD for shelf in self.resident_shelves())
-
     def shed(self, number: int) -> None:
         shelf = self._shelves[number]
         if shelf.messages is None or any(message.lock_token is not None for message in shelf.messages.values()):
@@ -225,7 +221,7 @@ class MessageLog:
 
     def close(self) -> None:
         self._residency.logs.discard(self)
-        self._residency.size -= self.resident_size
+        self._residency.size -= sum(shelf.size + shelf.count * _OVERHEAD for shelf in self.resident_shelves())
         self._shelves.clear()
 
     def _new_shelf(self, number: int) -> _Shelf:

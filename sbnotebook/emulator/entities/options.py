@@ -449,10 +449,6 @@ def read_options(kind: type[_O], texts: Mapping[str, str], known: _O | None = No
     for name, option in options_of(kind).items():
         if texts.get(name):
             values[option.attribute] = option.read(texts[name])
-        if known is not None and option.is_fixed:
-            before = getattr(known, option.attribute)
-            if values.setdefault(option.attribute, before) != before:
-                # In the words of Service Bus: azure-sdk-for-python, recordings of test_async_mgmt_queue_update_invalid.
-                text = f"The value for the {name} property of an existing {kind.__name__.removesuffix('Options')}"
-                raise ConfigurationError(f"SubCode=40000. {text} cannot be changed.")
+        elif known is not None and option.is_fixed:
+            values[option.attribute] = vars(known)[option.attribute]
     return kind(**values)

@@ -73,10 +73,7 @@ class Destination(Box):
             text = f"Messaging entity '{path}' is currently disabled for sending."
             raise RefusedError(Condition.ENTITY_DISABLED, text)
         # A batch comes in whole or not at all, so its size counts as a whole.
-        size = 0
-        for message in messages:
-            size += len(message.payload)
-        if self.total_size + size > options.max_size_mb * 1_048_576:
+        if self.total_size + sum([len(message.payload) for message in messages]) > options.max_size_mb * 1_048_576:
             text = f"The entity '{path}' has reached its maximum size of {options.max_size_mb} MB."
             raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, text)
         for message in messages:
@@ -159,7 +156,8 @@ class Destination(Box):
         Source: Service Bus documentation, "Overview of Service Bus transaction processing", "Transfers and send via".
         """
         number = self.next_number(sent)
-        message = BrokeredMessage(number, number, now, with_message_id(sent))
+        payload = with_message_id(sent)
+        message = BrokeredMessage(number, number, now, payload, len(payload))
         failure = self.context.forward(message, target, now, None)
         # A topic has no place for a message that could not be sent on.
         if failure is not None and isinstance(self, Queue):

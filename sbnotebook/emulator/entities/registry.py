@@ -85,13 +85,13 @@ class Registry:
         self.changes = Changes()  # of this turn
         self.residency = Residency()
         self.is_in_use: Callable[[AnyEntity], bool] = lambda _: False
+        self.on_idle: Callable[[AnyEntity], object] = lambda _: None  # called when an entity is to be deleted
         # Where a message comes again that was given back, by entity path: front, place or back.
         self.order_after_release: Callable[[str], str] = lambda _: "place"
         self._entities: dict[str, Queue | Topic] = {}
         self._next_id = 1
         self._alarms: list[tuple[int, int, Box]] = []  # a heap, with some that are outdated
         self._order = count()
-        self._idle: list[AnyEntity] = []
         self._copies = 0  # of forwarded messages, in this turn
         self._waiting: deque[tuple[ReceivingEntity, int]] = deque()
 
@@ -109,17 +109,9 @@ class Registry:
     def topics(self) -> list[Topic]:
         return [entity for entity in self.entities if isinstance(entity, Topic)]
 
-    def find_queue(self, name: str) -> Queue | None:
-        entity = self._entities.get(name.casefold())
-        return entity if isinstance(entity, Queue) else None
-
     def find_topic(self, name: str) -> Topic | None:
         entity = self._entities.get(name.casefold())
         return entity if isinstance(entity, Topic) else None
-
-    def find_subscription(self, topic: str, name: str) -> Subscription | None:
-        found = self.find_topic(topic)
-        return None if found is None else found.find_subscription(name)
 
     def find(self, path: str) -> AnyEntity | Receivable | None:
         # Most paths are the name of a queue or topic: no need to parse them.
@@ -128,9 +120,9 @@ class Registry:
             return known
         with suppress(InvalidEntityAddressError):
             address = EntityAddress.parse(path)
-            entity = self._entities.get(address.name.casefold())
+            entity: AnyEntity | None = self._entities.get(address.name.casefold())
             if address.subscription is not None:
-                entity = self.find_subscription(address.name, address.subscription)
+                entity = entity.find_subscription(address.subscription) if isinstance(entity, Topic) else None
             if address.sub_queue is None:
                 return entity
             if isinstance(entity, ReceivingEntity):
@@ -195,10 +187,11 @@ class Registry:
         if isinstance(options, SubscriptionOptions):
             options = _lasting(options)
         self._check_tier(options)
-        for name in (option.attribute for option in options_of(type(options)).values() if option.is_fixed):
-            if getattr(options, name) != getattr(entity.options, name):
-                text = f"{name} of the {entity.kind} {entity.path!r} cannot be changed: delete it and make it anew."
-                raise ConfigurationError(text)
+        for name, option in options_of(type(options)).items():
+            if option.is_fixed and vars(options)[option.attribute] != vars(entity.options)[option.attribute]:
+                # In the words of Service Bus: azure-sdk-for-python, recordings of test_async_mgmt_queue_update_invalid.
+                text = f"The value for the {name} property of an existing {entity.kind.title()} cannot be changed."
+                raise ConfigurationError(f"SubCode=40000. {text} Delete {entity.path!r} and make it anew.")
         entity.drop_locks(now)
         entity.options = options  # type: ignore[assignment]  # pyright: ignore[reportAttributeAccessIssue]
         self._save(entity, now)
@@ -257,11 +250,6 @@ class Registry:
             sleeper.alarm = None
             sleeper.expire(now)
             self.watch(sleeper, now)
-
-    def take_idle(self) -> list[AnyEntity]:
-        """Return the entities that were idle for so long that they are to be deleted."""
-        idle, self._idle = self._idle, []
-        return [entity for entity in idle if not entity.is_deleted]
 
     @property
     def next_deadline(self) -> int | None:
@@ -379,7 +367,7 @@ class Registry:
         end = max(max(each.updated_time, each.accessed_time or each.created_time) for each in used) + idle
         if end > now:
             return end
-        self._idle.append(sleeper)
+        self.on_idle(sleeper)
         return None
 
 
@@ -421,8 +409,7 @@ def restore(registry: Registry, snapshot: Snapshot, storage: Any, *, now: int) -
             entity.sessions.restore(entity.log.walk())
     # Messages that still had to be forwarded.
     for entity in entities.values():
-        if entity.sessions is None:
-            entity.start_forwarding(now)
+        entity.start_forwarding(now)
 
 
 def _fill(entities: Mapping[int, AnyEntity], snapshot: Snapshot) -> None:

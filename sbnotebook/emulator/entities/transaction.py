@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -50,9 +51,7 @@ class Transaction:
     def send(
         self, destination: Queue | Topic, messages: Sequence[SentMessage], via: Queue | Topic | None = None
     ) -> None:
-        root = via or destination
-        self._join(root, (root.keyed_partition(message) for message in messages))
-        self._count(messages)
+        self._take(via or destination, messages)
         if via is None or via is destination:
             check = partial(_check_can_take, destination, messages)
             self._add(check, lambda now: [destination.send(message, now) for message in messages])
@@ -63,15 +62,10 @@ class Transaction:
         self._add(partial(_check_is_there, via), lambda now: [via.transfer(each, target, now) for each in messages])
 
     def schedule(self, destination: Queue | Topic, messages: Sequence[SentMessage]) -> list[int]:
-        self._join(destination, (destination.keyed_partition(message) for message in messages))
-        self._count(messages)
+        self._take(destination, messages)
         numbers = [destination.next_number(message) for message in messages]
-
-        def keep(now: int) -> None:
-            for message, number in zip(messages, numbers, strict=True):
-                destination.send(message, now, number)
-
-        self._add(partial(_check_can_take, destination, messages), keep)
+        check = partial(_check_can_take, destination, messages)
+        self._add(check, lambda now: [*map(destination.send, messages, repeat(now), numbers)])
         return numbers
 
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
@@ -97,7 +91,8 @@ class Transaction:
         self._checks.append(check)
         self._effects.append(act)
 
-    def _count(self, messages: Sequence[SentMessage]) -> None:
+    def _take(self, root: Queue | Topic, messages: Sequence[SentMessage]) -> None:
+        self._join(root, map(root.keyed_partition, messages))
         if self._message_count + len(messages) > _MAX_MESSAGES:
             text = f"More than {_MAX_MESSAGES} messages are not allowed in one transaction."
             raise RefusedError(Condition.NOT_ALLOWED, text)

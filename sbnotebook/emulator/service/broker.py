@@ -222,6 +222,7 @@ class Broker:
     ) -> None:
         self.registry = registry
         registry.is_in_use = lambda entity: any(peer.is_attached_to(entity.boxes) for peer in self.peers)
+        registry.on_idle = self.delete
         registry.order_after_release = lambda path: self.faults.at(path).order_after_release
         self.clock = clock
         self.now = clock.now()  # ms; the time that ``advance`` returned last
@@ -256,8 +257,6 @@ class Broker:
         deadline = self.registry.next_deadline
         if deadline is not None and deadline <= now:
             self.registry.expire(now)
-            for entity in self.registry.take_idle():
-                self.delete(entity)
             self.schedule_turn()
         return now
 

@@ -15,7 +15,7 @@ def test_a_message_that_expires_under_a_lock_leaves_no_session(registry: Registr
     assert accepted is not None
     assert queue.receive(0, accepted[0]) is not None
     registry.expire(5_000)
-    assert queue.message_count == 0
+    assert len(queue.log) == 0
     assert queue.sessions is not None
     assert queue.sessions.get("a") is None
 

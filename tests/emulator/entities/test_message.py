@@ -193,7 +193,7 @@ def _deliver_if_taken(payload: bytes) -> None:
     except AmqpDecodeError:
         return
     dead = with_application_properties(taken, {"DeadLetterReason": "reason"})
-    assert read_sent(render(BrokeredMessage(1, 1, 0, dead), dead, with_lock=True))
+    assert read_sent(render(BrokeredMessage(1, 1, 0, dead, len(dead)), dead, with_lock=True))
 
 
 def test_an_empty_message_is_refused() -> None:

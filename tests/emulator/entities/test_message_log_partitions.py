@@ -15,7 +15,7 @@ def log() -> MessageLog:
     for partition in range(PARTITIONS):
         for count in (1, 2):
             number = partition << PARTITION_SHIFT | 2 * partition + count
-            log.add(BrokeredMessage(number, number, 0, b""))
+            log.add(BrokeredMessage(number, number, 0, b"", 0))
     return log
 
 

@@ -24,7 +24,7 @@ from tests.emulator.entities.conftest import encoded, values
 
 def message(payload: bytes, **more: Any) -> BrokeredMessage:
     known: dict[str, Any] = {"state": BrokeredState.DEFERRED, "delivery_count": 2, "locked_until": 9_000}
-    return BrokeredMessage(7, 3, 1_000, payload, **{**known, **more})
+    return BrokeredMessage(7, 3, 1_000, payload, len(payload), **{**known, **more})
 
 
 def answered(payload: bytes, *, with_lock: bool = False, **more: Any) -> bytes:
@@ -140,5 +140,5 @@ def test_the_senders_stale_annotations_go_however_encoded(constructor: bytes) ->
 
 def test_a_clock_may_stand_before_1970() -> None:
     sent = encoded()
-    annotations = values(render(BrokeredMessage(7, 7, -1, sent), sent))[MESSAGE_ANNOTATIONS]
+    annotations = values(render(BrokeredMessage(7, 7, -1, sent, len(sent)), sent))[MESSAGE_ANNOTATIONS]
     assert annotations["x-opt-enqueued-time"] == Timestamp(-1)

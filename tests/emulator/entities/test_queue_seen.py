@@ -18,6 +18,6 @@ def test_many_seen_ids_are_forgotten_quickly(registry: Registry) -> None:
     middle = time.process_time()
     queue.send(sent(message_id="0"), 10**9)
     end = time.process_time()
-    assert queue.message_count == _MANY + 1  # the id is new again
+    assert len(queue.log) == _MANY + 1  # the id is new again
     # A tenth of the time for sending them; with a dict it was about half, and grew with the square.
     assert end - middle < (middle - begun) / 10

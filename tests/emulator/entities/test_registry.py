@@ -19,14 +19,14 @@ IDLE = 300_000
 def test_entities_are_found_in_any_case(registry: Registry) -> None:
     queue, topic = registry.create_queue("Team/Orders"), registry.create_topic("Team/Events")
     subscription = registry.create_subscription(topic, "Audit")
-    assert registry.find("team/ORDERS") is registry.find_queue("TEAM/orders") is queue
+    assert registry.find("team/ORDERS") is registry.find("TEAM/orders") is queue
     assert registry.find("team/orders/$deadletterqueue") is registry.find("team/orders/$dlq") is queue.dead_letter
     assert registry.find("team/orders/$Transfer/$DeadLetterQueue") is queue.transfer_dead_letter
     assert registry.find("team/events") is registry.find_topic("team/events") is topic
     assert registry.find("team/EVENTS/subscriptions/audit") is subscription
-    assert registry.find_subscription("team/events", "AUDIT") is subscription
+    assert registry.find("team/orders/subscriptions/audit") is None
     assert registry.find("team/events/Subscriptions/audit/$DeadLetterQueue") is subscription.dead_letter
-    assert (registry.find_queue("team/events"), registry.find_topic("team/orders")) == (None, None)
+    assert registry.find_topic("team/orders") is None
     assert (registry.queues, registry.topics, registry.entities) == ([queue], [topic], [topic, queue])
 
 
@@ -147,8 +147,10 @@ def test_a_topic_goes_with_its_subscriptions(registry: Registry) -> None:
 
 
 def idle(registry: Registry, now: int) -> list[AnyEntity]:
+    found: list[AnyEntity] = []
+    registry.on_idle = found.append
     registry.expire(now)
-    return registry.take_idle()
+    return found
 
 
 def test_an_entity_that_nobody_uses_is_idle_in_the_end(registry: Registry) -> None:
@@ -163,7 +165,7 @@ def test_an_entity_that_nobody_uses_is_idle_in_the_end(registry: Registry) -> No
     registry.update(queue, QueueOptions(auto_delete_on_idle=IDLE), now=4_000)
     assert idle(registry, IDLE + 3_999) == []
     assert idle(registry, IDLE + 4_000) == [queue]
-    assert registry.take_idle() == []
+    assert idle(registry, IDLE + 4_000) == []
 
 
 def test_an_entity_that_a_client_is_attached_to_is_not_idle(registry: Registry) -> None:
@@ -203,7 +205,7 @@ def test_a_deleted_entity_is_not_idle(registry: Registry) -> None:
     queue = registry.create_queue("q", QueueOptions(auto_delete_on_idle=IDLE))
     registry.expire(IDLE)
     registry.delete(queue)
-    assert registry.take_idle() == []
+    assert idle(registry, IDLE + 4_000) == []
 
 
 @pytest.mark.parametrize("clears", [False, True])
@@ -230,7 +232,7 @@ def test_deleting_an_entity_keeps_the_alarms_of_others(registry: Registry) -> No
     registry.delete(gone)
     assert registry.next_deadline == 3
     registry.expire(3)
-    assert stays.message_count == 0
+    assert len(stays.log) == 0
 
 
 def test_an_entity_is_looked_at_when_it_may_be_idle(registry: Registry) -> None:
@@ -277,6 +279,5 @@ def test_an_outdated_alarm_does_not_ring(registry: Registry) -> None:
     other.send(sent("x", time_to_live=IDLE + 1), 0)
     assert registry.next_deadline == 10
     registry.expire(10)
-    registry.expire(IDLE + 1)
-    assert (queue.message_count, other.message_count) == (0, 0)
-    assert registry.take_idle() == [queue]
+    assert idle(registry, IDLE + 1) == [queue]
+    assert (len(queue.log), len(other.log)) == (0, 0)

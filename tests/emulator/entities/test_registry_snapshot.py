@@ -7,6 +7,7 @@ import pytest
 from sbnotebook.emulator.entities.box import DEFER
 from sbnotebook.emulator.entities.message import BrokeredState
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
+from sbnotebook.emulator.entities.queue import Queue, Subscription
 from sbnotebook.emulator.entities.registry import Registry, restore
 from sbnotebook.emulator.entities.rules.rule import Rule, sql_filter
 from sbnotebook.errors import EmulatorError
@@ -28,14 +29,14 @@ def test_entities_come_back_as_they_were(registry: Registry, kept: OnDisk) -> No
     topic = registry.create_topic("t", TopicOptions(user_metadata="x"), now=8)
     registry.create_subscription(topic, "s", rules=[Rule("big", sql_filter("size > 3"))], now=9)
     restored = again(registry, kept, now=100)
-    queue, subscription = restored.find_queue("orders"), restored.find_subscription("t", "s")
-    assert queue is not None
+    queue, subscription = restored.find("orders"), restored.find("t/subscriptions/s")
+    assert isinstance(queue, Queue)
     assert (queue.path, queue.options, queue.created_time, queue.accessed_time) == (
         "Orders", QueueOptions(5_000, 3), 7, 100,
     )  # fmt: skip
     assert queue.counts == (0, 0, 0, 0, 0, 0)
     assert restored.topics[0].options == TopicOptions(user_metadata="x")
-    assert subscription is not None
+    assert isinstance(subscription, Subscription)
     assert subscription.rules == [Rule("big", sql_filter("size > 3"))]
     assert restored.create_queue("new").entity_id == 4
 
@@ -48,8 +49,8 @@ def test_messages_stay_in_the_store_until_they_are_asked_for(registry: Registry,
     queue.settle(lock(queue)[1], DEFER, 0)
     queue.receive(0)
     restored = again(registry, kept)
-    found = restored.find_queue("q")
-    assert found is not None
+    found = restored.find("q")
+    assert isinstance(found, Queue)
     assert found.counts == (2, 0, 1, 1, 0, 0)  # Only the lock is lost.
     assert (restored.residency.size, restored.next_deadline, found.total_size) == (0, 50, queue.total_size)
     restored.expire(50)
@@ -69,8 +70,8 @@ def test_sessions_that_come_back_are_forwarded_once(registry: Registry, kept: On
     restored = again(registry, kept)
     (found,), (topic,) = restored.queues, restored.topics
     restored.update(found, replace(options, forward_to="t"))
-    assert found.message_count == 0
-    assert topic.subscriptions[0].message_count == 2
+    assert len(found.log) == 0
+    assert len(topic.subscriptions[0].log) == 2
 
 
 def test_messages_that_are_forwarded_at_the_start_are_counted_once(registry: Registry, kept: OnDisk) -> None:
@@ -83,7 +84,7 @@ def test_messages_that_are_forwarded_at_the_start_are_counted_once(registry: Reg
     restore(restored, snapshot, kept, now=0)
     first, calls = restored.queues
     assert calls.sessions is not None
-    assert (first.message_count, calls.session_ids(None)) == (0, ["s"])
+    assert (len(first.log), calls.session_ids(None)) == (0, ["s"])
 
 
 def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: OnDisk) -> None:
@@ -95,7 +96,7 @@ def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: OnDisk) 
     restored = again(registry, kept, now=100)
     queue, topic = restored.queues[0], restored.topics[0]
     number = queue.send(sent("x", message_id="a"), 100)
-    assert queue.message_count == 1
+    assert len(queue.log) == 1
     assert (duplicate & 0xFFFF, number & 0xFFFF) == (2, 3)
     assert topic.send(sent("x"), 100) == 2
 

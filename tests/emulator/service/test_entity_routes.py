@@ -102,7 +102,7 @@ def test_keys_of_an_entity_are_kept(admin: ServiceBusAdministrationClient) -> No
 def test_fixed_properties_cannot_be_changed(admin: ServiceBusAdministrationClient, name: str) -> None:
     queue = admin.create_queue("q")
     setattr(queue, name, True)
-    with pytest.raises(HttpResponseError, match="cannot be changed") as caught:
+    with pytest.raises(HttpResponseError, match="property of an existing Queue cannot be changed") as caught:
         admin.update_queue(queue)
     assert caught.value.status_code == 400
 

@@ -25,6 +25,7 @@ from sbnotebook.emulator.amqp.performatives import (
     encode_composite,
 )
 from sbnotebook.emulator.clock import SystemClock
+from sbnotebook.emulator.entities.queue import Queue
 from sbnotebook.emulator.entities.registry import Registry
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.server import EmulatorServer
@@ -239,10 +240,10 @@ async def test_a_client_that_sends_much_at_once_lets_others_in_between() -> None
             transfer = Transfer(handle=0, delivery_id=number, delivery_tag=b"0", message_format=0, settled=True)
             writer.write(0, encode_composite(transfer), b"\0\x53\x77\x40")
         peer.data_received(writer.take())
-        queue = server.broker.registry.find_queue("orders")
-        assert queue is not None
-        assert 0 < queue.message_count < 5000
+        queue = server.broker.registry.find("orders")
+        assert isinstance(queue, Queue)
+        assert 0 < len(queue.log) < 5000
         async with asyncio.timeout(30):
-            while queue.message_count < 5000:  # noqa: ASYNC110 (it is the work of this loop)
+            while len(queue.log) < 5000:  # noqa: ASYNC110 (it is the work of this loop)
                 await asyncio.sleep(0)
         client.socket.close()
