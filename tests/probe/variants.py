@@ -338,7 +338,7 @@ def _letters_apart(service: Service) -> None:
     """A dead-letter queue is another entity than its queue."""
 
     def root_of(method: Any, entity: Any) -> Any:
-        return entity if entity.is_sub_queue else method(entity)
+        return entity if entity.owner is not entity else method(entity)
 
     service.wrap(transaction, "root_of", root_of)
 

@@ -159,6 +159,7 @@ class Box:
         self.entity_id = box // BOXES_PER_ENTITY
         self.context = context
         self.owner = owner or cast("ReceivingEntity", self)  # a topic gives nothing out, and needs no owner
+        self.boxes: tuple[Box, ...] = (self,)
         self.deferred_count = 0
         self.alarm: int | None = None
         self.is_deleted = False
@@ -178,10 +179,6 @@ class Box:
         self.last_sequence_number += 1
         self.context.changes.last[self.entity_id] = self.last_sequence_number
         return (partition % PARTITIONS) << PARTITION_SHIFT | self.last_sequence_number
-
-    @property
-    def boxes(self) -> tuple[Box, ...]:
-        return (self,)
 
     @property
     def total_size(self) -> int:
@@ -282,13 +279,11 @@ class Box:
         return message.locked_until
 
     def delete(self, count: int, before: int, now: int, session: MessageSession | None = None) -> int:
-        """Remove messages that can be received, the oldest first."""
+        """Remove messages that can be received, the oldest first; never in a partitioned entity."""
         self.owner.accessed_time = now
-        found = self.log.walk()
-        if not self.owner.is_partitioned:
-            # Their order is that of their times, so the rest of a large entity need not be looked through.
-            found = takewhile(lambda message: message.enqueued_time < before, found)
-        ready = (message for message in found if message.is_available and message.enqueued_time < before)
+        # Their order is that of their times, so the rest of a large entity need not be looked through.
+        found = takewhile(lambda message: message.enqueued_time < before, self.log.walk())
+        ready = (message for message in found if message.is_available)
         if session is not None:
             ready = (message for message in ready if message.session_id == session.session_id)
         messages = list(islice(ready, count))
@@ -391,11 +386,11 @@ class Box:
     def _offer(self, message: BrokeredMessage, now: int, order: str = "place") -> None:
         if message.has_expired(now):
             self._apply(message, "expire", now)
-            return
-        self._ready.make_ready(message, order)
-        if message.expires_at is not None:
-            self.log.expect(message)
-            self.context.wake(self, message.expires_at)
+        else:
+            self._ready.make_ready(message, order)
+            if message.expires_at is not None:
+                self.log.expect(message)
+                self.context.wake(self, message.expires_at)
 
     def start_forwarding(self, now: int) -> None:
         if self.sessions is None:
@@ -463,13 +458,10 @@ class ReceivingEntity(Box):
         self._state_bytes = 0
         self.dead_letter = SubQueueBox(context, box + 1, f"{path}/{SubQueue.DEAD_LETTER.path}", self)
         self.transfer_dead_letter = SubQueueBox(context, box + 2, f"{path}/{SubQueue.TRANSFER_DEAD_LETTER.path}", self)
+        self.boxes = self, self.dead_letter, self.transfer_dead_letter
         if options.requires_session:
             self._ready = self.sessions = Sessions()
             context.residency.logs.discard(self.log)
-
-    @property
-    def boxes(self) -> tuple[Box, ...]:
-        return self, self.dead_letter, self.transfer_dead_letter
 
     @property
     def is_partitioned(self) -> bool:

@@ -40,7 +40,6 @@ class Quotas(NamedTuple):
     max_time_to_live: int | None  # ms; None for no limit
     max_entities: int  # queues and topics
     max_subscriptions: int  # of one topic
-    has_topics: bool  # whether there are topics, sessions, duplicate detection and forwarding
 
     def message_size(self, wanted_kb: int | None) -> int:
         return self.max_message_size if wanted_kb is None else min(wanted_kb * 1024, self.max_large_message_size)
@@ -57,9 +56,9 @@ class Tier(Enum):
     def quotas(self) -> Quotas:
         small, large = 262_144, 1_048_576  # 256 kB and 1 MB
         return {
-            Tier.BASIC: Quotas(small, small, small, 0, 14 * 86_400_000, 10_000, 0, False),
-            Tier.STANDARD: Quotas(small, small, small, small, None, 10_000, 2000, True),
-            Tier.PREMIUM: Quotas(large, 100 * large, large, large, None, 1_000_000, 2000, True),
+            Tier.BASIC: Quotas(small, small, small, 0, 14 * 86_400_000, 10_000, 0),
+            Tier.STANDARD: Quotas(small, small, small, small, None, 10_000, 2000),
+            Tier.PREMIUM: Quotas(large, 100 * large, large, large, None, 1_000_000, 2000),
         }[self]
 
 
@@ -265,8 +264,8 @@ def _number(name: str, default: _Kept, least: int, most: int) -> Option[_Kept, _
             raise ConfigurationError(f"must be a number from {least} to {most}, not {text[:40]!r}.")
         return int(text)
 
-    write: Callable[[Any], str | None] = lambda value: None if value is None else str(value)  # noqa: E731
-    return Option(name, default, check, read, write, values=f"{least:,} to {most:,}")
+    values = f"{least:,} to {most:,}"
+    return Option(name, default, check, read, lambda value: None if value is None else str(value), values=values)
 
 
 def _flag(name: str, *, default: bool = False, is_fixed: bool = False) -> Option[bool, bool]:
@@ -275,9 +274,15 @@ def _flag(name: str, *, default: bool = False, is_fixed: bool = False) -> Option
             raise ConfigurationError(f"is neither true nor false: {text[:40]!r}.")
         return text.lower() in ("true", "1")
 
-    check = partial(_typed, kind=bool)
-    values = "`true` or `false`"
-    return Option(name, default, check, read, lambda value: str(value).lower(), values=values, is_fixed=is_fixed)
+    return Option(
+        name,
+        default,
+        partial(_typed, kind=bool),
+        read,
+        lambda value: str(value).lower(),
+        values="`true` or `false`",
+        is_fixed=is_fixed,
+    )
 
 
 def _text(name: str, expect: Callable[[str], None], values: str) -> Option[str | None, str | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import count
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -38,7 +37,7 @@ from sbnotebook.errors import AmqpDecodeError
 if TYPE_CHECKING:
     from sbnotebook.emulator.entities.registry import Registry
 
-_TRANSFER_FAILURES: Final = {
+_TRANSFER_FAILURES: Final[dict[Condition | None, str]] = {
     Condition.ENTITY_DISABLED: "MessagingEntityDisabled",
     Condition.RESOURCE_LIMIT_EXCEEDED: "QuotaExceeded",
     Condition.MESSAGE_SIZE_EXCEEDED: "MessageSizeExceeded",
@@ -65,7 +64,6 @@ class Destination(Box):
         # Until when each id is a duplicate, the oldest first. Not a dict: its first item is slow to find when many
         # before it were removed.
         self.seen: OrderedDict[str, int] = OrderedDict()
-        self._rounds = count()
 
     def check(self, messages: Sequence[SentMessage]) -> None:
         options, path = self.options, self.path
@@ -96,7 +94,9 @@ class Destination(Box):
         if not self.options.enable_partitioning:
             return self._next_number()
         partition = self.keyed_partition(sent)
-        return self._next_number(next(self._rounds) if partition is None else partition)
+        return self._next_number(
+            self.last_sequence_number if partition is None else partition
+        )  # in turns without a key
 
     def send(self, sent: SentMessage, now: int, number: int | None = None, forwarded: Forwarded | None = None) -> int:
         """Take a checked message in, unless it is a duplicate, and return its sequence number."""
@@ -143,10 +143,9 @@ class Destination(Box):
         try:
             sent = read_sent(message.payload or b"")
             self.check([sent])
-        except AmqpDecodeError as error:
-            return DeadLetterReason("ForwardingFailed", str(error))
-        except RefusedError as error:
-            return DeadLetterReason(_TRANSFER_FAILURES.get(error.condition, "ForwardingFailed"), str(error))
+        except (AmqpDecodeError, RefusedError) as error:
+            reason = _TRANSFER_FAILURES.get(getattr(error, "condition", None), "ForwardingFailed")
+            return DeadLetterReason(reason, str(error))
         self.send(sent, now, forwarded=(message.enqueued_sequence_number, dead_letter_source, message.hops + 1))
         return None
 
@@ -167,14 +166,9 @@ class Destination(Box):
         message = self.log.get(sequence_number)
         return message if message is not None and message.state is BrokeredState.SCHEDULED else None
 
-    def cancel_scheduled(self, sequence_numbers: Iterable[int]) -> bool:
-        """Remove scheduled messages; return False, without any effect, if one of them is not scheduled."""
-        messages = [self.find_scheduled(number) for number in dict.fromkeys(sequence_numbers)]
-        if None in messages:
-            return False
-        for message in filter(None, messages):
+    def cancel_scheduled(self, sequence_numbers: Iterable[int]) -> None:
+        for message in filter(None, map(self.find_scheduled, sequence_numbers)):
             self._remove(message)
-        return True
 
     def keyed_partition(self, sent: SentMessage) -> int | None:
         key = self._key(sent)
@@ -359,9 +353,9 @@ class Topic(Destination):
     def put(self, message: BrokeredMessage, now: int) -> None:
         if message.state is BrokeredState.SCHEDULED:
             super().put(message, now)
-            return
-        for subscription in self.subscriptions_by_name.values():
-            subscription.take_in(message, now)
+        else:
+            for subscription in self.subscriptions_by_name.values():
+                subscription.take_in(message, now)
 
 
 _HEADER_TOO_LARGE = DeadLetterReason(

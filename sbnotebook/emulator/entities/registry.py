@@ -327,7 +327,7 @@ class Registry:
         """
         if self.tier is Tier.PREMIUM and getattr(options, "enable_express", False):
             raise RefusedError(Condition.NOT_ALLOWED, "Express entities aren't supported in the tier Premium.")
-        if self.tier.quotas.has_topics:
+        if self.tier is not Tier.BASIC:
             return
         needed = ("requires_session", "requires_duplicate_detection", "forward_to", "forward_dead_letters_to")
         asked = [name for name in needed if getattr(options, name, None)]

@@ -1,4 +1,4 @@
-"""Deleting messages in a batch, from entities that are large or have partitions."""
+"""Deleting messages in a batch, from entities that are large."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from contextlib import closing
 from pathlib import Path
 
 from sbnotebook.emulator.entities.message_log import SHELF, Residency
-from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.registry import Changes, Registry
 from sbnotebook.emulator.store import Store
 from tests.emulator.entities.conftest import sent
@@ -28,15 +27,3 @@ def test_delete_does_not_read_messages_that_came_in_later(tmp_path: Path, regist
         assert queue.delete(4_000, before=5, now=9_000) == 0
         assert registry.residency.size == first_shelf < 2 * SHELF * 600
         assert len(queue.log) == 3 * SHELF - 5
-
-
-def test_each_partition_is_looked_through(registry: Registry) -> None:
-    queue = registry.create_queue("orders", QueueOptions(enable_partitioning=True))
-    topic = registry.create_topic("events", TopicOptions(enable_partitioning=True))
-    subscription = registry.create_subscription(topic, "all")
-    for moment in range(40):
-        queue.send(sent("x"), moment)
-        topic.send(sent("x"), moment)
-    for entity in (queue, subscription):
-        assert entity.delete(100, before=20, now=50) == 20
-        assert {message.enqueued_time for message in entity.peek(0, 100)} == set(range(20, 40))

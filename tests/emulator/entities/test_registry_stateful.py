@@ -109,18 +109,16 @@ class NamespaceMachine(Pair, RuleBasedStateMachine):
             stays.number = number
 
     @precondition(lambda self: self.scheduled())
-    @rule(data=st.data(), also_another=st.booleans())
-    def cancel(self, data: st.DataObject, also_another: bool) -> None:
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
         path, copy = data.draw(st.sampled_from(self.scheduled()))
         destination = self.registry.find(path)
         assert isinstance(destination, Queue | Topic)
         assert copy.number is not None
-        if also_another:
-            assert not destination.cancel_scheduled([copy.number, 10**6])
-            return
-        assert destination.cancel_scheduled([copy.number, copy.number])
+        assert destination.find_scheduled(copy.number) is not None
+        destination.cancel_scheduled([copy.number, copy.number])
         del self.model.boxes[path][copy.body]
-        assert not destination.cancel_scheduled([copy.number])
+        assert destination.find_scheduled(copy.number) is None
 
     # ----------------------------------------------------------------------------------- receiving
 

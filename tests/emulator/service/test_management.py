@@ -87,6 +87,8 @@ def test_scheduled_messages_come_when_it_is_time(client: ServiceBusClient, clock
         assert {message.state for message in got} == {ServiceBusMessageState.SCHEDULED}
         receiver.abandon_message(got[0])
         assert receiver.peek_messages(1, sequence_number=5)[0].state is ServiceBusMessageState.ACTIVE
+        with pytest.raises(MessageNotFoundError):
+            sender.cancel_scheduled_messages([*numbers, 999])
         sender.cancel_scheduled_messages(numbers)
         with pytest.raises(MessageNotFoundError):
             sender.cancel_scheduled_messages(numbers)

@@ -265,11 +265,8 @@ class RuleSubject:
 
     def user(self, name: str) -> Operand:
         """Return the value of an application property; None if there is none. The case of the name is ignored."""
-        properties = self._value(APPLICATION_PROPERTIES, dict)
-        value = properties.get(name)
-        if value is None and (key := self._key(name)) is not None:
-            value = properties[key]
-        return to_operand(value)
+        key = self._key(name)
+        return None if key is None else to_operand(self._value(APPLICATION_PROPERTIES, dict)[key])
 
     def system(self, name: str) -> Operand:
         home, read = _HOMES.get(name.lower()), _READ_ONLY.get(name.lower())
