@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sbnotebook.emulator.entities.box import DEFER
+from sbnotebook.emulator.entities.box import DEFER, Settlement
 from sbnotebook.emulator.entities.message import BrokeredState
 from sbnotebook.emulator.entities.options import QueueOptions, TopicOptions
 from sbnotebook.emulator.entities.queue import Queue, Subscription
@@ -85,6 +85,26 @@ def test_messages_that_are_forwarded_at_the_start_are_counted_once(registry: Reg
     first, calls = restored.queues
     assert calls.sessions is not None
     assert (len(first.log), calls.session_ids(None)) == (0, ["s"])
+
+
+def test_messages_of_sessions_are_forwarded_at_the_start(registry: Registry, kept: OnDisk) -> None:
+    queue = registry.create_queue("q", QueueOptions(requires_session=True))
+    registry.create_subscription(registry.create_topic("t"), "s")
+    for _ in range(2):
+        queue.send(sent("x", session_id="a"), 0)
+    session, _ = queue.accept_session("a", 0) or (None, None)
+    dead = queue.receive(0, session)
+    assert dead is not None
+    assert dead.lock_token is not None
+    queue.settle(dead.lock_token, Settlement("dead_letter"), 0)
+    kept.keep(registry)
+    snapshot = kept.snapshot(0)
+    # As if the process had ended before it forwarded.
+    snapshot.entities[0][3]["Properties"] |= {"ForwardTo": "t", "ForwardDeadLetteredMessagesTo": "t"}
+    restored = Registry()
+    restore(restored, snapshot, kept, now=0)
+    (found,), (topic,) = restored.queues, restored.topics
+    assert (found.counts, len(topic.subscriptions[0].log)) == ((0, 0, 0, 0, 0, 0), 2)
 
 
 def test_ids_are_remembered_and_numbers_go_on(registry: Registry, kept: OnDisk) -> None:
