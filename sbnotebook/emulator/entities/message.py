@@ -171,8 +171,7 @@ def read_sent(payload: bytes) -> SentMessage:
         if section.code < before.code:
             ordered = sorted(sections, key=attrgetter("code"))
             return read_sent(b"".join(payload[part.start : part.end] for part in ordered))
-    if not sections:
-        _expect(False, "it is empty")
+    _expect(bool(sections), "it is empty")
     # Read the sections in front of the body.
     message = SentMessage(payload, len(payload))
     for section in sections:
@@ -310,9 +309,8 @@ def render(
             delivery = _senders_own(payload, section)
         elif section.code == MESSAGE_ANNOTATIONS:
             items = _senders_own(payload, section)
-        elif section.code >= PROPERTIES:
+        else:
             rest = section.start
-            break
     content = payload[rest:]
     # Add what only the broker sets.
     if without_body:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
-from itertools import count
 from typing import Any, Final, NamedTuple, cast
 
 from sbnotebook.emulator.entities.box import Box, Receivable, ReceivingEntity, earliest
@@ -90,8 +89,7 @@ class Registry:
         self.order_after_release: Callable[[str], str] = lambda _: "place"
         self._entities: dict[str, Queue | Topic] = {}
         self._next_id = 1
-        self._alarms: list[tuple[int, int, Box]] = []  # a heap, with some that are outdated
-        self._order = count()
+        self._alarms: list[tuple[int, int, Box]] = []  # a heap of times and boxes, with some that are outdated
         self._copies = 0  # of forwarded messages, in this turn
         self._waiting: deque[tuple[ReceivingEntity, int]] = deque()
 
@@ -239,7 +237,7 @@ class Registry:
         """Call ``sleeper.expire`` at a moment (ms), or earlier."""
         if sleeper.alarm is None or when < sleeper.alarm:
             sleeper.alarm = when
-            heappush(self._alarms, (when, next(self._order), sleeper))
+            heappush(self._alarms, (when, sleeper.box, sleeper))
 
     def expire(self, now: int) -> None:
         """Do all that is due: end locks, activate scheduled messages, remove expired ones and idle entities."""
