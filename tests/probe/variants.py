@@ -348,7 +348,8 @@ def _sent_at_once(service: Service) -> None:
 
     def send(method: Any, self: transaction.Transaction, *args: Any) -> Any:
         answer = method(self, *args)
-        self._effects.pop()(round(time.time() * 1000))  # pyright: ignore[reportPrivateUsage]
+        _, act = self._steps.pop()  # pyright: ignore[reportPrivateUsage]
+        act(round(time.time() * 1000))
         return answer
 
     service.wrap(transaction.Transaction, "send", send)
@@ -359,8 +360,8 @@ def _settled_at_once(service: Service) -> None:
 
     def settle(method: Any, self: transaction.Transaction, *args: Any) -> Any:
         method(self, *args)
-        self._checks.pop()  # pyright: ignore[reportPrivateUsage]
-        self._effects.pop()(round(time.time() * 1000))  # pyright: ignore[reportPrivateUsage]
+        _, act = self._steps.pop()  # pyright: ignore[reportPrivateUsage]
+        act(round(time.time() * 1000))
 
     service.wrap(transaction.Transaction, "settle", settle)
 

@@ -45,8 +45,7 @@ class Transaction:
         self._root: Queue | Topic | None = None
         self._partitions: set[int | None] = set()
         self._message_count = 0
-        self._checks: list[_Step] = []
-        self._effects: list[_Step] = []
+        self._steps: list[tuple[_Step, _Step]] = []  # each a check, and what is carried out after all checks
 
     def send(
         self, destination: Queue | Topic, messages: Sequence[SentMessage], via: Queue | Topic | None = None
@@ -54,18 +53,18 @@ class Transaction:
         self._take(via or destination, messages)
         if via is None or via is destination:
             check = partial(_check_can_take, destination, messages)
-            self._add(check, lambda now: [destination.send(message, now) for message in messages])
+            self._steps.append((check, lambda now: [destination.send(message, now) for message in messages]))
             return
         if isinstance(via, Topic):
-            self._checks.append(partial(_check_can_take, destination, messages))
-        target = destination.path
-        self._add(partial(_check_is_there, via), lambda now: [via.transfer(each, target, now) for each in messages])
+            self._steps.append((partial(_check_can_take, destination, messages), lambda _: None))
+        check, target = partial(_check_is_there, via), destination.path
+        self._steps.append((check, lambda now: [via.transfer(each, target, now) for each in messages]))
 
     def schedule(self, destination: Queue | Topic, messages: Sequence[SentMessage]) -> list[int]:
         self._take(destination, messages)
         numbers = [destination.next_number(message) for message in messages]
         check = partial(_check_can_take, destination, messages)
-        self._add(check, lambda now: [*map(destination.send, messages, repeat(now), numbers)])
+        self._steps.append((check, lambda now: [*map(destination.send, messages, repeat(now), numbers)]))
         return numbers
 
     def settle(self, entity: Receivable, token: UUID, act: _Step, now: int) -> None:
@@ -73,23 +72,19 @@ class Transaction:
             raise RefusedError(Condition.NOT_ALLOWED, "The message is settled in this transaction already.")
         self._join(root_of(entity), (entity.expect_held(token, now).sequence_number >> PARTITION_SHIFT,))
         self.tokens.add(token)
-        self._add(partial(entity.expect_held, token), act)
+        self._steps.append((partial(entity.expect_held, token), act))
 
     def do(self, entity: ReceivingEntity | Topic, check: _Step, act: _Step) -> None:
         self._join(root_of(entity), ())
-        self._add(check, act)
+        self._steps.append((check, act))
 
     def commit(self, now: int) -> None:
         if self.failure is not None:
             raise RefusedError(Condition.NOT_ALLOWED, self.failure)
-        for check in self._checks:
+        for check, _ in self._steps:
             check(now)
-        for act in self._effects:
+        for _, act in self._steps:
             act(now)
-
-    def _add(self, check: _Step, act: _Step) -> None:
-        self._checks.append(check)
-        self._effects.append(act)
 
     def _take(self, root: Queue | Topic, messages: Sequence[SentMessage]) -> None:
         self._join(root, map(root.keyed_partition, messages))
