@@ -45,7 +45,7 @@ class Transaction:
         self._root: Queue | Topic | None = None
         self._partitions: set[int | None] = set()
         self._message_count = 0
-        self._steps: list[tuple[_Step, _Step]] = []  # each a check, and what is carried out after all checks
+        self._steps: list[tuple[_Step, _Step]] = []  # checks, and acts that follow once all checks have passed
 
     def send(
         self, destination: Queue | Topic, messages: Sequence[SentMessage], via: Queue | Topic | None = None
