@@ -24,7 +24,7 @@ from sbnotebook.emulator.amqp.frames import SharedMemory
 from sbnotebook.emulator.amqp.performatives import Accepted, Modified, Outcome, Rejected, Released
 from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, ReceivingEntity, Settlement
-from sbnotebook.emulator.entities.message import DeadLetterReason, MessageEvent
+from sbnotebook.emulator.entities.message import DeadLetterReason
 from sbnotebook.emulator.entities.options import Options
 from sbnotebook.emulator.entities.queue import Subscription, Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
@@ -118,8 +118,9 @@ def settlement_of(outcome: Outcome) -> Settlement:
         case Released():
             return RELEASE
         case Modified():
-            event: MessageEvent = "defer" if outcome.undeliverable_here else "abandon"
-            return Settlement(event, outcome.message_annotations or {})
+            return (DEFER if outcome.undeliverable_here else ABANDON)._replace(
+                properties=outcome.message_annotations or {}
+            )
         case Rejected():
             info: dict[Any, Any] = {} if outcome.error is None else dict(outcome.error.info)
             why = _why(info.pop("DeadLetterReason", None), info.pop("DeadLetterErrorDescription", None))

@@ -230,7 +230,8 @@ def describe_entity(
     else:
         texts.pop("MaxMessageSizeInKilobytes", None)
     parts = {part.tag: part for part in _nodes(**texts)}
-    parts["AuthorizationRules"] = _keys_node(entity.options, entity.updated_time)
+    keys = getattr(entity.options, "authorization_rules", ())
+    parts["AuthorizationRules"] = node("AuthorizationRules", *(_key_node(key, entity.updated_time) for key in keys))
     if not is_write:
         parts["CountDetails"] = _counts_node(entity)
     # Clients depend on the order of the schema.
@@ -241,8 +242,8 @@ def describe_entity(
 
 def describe_namespace(name: str, tier: Tier, created_time: int) -> ET.Element:
     time, units = atom_time(created_time), {"MessagingUnits": "1"} if tier is Tier.PREMIUM else {}
-    texts = _nodes(CreatedTime=time, MessagingSKU=tier.value, **units, ModifiedTime=time, Name=name)
-    return _description("NamespaceInfo", *texts, node("NamespaceType", "Messaging"))
+    texts = {"CreatedTime": time, "MessagingSKU": tier.value, **units, "ModifiedTime": time}
+    return _description("NamespaceInfo", *_nodes(**texts, Name=name, NamespaceType="Messaging"))
 
 
 def read_entity(kind: type[_O], description: ET.Element, known: _O | None, tier: Tier, version: str, now: int) -> _O:
@@ -373,25 +374,19 @@ def _counts_node(entity: AnyEntity) -> ET.Element:
     return node("CountDetails", *counts, **{"xmlns:d2p1": schema})
 
 
-def _keys_node(options: Options, modified_time: int) -> ET.Element:
-    rules = options.authorization_rules if isinstance(options, DestinationOptions) else ()
-    return node("AuthorizationRules", *(_key_node(rule, modified_time) for rule in rules))
-
-
 def _key_node(rule: AuthorizationRule, modified_time: int) -> ET.Element:
     claims = (Claim.MANAGE, Claim.SEND, Claim.LISTEN)  # in the order in which Service Bus writes them
-    texts = _nodes(
-        CreatedTime=atom_time(rule.created_time),
-        ModifiedTime=atom_time(max(modified_time, rule.created_time)),
-        KeyName=rule.key_name,
-        PrimaryKey=rule.primary_key,
-        SecondaryKey=rule.secondary_key,
-    )
     return node(
         "AuthorizationRule",
         *_nodes(ClaimType="SharedAccessKey", ClaimValue="None"),
         node("Rights", *(node("AccessRights", claim) for claim in claims if claim in rule.claims)),
-        *texts,
+        *_nodes(
+            CreatedTime=atom_time(rule.created_time),
+            ModifiedTime=atom_time(max(modified_time, rule.created_time)),
+            KeyName=rule.key_name,
+            PrimaryKey=rule.primary_key,
+            SecondaryKey=rule.secondary_key,
+        ),
         **{_TYPE: "SharedAccessAuthorizationRule"},
     )
 

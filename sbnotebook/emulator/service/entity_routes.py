@@ -114,12 +114,10 @@ class _EntityRoutes:
 
     async def list_entities(self, request: web.Request) -> web.Response:
         self._broker.advance()
-        kinds = {"queues": self._registry.queues, "topics": self._registry.topics}
-        kind = request.match_info["kind"].casefold()
-        entities: list[Queue] | list[Topic] | None = kinds.get(kind)
-        if entities is None:
+        kind = request.match_info["kind"].title()
+        if kind not in ("Queues", "Topics"):
             raise web.HTTPNotFound(text="There is a list of queues, and one of topics.")
-        return self._page(request, kind.title(), entities)
+        return self._page(request, kind, self._registry.queues if kind == "Queues" else self._registry.topics)
 
     async def list_subscriptions(self, request: web.Request) -> web.Response:
         return self._page(request, "Subscriptions", self._topic(request).subscriptions)
@@ -194,8 +192,10 @@ class _EntityRoutes:
             raise web.HTTPNotFound(text=_NO_POLICY if "subscription" in request.match_info else _NOT_FOUND)
         if request.method == "DELETE":
             raise web.HTTPNotFound(text="No service is hosted at the specified address.")
-        text = descriptions.document(descriptions.missing(self._broker.clock.now())).decode()
-        raise web.HTTPOk(text=text, headers={"Content-Type": _CONTENT_TYPE.format("feed")})
+        raise web.HTTPOk(
+            text=descriptions.document(descriptions.missing(self._broker.clock.now())).decode(),
+            headers={"Content-Type": _CONTENT_TYPE.format("feed")},
+        )
 
     def _topic(self, request: web.Request) -> Topic:
         entity = self.find_entity(request)

@@ -131,8 +131,9 @@ def _check_name(request: web.Request, accepted: Collection[str]) -> None:
 def _refusal(request: web.Request, status: int, detail: str) -> web.Response:
     # As recorded for azure-sdk-for-net, SessionRecords of ServiceBusManagementClientLiveTests.
     detail = with_tracking_id(detail, f"{_host_of(request)}:{request.path.strip('/')[:_MAX_PATH]}")
-    body = descriptions.error(status, detail)
-    return web.Response(body=body, status=status, content_type="application/xml", charset="utf-8")
+    return web.Response(
+        body=descriptions.error(status, detail), status=status, content_type="application/xml", charset="utf-8"
+    )
 
 
 def _host_of(request: web.Request) -> str:
