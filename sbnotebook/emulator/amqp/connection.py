@@ -1,14 +1,16 @@
 """One connection from a client, without I/O.
 
-The owner of a socket gives its bytes to ``receive_data`` (or calls ``receive_eof``), and then calls ``read`` as long as
-there may be more. After each call it handles the ``events``, and takes them out. Then it writes ``data_to_send()``, and
-again whenever it called a method of a link. Once ``is_closed``, it writes the remaining bytes and closes the socket.
+The owner of a socket gives its bytes to ``receive_data`` (or calls ``close`` at their end), and then calls ``read`` as
+long as there may be more. After each call it handles the ``events``, and takes them out. Then it writes
+``data_to_send()``, and again whenever it called a method of a link. Once ``is_closed``, it writes the remaining bytes
+and closes the socket.
 
 Source: AMQP 1.0 part 2, transport, sections 2.2 and 2.4.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final
 
@@ -22,7 +24,6 @@ from sbnotebook.emulator.amqp.frames import (
     FrameReader,
     FrameWriter,
     HeldMemory,
-    LogIn,
     SharedMemory,
 )
 from sbnotebook.emulator.amqp.link import AmqpSession, Event, Link, LinkState
@@ -72,17 +73,18 @@ class AmqpConnection:
         *,
         max_frame_size: int = 65_536,
         idle_timeout_ms: int | None = None,
-        log_in: LogIn = lambda _name, _password: False,
+        log_in: Callable[[str, str], bool] = lambda _name, _password: False,
         held: HeldMemory | None = None,
     ) -> None:
         self.events: list[Event] = []
         self._max_frame_size = max_frame_size  # bytes; the default is that of every trace of Azure
         self._idle_timeout_ms = idle_timeout_ms
         self._log_in = log_in
-        # In which the peer expects a frame, None for ever. Call ``heartbeat`` twice as often.
-        self.peer_idle_timeout_ms: int | None = None
+        self.peer_idle_timeout_ms = (
+            0  # in which the peer expects a frame, 0 for ever: call ``heartbeat`` twice as often
+        )
         self._reader = FrameReader(max_frame_size)
-        self._writer = FrameWriter()
+        self.writer = FrameWriter()
         self._sessions: dict[int, AmqpSession] = {}
         self._begun: set[int] = set()
         self._held = held or HeldMemory(SharedMemory(), lambda _reason: None)
@@ -91,7 +93,7 @@ class AmqpConnection:
         self._authenticated = False
         self.is_closed = False  # nothing more is read: write ``data_to_send()`` and close the socket
         self.error: Error | None = None  # the reason for the end, if the peer or we have given one
-        self.data_to_send = self._writer.take  # the bytes since the last call
+        self.data_to_send = self.writer.take  # the bytes since the last call
 
     @property
     def is_open(self) -> bool:
@@ -121,16 +123,9 @@ class AmqpConnection:
             self._fail(Error("amqp:decode-error", str(error)))
         return True
 
-    def receive_eof(self) -> None:
-        self._end(None)
-
-    @property
-    def unsent_bytes(self) -> int:
-        return self._writer.size
-
     def heartbeat(self) -> None:
         if self._state is _State.FRAME:
-            self._writer.write_bytes(EMPTY_FRAME)
+            self.writer.write_bytes(EMPTY_FRAME)
 
     def close(self, error: Error | None = None) -> None:
         """Close the connection from our side. Frames that the peer still sends are not read."""
@@ -163,20 +158,20 @@ class AmqpConnection:
 
     def _receive_header(self, header: bytes) -> None:
         if header == _SASL_HEADER and not self._authenticated:
-            self._writer.write_bytes(header)
-            self._writer.write(0, frames.OFFER, kind=SASL_FRAME)
+            self.writer.write_bytes(header)
+            self.writer.write(0, frames.OFFER, kind=SASL_FRAME)
             self._state = _State.SASL_INIT
         elif header == _AMQP_HEADER:
-            self._writer.write_bytes(header)
+            self.writer.write_bytes(header)
             self._state = _State.OPEN
         else:
             # The answer to an unknown protocol is the header of one that we speak.
-            self._writer.write_bytes(_SASL_HEADER)
+            self.writer.write_bytes(_SASL_HEADER)
             raise ProtocolViolationError("The peer does not speak AMQP 1.0.")
 
     def _receive_sasl(self, body: bytes) -> None:
-        answer, self._authenticated = frames.answer_init(body, self._log_in)
-        self._writer.write(0, answer, kind=SASL_FRAME)
+        self._authenticated = frames.is_accepted(body, self._log_in)
+        self.writer.write(0, frames.OUTCOMES[self._authenticated], kind=SASL_FRAME)
         if not self._authenticated:
             raise ProtocolViolationError("The peer chose a SASL mechanism that was not offered, or has no key.")
         self._state = _State.HEADER
@@ -218,15 +213,15 @@ class AmqpConnection:
             raise ProtocolViolationError("The first frame of a connection must be an open.", "amqp:not-allowed")
         if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise ProtocolViolationError(f"max-frame-size must be at least {MIN_MAX_FRAME_SIZE}.", "amqp:invalid-field")
-        self._writer.max_body_size = min(performative.max_frame_size, self._max_frame_size) - HEADER_SIZE
-        self.peer_idle_timeout_ms = performative.idle_time_out or None
+        self.writer.max_body_size = min(performative.max_frame_size, self._max_frame_size) - HEADER_SIZE
+        self.peer_idle_timeout_ms = performative.idle_time_out or 0
         self._write_open()
 
     def _receive_begin(self, channel: int, begin: Begin) -> None:
         if begin.remote_channel is not None or channel in self._sessions or channel > _CHANNEL_MAX:
             raise ProtocolViolationError(f"No session can begin on channel {channel}.", "amqp:not-allowed")
         self._begun.add(channel)
-        self._sessions[channel] = AmqpSession(channel, begin, self._writer, self.events.append, self._held)
+        self._sessions[channel] = AmqpSession(channel, begin, self.writer, self.events.append, self._held)
 
     def _write_open(self) -> None:
         self._write(
@@ -240,7 +235,7 @@ class AmqpConnection:
         self._state = _State.FRAME
 
     def _write(self, performative: Performative) -> None:
-        self._writer.write(0, encode_within(self._writer.max_body_size, performative))
+        self.writer.write(0, encode_within(self.writer.max_body_size, performative))
 
     def _fail(self, error: Error) -> None:
         # A close must follow an open; before the AMQP header there is no frame to close with.

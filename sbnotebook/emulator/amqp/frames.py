@@ -93,21 +93,20 @@ class FrameWriter:
         self.size += len(data)
 
     def take(self) -> bytes:
-        data = b"".join(self._parts)
-        self._parts.clear()
-        self.size = 0
-        return data
+        parts, self._parts, self.size = self._parts, [], 0
+        return b"".join(parts)
 
-
-LogIn = Callable[[str, str], bool]
 
 MECHANISMS: Final = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
 """Those that Azure offers, in its order. All of them need one step."""
 
 OFFER: Final = encode(Described(ULong(0x40), [Array(map(Symbol, MECHANISMS), Symbol)]))
 """The body of the first SASL frame that the server sends: sasl-mechanisms."""
-ACCEPTED: Final = encode(Described(ULong(0x44), [UByte(0), b"Welcome!"]))
-REFUSED: Final = encode(Described(ULong(0x44), [UByte(1)]))
+OUTCOMES: Final = {
+    True: encode(Described(ULong(0x44), [UByte(0), b"Welcome!"])),
+    False: encode(Described(ULong(0x44), [UByte(1)])),
+}
+"""That of the second one, sasl-outcome, by whether the client is accepted."""
 
 
 @composite(0x41)
@@ -116,27 +115,19 @@ class SaslInit:
     initial_response: Annotated[bytes | None, bytes] = None
 
 
-def answer_init(body: bytes, log_in: LogIn) -> tuple[bytes, bool]:
+def is_accepted(body: bytes, log_in: Callable[[str, str], bool]) -> bool:
+    """Return whether a client is accepted, by the sasl-init that it sent."""
     init, end = decode_composite(body)
     if not isinstance(init, SaslInit) or end != len(body):
         raise ProtocolViolationError("A sasl-init frame was expected.")
-    accepted = init.mechanism in MECHANISMS
-    if init.mechanism == "PLAIN":
-        # An identity to act as, which has no meaning here, the name, and the password.
-        parts = (init.initial_response or b"").decode(errors="replace").split("\0")
-        accepted = len(parts) == 3 and log_in(parts[1], parts[2])
-    return ACCEPTED if accepted else REFUSED, accepted
+    if init.mechanism != "PLAIN":
+        return init.mechanism in MECHANISMS
+    # An identity to act as, which has no meaning here, the name, and the password.
+    parts = (init.initial_response or b"").decode(errors="replace").split("\0")
+    return len(parts) == 3 and log_in(parts[1], parts[2])
 
 
 _MEBIBYTE: Final = 1_048_576
-# Links of one connection: many more than any client has, since every SDK opens several connections before
-_MAX_HANDLES: Final = 5000
-# Bytes of the sessions and links of one connection: 5000 links with names and addresses of usual length
-_MAX_STATE: Final = 32 * _MEBIBYTE
-# Bytes: the largest message that a premium namespace takes, and some more beside it
-_MAX_MESSAGES: Final = 128 * _MEBIBYTE
-# Bytes of a connection without a token, which needs no more than two links and one short message
-_MAX_OF_A_STRANGER: Final = 4 * _MEBIBYTE
 
 
 class Pool:
@@ -170,10 +161,12 @@ class Pool:
 
 class SharedMemory:
     def __init__(self) -> None:
-        # What connections without a token hold, and the sessions and links of the others, and their messages
-        self.strangers = Pool(16 * _MEBIBYTE, _MAX_OF_A_STRANGER, drops_oldest=True)
-        self.state = Pool(24 * _MEBIBYTE, _MAX_STATE)
-        self.messages = Pool(80 * _MEBIBYTE, _MAX_MESSAGES, drops_oldest=True)
+        # What connections without a token hold. One needs no more than two links and a short message.
+        self.strangers = Pool(16 * _MEBIBYTE, 4 * _MEBIBYTE, drops_oldest=True)
+        # The sessions and links of the others: about ten thousand, many more than a client has on one connection
+        self.state = Pool(32 * _MEBIBYTE, 32 * _MEBIBYTE)
+        # Their messages: the largest that a premium namespace takes, and some more beside it
+        self.messages = Pool(80 * _MEBIBYTE, 128 * _MEBIBYTE, drops_oldest=True)
         self.transactions = 0  # bytes of messages in open transactions
 
     def expect(self, message_size: int) -> None:
@@ -184,19 +177,11 @@ class SharedMemory:
 class HeldMemory:
     def __init__(self, shared: SharedMemory, drop: Callable[[str], None]) -> None:
         self.links: dict[tuple[bool, str], Any] = {}  # the links that are attached or attaching, by role and name
-        self.handles = 0  # number that the client has in use
         self.state_size = self.messages_size = 0  # bytes of sessions and links, and of messages and answers
         self.drop = drop
         self._shared = shared
         self._state = self._messages = shared.strangers
         self._has_left = False
-
-    def add_handle(self) -> None:
-        self.handles += 1
-        if self.handles > _MAX_HANDLES:
-            raise ProtocolViolationError(
-                f"A connection can have {_MAX_HANDLES} links: open another one.", "amqp:resource-limit-exceeded"
-            )
 
     def add_state(self, size: int) -> None:
         if not self._has_left:

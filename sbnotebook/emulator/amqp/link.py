@@ -39,7 +39,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Target,
     TransactionalState,
     Transfer,
-    encode_settlement,
+    encode_disposition,
     encode_transfer,
     encode_within,
 )
@@ -56,8 +56,7 @@ _SERIAL: Final = 2**32  # The numbers of transfers and deliveries are serial num
 class LinkState(Enum):
     ATTACHING = auto()  # by the peer's attach
     ATTACHED = auto()  # by ``accept``
-    DETACHING = auto()  # by ``detach``, until the peer answers
-    DETACHED = auto()  # by the peer's detach
+    ENDED = auto()  # by a detach of either side, or with its session
 
 
 class Link:
@@ -72,25 +71,23 @@ class Link:
         self.snd_settle_mode = attach.snd_settle_mode  # 0 unsettled, 1 settled (receive-and-delete), 2 mixed
         self.rcv_settle_mode = attach.rcv_settle_mode  # 0 first, 1 second (the peer waits for our ``settle``)
         self.state = LinkState.ATTACHING
-        self.size = 0  # bytes that it takes in memory
         self.session = session
         self.handler: Any = None  # of its events; the connection's owner sets it
         self._max_message_size = 0
         size = footprint(self.name, self.source, self.target, self.properties)
         if size > _MAX_ATTACH:
-            text = f"The name, source, target and properties of a link take {size} bytes, the limit is {_MAX_ATTACH}."
-            raise ProtocolViolationError(text, "amqp:resource-limit-exceeded")
-        self._take(size)
+            raise ProtocolViolationError(
+                f"The name, source, target and properties of a link take {size} bytes, the limit is {_MAX_ATTACH}.",
+                "amqp:resource-limit-exceeded",
+            )
+        self.size = _LINK_SIZE + size  # bytes that it takes in memory
+        session.held.add_state(self.size)
 
     @property
     def address(self) -> AmqpValue:
         """Return the address of our end: the target's if the peer sends, the source's if it receives."""
         terminus = self.target if self.role is RECEIVER else self.source
         return None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
-
-    @property
-    def attached(self) -> bool:
-        return self.state is LinkState.ATTACHED
 
     def accept(
         self,
@@ -103,48 +100,22 @@ class Link:
             self._max_message_size = max_message_size
             self._answer_attach(source or self.source or Source(), self.target or Target(), properties)
             self.state = LinkState.ATTACHED
-            self._forget_attach()
 
-    def detach(self, error: Error | None = None) -> None:
-        if self.state in (LinkState.ATTACHING, LinkState.ATTACHED):
-            self._write_detach(error)
-            self.end(LinkState.DETACHING)
-
-    def receive_detach(self, detach: Detach | None) -> None:
-        """Answer the peer's detach, unless it is itself the answer to ours; None for the end of the session."""
-        if detach is not None:
-            self._write_detach(None, closed=detach.closed)
-        self.end(LinkState.DETACHED)
-
-    def _write_detach(self, error: Error | None, *, closed: bool = True) -> None:
+    def detach(self, error: Error | None = None, *, closed: bool = True) -> None:
         if self.state is LinkState.ATTACHING:
             # Our terminus is the one that the peer's messages go to or come from; null means "no link". With both,
             # azure-servicebus would send before it reads the detach.
             source, target = (self.source, None) if self.role is RECEIVER else (None, self.target)
             self._answer_attach(source, target)
-        if self.state in (LinkState.ATTACHING, LinkState.ATTACHED):
+        if self.state is not LinkState.ENDED:
             self.session.write(Detach(handle=self.handle, closed=closed, error=error))
+            self.end()
 
-    def end(self, state: LinkState) -> None:
-        self.state = state
-        self._forget_attach()
+    def end(self) -> None:
+        self.state = LinkState.ENDED
         links = self.session.held.links
         if links.get((self.role, self.name)) is self:
             del links[self.role, self.name]
-
-    def leave(self) -> None:
-        self.session.held.add_state(-self.size)
-        self.size = 0
-
-    def _forget_attach(self) -> None:
-        """Keep only the parts that are used after the answer to the attach."""
-        self.source = self.source and Source(self.source.address)
-        self.properties = {}
-        self._take(footprint(self.name, *(getattr(end, "address", None) for end in (self.source, self.target))))
-
-    def _take(self, size: int) -> None:
-        before, self.size = self.size, _LINK_SIZE + size
-        self.session.held.add_state(self.size - before)
 
     def _answer_attach(
         self,
@@ -189,7 +160,7 @@ class ReceivingLink(Link):
 
     def grant_credit(self, credit: int) -> None:
         """Let the peer send so many messages; also in place of a delivery of which the link's owner never hears."""
-        if self.attached:
+        if self.state is LinkState.ATTACHED:
             self.credit = credit
             self.write_flow()
 
@@ -197,8 +168,8 @@ class ReceivingLink(Link):
         if self.state is LinkState.ATTACHED:
             self.session.write_disposition(RECEIVER, delivery_id, outcome)
 
-    def end(self, state: LinkState) -> None:
-        super().end(state)
+    def end(self) -> None:
+        super().end()
         self._keep(0)
         self._first = None
 
@@ -208,7 +179,7 @@ class ReceivingLink(Link):
         )
 
     def receive_flow(self, flow: Flow) -> None:
-        if flow.echo and self.attached:
+        if flow.echo and self.state is LinkState.ATTACHED:
             self.write_flow()
 
     def receive_transfer(self, transfer: Transfer, payload: bytes) -> TransferReceived | None:
@@ -243,8 +214,9 @@ class ReceivingLink(Link):
         if first.delivery_id is None or first.delivery_tag is None:
             raise ProtocolViolationError("The first frame of a message needs a delivery id and a tag.")
         if len(first.delivery_tag) > _MAX_TAG:
-            text = f"A delivery tag has at most {_MAX_TAG} bytes, not {len(first.delivery_tag)}."
-            raise ProtocolViolationError(text, "amqp:invalid-field")
+            raise ProtocolViolationError(
+                f"A delivery tag has at most {_MAX_TAG} bytes, not {len(first.delivery_tag)}.", "amqp:invalid-field"
+            )
         self._delivery_count = (self._delivery_count + 1) % _SERIAL
         self.credit -= 1
         self._first, self._pieces, self._size = first, [], 0
@@ -284,14 +256,14 @@ class SendingLink(Link):
         self._delivery_count = 0
         self._credit = 0
 
-    def end(self, state: LinkState) -> None:
-        super().end(state)
+    def end(self) -> None:
+        super().end()
         self.session.forget_deliveries(self)
 
     @property
     def credit(self) -> int:
         """Return the number of deliveries that may be sent now; a peer may grant some together with its attach."""
-        return self._credit if self.attached and not self.session.is_shut else 0
+        return self._credit if self.state is LinkState.ATTACHED and not self.session.is_shut else 0
 
     def send(self, delivery_tag: bytes, payload: bytes, *, settled: bool = False) -> None:
         """Send one message, in as many frames as it needs, for one credit, which the peer must have given.
@@ -333,7 +305,7 @@ class SendingLink(Link):
 
     def drained(self) -> None:
         """Give back all credit, because there is nothing more to send."""
-        if self.attached:
+        if self.state is LinkState.ATTACHED:
             self._delivery_count = (self._delivery_count + self._credit) % _SERIAL
             self._credit = 0
             self.write_flow()
@@ -349,7 +321,7 @@ class SendingLink(Link):
         credit = ((flow.delivery_count or 0) + (flow.link_credit or 0) - self._delivery_count) % _SERIAL
         self._credit = credit if credit < _SERIAL // 2 else 0
         self.drain = flow.drain
-        if flow.echo and self.attached and not flow.drain:
+        if flow.echo and self.state is LinkState.ATTACHED and not flow.drain:
             self.write_flow()
 
 
@@ -393,8 +365,8 @@ ATTACHING: the peer wants it. Answer, now or later, with ``link.accept()`` or ``
 ATTACHED: the peer changed its credit. With ``link.drain`` set, send the messages that are available now, and then call
 ``link.drained()``.
 
-DETACHING or DETACHED: it is gone, by detach, or with its session or connection. No answer is needed. There is no event
-for links that we refused or detached ourselves.
+ENDED: it is gone, by detach, or with its session or connection. No answer is needed. There is no event for links that
+we refused or detached ourselves.
 """
 
 
@@ -457,7 +429,6 @@ class AmqpSession:
 
     def end(self) -> None:
         links, self._links = self._links, {}
-        self.held.handles -= len(links)
         self.held.add_state(-_SESSION_SIZE)
         for link in links.values():
             self._drop(link)
@@ -478,10 +449,8 @@ class AmqpSession:
 
     def write_disposition(self, role: bool, delivery_id: int, state: DeliveryState, *, settled: bool = True) -> None:
         """Settle one delivery, or report its state. Never a range: azure-servicebus waits for each one's own frame."""
-        if not settled:
-            self.write(Disposition(role=role, first=delivery_id, last=delivery_id, settled=False, state=state))
-            return
-        self._writer.write(self._channel, encode_settlement(self._writer.max_body_size, role, delivery_id, state))
+        size = self._writer.max_body_size
+        self._writer.write(self._channel, encode_disposition(size, role, delivery_id, state, settled=settled))
 
     def deliver(self, link: SendingLink, delivery_tag: bytes, payload: bytes, *, settled: bool) -> None:
         delivery = _Delivery(link, delivery_tag, payload, settled)
@@ -508,14 +477,12 @@ class AmqpSession:
 
     def _receive_attach(self, attach: Attach, _: bytes) -> None:
         known = self._links.get(attach.handle)
-        if known is not None and known.state is not LinkState.DETACHING:
+        if known is not None and known.state is not LinkState.ENDED:
             raise ProtocolViolationError(f"The handle {attach.handle} is in use.", "amqp:session:handle-in-use")
         if attach.handle > _HANDLE_MAX:
             raise ProtocolViolationError(f"The handle {attach.handle} is larger than {_HANDLE_MAX}.")
-        if known is None:
-            self.held.add_handle()
-        else:
-            known.leave()
+        if known is not None:
+            self.held.add_state(-known.size)
         link = ReceivingLink(self, attach) if attach.role is SENDER else SendingLink(self, attach)
         # A name is that of one link (section 2.6.1): a peer that attaches it again takes it over.
         former = self.held.links.get((link.role, link.name))
@@ -528,14 +495,15 @@ class AmqpSession:
     def _receive_detach(self, detach: Detach, _: bytes) -> None:
         link = self._links.pop(detach.handle, None)
         if link is not None:
-            self.held.handles -= 1
             self._drop(link, detach)
 
     def _drop(self, link: _AnyLink, detach: Detach | None = None) -> None:
-        ours = link.state is LinkState.DETACHING
-        link.receive_detach(detach)
-        link.leave()
-        if not ours:
+        """End a link, unless it has ended already: then the peer's detach is the answer to ours."""
+        self.held.add_state(-link.size)
+        if link.state is not LinkState.ENDED:
+            if detach is not None:
+                link.detach(closed=detach.closed)
+            link.end()
             self._tell(link)
 
     def _receive_transfer(self, transfer: Transfer, payload: bytes) -> None:
@@ -561,7 +529,7 @@ class AmqpSession:
         self._flush()
         # Once the window opens, the credit of all links counts again.
         for each in self._links.values() if was_shut and not self.is_shut else [link]:
-            if isinstance(each, SendingLink) and each.attached:
+            if isinstance(each, SendingLink) and each.state is LinkState.ATTACHED:
                 self._tell(each)
 
     def _receive_disposition(self, disposition: Disposition, _: bytes) -> None:

@@ -12,6 +12,7 @@ import base64
 import hmac
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
@@ -21,8 +22,10 @@ from urllib.parse import unquote, unquote_plus
 from sbnotebook.emulator.clock import Clock
 from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from sbnotebook.emulator.entities.queue import Queue, Topic
-from sbnotebook.emulator.entities.refusals import Condition, RefusedError
+from sbnotebook.emulator.entities.refusals import KNOW_MORE, Condition, RefusedError
 from sbnotebook.emulator.entities.registry import Registry
+from sbnotebook.errors import InvalidEntityAddressError
+from sbnotebook.model.address import EntityAddress
 
 SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 
@@ -156,6 +159,18 @@ class ConnectionAccess:
     @property
     def namespace(self) -> str:
         return namespace_of(self._host.partition(":")[0])
+
+    def missing(self, path: str) -> RefusedError:
+        """Return the error for an entity that is not there, by the name that Azure gives to a subscription.
+
+        Source: MicrosoftDocs/azure-docs 73870, azure-sdk-for-net 7907.
+        """
+        with suppress(InvalidEntityAddressError):
+            address = EntityAddress.parse(path)
+            if address.subscription is not None:
+                path = f"{self.namespace}:Topic:{address.name.casefold()}|{address.subscription.casefold()}"
+        sentence = f"The messaging entity '{path[:_MAX_ADDRESS]}' could not be found. {KNOW_MORE}"
+        return RefusedError(Condition.NOT_FOUND, sentence)
 
     def put_token(self, token: str, audience: str = "") -> None:
         """Accept a token, which replaces an earlier one for the same audience."""

@@ -90,7 +90,7 @@ class LinkHandler(Generic[_L]):
         if self.attached_to is not None:
             self.attached_to.owner.accessed_time = self._peer.broker.clock.now()
 
-    def _detach(self, condition: Condition, sentence: str) -> None:
+    def detach(self, condition: Condition, sentence: str) -> None:
         self._peer.detach(self._link, new_error(condition, sentence))
 
 
@@ -199,7 +199,7 @@ class ReceiverLink(LinkHandler[SendingLink]):
             if faults.max_unsettled:
                 if len(self._given) > faults.max_unsettled and faults.over_max_unsettled == "detach":
                     text = f"The link '{self._link.name}' is force detached: too many of its messages are not settled."
-                    asyncio.get_running_loop().call_soon(self._detach, Condition.DETACH_FORCED, text)
+                    asyncio.get_running_loop().call_soon(self.detach, Condition.DETACH_FORCED, text)
             elif len(self._given) > self._most_given:
                 self._forget_ended(now)
         if delay:
@@ -297,7 +297,6 @@ class SessionReceiverLink(ReceiverLink):
     def __init__(self, peer: AmqpPeer, link: SendingLink, entity: ReceivingEntity) -> None:
         super().__init__(peer, link, entity)
         self.source = self
-        self._owner = entity
         self._name = (entity, link.name)
         self._token: UUID | None = None
         self._cancel_alarm: Callable[[], object] = lambda: None
@@ -307,13 +306,13 @@ class SessionReceiverLink(ReceiverLink):
         broker = self._peer.broker
         broker.session_waiters[self] = None
         text = "The operation did not complete within the allotted time: no session became available."
-        give_up = partial(self._detach, Condition.TIMEOUT, text)
+        give_up = partial(self.detach, Condition.TIMEOUT, text)
         self._cancel_alarm = broker.clock.wake_at(broker.clock.now() + timeout, give_up)
         broker.schedule_turn()
 
     def accept(self, session_id: str | None, now: int) -> bool:
         """Take a session, or a free one for None, and attach the link; return whether there is one."""
-        accepted = self._owner.accept_session(session_id, now)
+        accepted = self.entity.owner.accept_session(session_id, now)
         if accepted is None:
             return False
         self._stop_waiting()
@@ -330,7 +329,7 @@ class SessionReceiverLink(ReceiverLink):
                 filter={SESSION_FILTER: Described(asked.descriptor, held) if isinstance(asked, Described) else held},
             ),
             properties={Symbol("com.microsoft:locked-until-utc"): Long(ticks_of(session.locked_until))},
-            max_message_size=broker.max_message_size(self._owner),
+            max_message_size=broker.max_message_size(self.entity.owner),
         )
         self.credit_changed()
         broker.touch(self._peer)
@@ -345,7 +344,7 @@ class SessionReceiverLink(ReceiverLink):
         if session.holder == token:
             session.on_lost = None
         broker.session_links.pop(self._name, None)
-        self._owner.close_session(session, token, broker.advance())
+        self.entity.owner.close_session(session, token, broker.advance())
         broker.schedule_turn()
 
     @property
@@ -356,7 +355,7 @@ class SessionReceiverLink(ReceiverLink):
         self._peer.broker.session_links.pop(self._name, None)
         clock, end = (
             self._peer.broker.clock,
-            partial(self._detach, Condition.SESSION_LOCK_LOST, "The session lock was lost."),
+            partial(self.detach, Condition.SESSION_LOCK_LOST, "The session lock was lost."),
         )
         if until <= clock.now():
             self._cancel_alarm = clock.wake_at(until + _GRACE, end)
@@ -501,8 +500,10 @@ class CoordinatorLink(LinkHandler[ReceivingLink]):
     def received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
         self._link.grant_credit(_CONTROL_CREDIT)
         if event.settled:
-            text = "A message to a coordinator must not be sent settled: its outcome is the answer."
-            self._detach(Condition.NOT_ALLOWED, text)
+            self.detach(
+                Condition.NOT_ALLOWED,
+                "A message to a coordinator must not be sent settled: its outcome is the answer.",
+            )
         else:
             self._link.settle(event.delivery_id, self._answer(_body(event.payload)))
 

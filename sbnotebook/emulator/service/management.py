@@ -38,7 +38,7 @@ from sbnotebook.emulator.entities.rules.rule import (
 from sbnotebook.emulator.entities.transaction import Transaction
 from sbnotebook.emulator.faults import EntityFaults
 from sbnotebook.emulator.logs import clean_logger
-from sbnotebook.emulator.service.access import LISTEN, SEND, ConnectionAccess
+from sbnotebook.emulator.service.access import LISTEN, MANAGEMENT, SEND, ConnectionAccess
 from sbnotebook.emulator.service.broker import Broker, asked_settlement, settle, settle_later
 from sbnotebook.emulator.service.links import LinkHandler
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError
@@ -102,11 +102,9 @@ class RequestLink(LinkHandler[ReceivingLink]):
         link: ReceivingLink,
         address: str,
         entity: AnyEntity | Receivable | None,
-        answer: Callable[[Call], Reply],
     ) -> None:
         super().__init__(peer, link, entity)
         self._address = address
-        self._answer = answer
         link.grant_credit(_CREDIT)
 
     def received(self, event: TransferReceived, faults: EntityFaults) -> None:  # noqa: ARG002
@@ -149,14 +147,15 @@ class RequestLink(LinkHandler[ReceivingLink]):
         try:
             if txn_id is not None:
                 call.transaction = self._peer.transactions.find(txn_id)
-            return self._answer(call)
+            return (put_token if self._address == CBS else answer)(self._address, self._peer.access, call)
         except (RefusedError, AmqpDecodeError) as error:
             condition = error.condition if isinstance(error, RefusedError) else Condition.DECODE_ERROR
             return self._refusal(condition, str(error))
         except Exception:
             _LOGGER.exception("The request %s was not answered.", call.operation)
-            text = "The emulator failed to handle the request; its log says why."
-            return self._refusal(Condition.INTERNAL_ERROR, text)
+            return self._refusal(
+                Condition.INTERNAL_ERROR, "The emulator failed to handle the request; its log says why."
+            )
 
     def _refusal(self, condition: Condition, sentence: str) -> Reply:
         said = with_tracking_id(sentence)
@@ -174,7 +173,6 @@ class ReplyLink(LinkHandler[SendingLink]):
         super().__init__(peer, link, entity)
         self.address = address
         self._waiting: deque[bytes] = deque()
-        self._sent = 0
 
     @property
     def names(self) -> tuple[AmqpValue, ...]:
@@ -194,10 +192,9 @@ class ReplyLink(LinkHandler[SendingLink]):
 
     def credit_changed(self) -> None:
         while self._waiting and self._link.credit > 0 and self._peer.is_writable:
-            self._sent += 1
             payload = self._waiting.popleft()
             self._peer.held.add_answers(-len(payload))
-            self._link.send(self._sent.to_bytes(16), payload, settled=True)
+            self._link.send(b"", payload, settled=True)
         if self._link.drain:
             self._link.drained()
         self._peer.broker.touch(self._peer)
@@ -496,11 +493,10 @@ _FOR_HOLDER: Final = frozenset(
 )  # fmt: skip
 
 
-def answer(address: str, access: ConnectionAccess, missing: RefusedError, call: Call) -> Reply:
+def answer(address: str, access: ConnectionAccess, call: Call) -> Reply:
     broker, entity = call.broker, call.entity
     if entity is None:
-        # A new error each time: one error would keep the frames of all requests.
-        raise RefusedError(missing.condition, str(missing))
+        raise access.missing(address.removesuffix(MANAGEMENT))
     name = call.operation.removeprefix("com.microsoft:")
     act, kinds = _OPERATIONS.get(name, (None, ()))
     access.require(address, SEND if kinds == Queue | Topic else LISTEN)
@@ -541,7 +537,7 @@ def _length(body: AmqpValue) -> int:
     return max((len(value) for value in values if isinstance(value, list)), default=0)
 
 
-def put_token(access: ConnectionAccess, call: Call) -> Reply:
+def put_token(_address: str, access: ConnectionAccess, call: Call) -> Reply:
     """Accept a token; one for an entity that does not exist is refused as in Azure, with the status NOT_FOUND."""
     if call.operation != "put-token":
         raise RefusedError(Condition.NOT_IMPLEMENTED, f"There is no operation {call.operation[:80]!r}.")

@@ -12,7 +12,6 @@ import asyncio
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from functools import partial
 from typing import Any, ClassVar, Final, cast
 
 from aiohttp import WSMsgType, web
@@ -32,7 +31,7 @@ from sbnotebook.emulator.amqp.link import (
 from sbnotebook.emulator.amqp.performatives import Coordinator, Error, Rejected
 from sbnotebook.emulator.entities.box import Receivable
 from sbnotebook.emulator.entities.queue import Queue, Topic
-from sbnotebook.emulator.entities.refusals import KNOW_MORE, Condition, RefusedError, error_of, new_error
+from sbnotebook.emulator.entities.refusals import Condition, RefusedError, error_of, new_error
 from sbnotebook.emulator.entities.registry import AnyEntity
 from sbnotebook.emulator.entities.transaction import SPANS_ENTITIES, root_of
 from sbnotebook.emulator.logs import clean_logger
@@ -47,9 +46,8 @@ from sbnotebook.emulator.service.links import (
     attach_coordinator,
     attach_session,
 )
-from sbnotebook.emulator.service.management import CBS, Call, Reply, ReplyLink, RequestLink, answer, put_token
-from sbnotebook.errors import AmqpDecodeError, InvalidEntityAddressError, ProtocolViolationError
-from sbnotebook.model.address import EntityAddress
+from sbnotebook.emulator.service.management import CBS, ReplyLink, RequestLink
+from sbnotebook.errors import AmqpDecodeError, ProtocolViolationError
 
 _MAX_TOKEN_SIZE: Final = 65_536  # Bytes of one request to ``$cbs``, which anyone can send: some times the longest token
 _MAX_REQUEST_SIZE: Final = 16 * 1_048_576
@@ -64,21 +62,23 @@ def attach(peer: AmqpPeer, link: ReceivingLink | SendingLink) -> LinkHandler[Any
     if isinstance(link.target, Coordinator) and isinstance(link, ReceivingLink):
         return attach_coordinator(peer, link)
     authorize(peer, link)
-    # Nodes take requests; all other links are on entities.
+    # Nodes take requests; all other links are on entities. A token for a missing subscription is accepted, so that its
+    # node refuses the request. Azure gives no answer (azure-sdk-for-net 43492).
     path = _path(link.address)
-    entity, node = _found(peer, path)
-    if entity is not None and (node is not None or isinstance(link, SendingLink)):
+    address = path.casefold()
+    is_node = address == CBS or address.endswith(MANAGEMENT)
+    entity = peer.broker.registry.find(address.removesuffix(MANAGEMENT))
+    if entity is None and not (is_node and (address == CBS or "/subscriptions/" in address)):
+        raise peer.access.missing(path)
+    if entity is not None and (is_node or isinstance(link, SendingLink)):
         root = root_of(entity)
         if via_entity(link, root) not in (None, root):
             raise RefusedError(Condition.NOT_ALLOWED, SPANS_ENTITIES)
-    if node is not None:
-        address = path.casefold()
+    if entity is None or is_node:
         link.accept(max_message_size=_MAX_TOKEN_SIZE if address == CBS else _MAX_REQUEST_SIZE)
         if isinstance(link, ReceivingLink):
-            return RequestLink(peer, link, address, entity, node)
+            return RequestLink(peer, link, address, entity)
         return ReplyLink(peer, link, address, entity)
-    if entity is None:
-        raise _not_found(peer, path)
     if isinstance(link, ReceivingLink):
         return _attach_sender(peer, link, path, entity)
     return _attach_receiver(peer, link, path, entity)
@@ -100,22 +100,6 @@ def _path(address: object) -> str:
     return text.strip("/")
 
 
-def _found(peer: AmqpPeer, path: str) -> tuple[AnyEntity | Receivable | None, Callable[[Call], Reply] | None]:
-    """Return the entity of a path; for the path of a node, also what answers its requests."""
-    address = path.casefold()
-    if address == CBS:
-        return None, partial(put_token, peer.access)
-    if not address.endswith(MANAGEMENT):
-        return peer.broker.registry.find(path), None
-    path = path[: -len(MANAGEMENT)]
-    entity = peer.broker.registry.find(path)
-    # A token for a missing subscription is accepted, so that it is refused by the node. Azure gives no answer
-    # (azure-sdk-for-net 43492).
-    if entity is None and _named_as_missing(peer, path) == path:
-        return None, None
-    return entity, partial(answer, address, peer.access, _not_found(peer, path))
-
-
 def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: AnyEntity | Receivable) -> LinkHandler[Any]:
     if not isinstance(entity, Queue | Topic):
         raise RefusedError(Condition.NOT_ALLOWED, f"Messages cannot be sent to '{entity.path}', only received from it.")
@@ -131,7 +115,7 @@ def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: AnyEn
         peer.access.require(path, SEND)
         found = peer.broker.registry.find(path)
         if not isinstance(found, Queue | Topic):
-            raise _not_found(peer, path)
+            raise peer.access.missing(path)
         destination, via = found, entity
         properties[_DESTINATION] = address
     elif via is not None and via is not entity:
@@ -195,29 +179,11 @@ def _disabled(path: str) -> RefusedError:
     return RefusedError(Condition.ENTITY_DISABLED, f"Messaging entity '{path[:260]}' is currently disabled.")
 
 
-def _not_found(peer: AmqpPeer, path: str) -> RefusedError:
-    sentence = f"The messaging entity '{_named_as_missing(peer, path)[:260]}' could not be found. {KNOW_MORE}"
-    return RefusedError(Condition.NOT_FOUND, sentence)
-
-
-def _named_as_missing(peer: AmqpPeer, path: str) -> str:
-    """Return the name under which an entity is said to be missing.
-
-    That of a subscription is the one that Azure gives (MicrosoftDocs/azure-docs 73870, azure-sdk-for-net 7907).
-    """
-    with suppress(InvalidEntityAddressError):
-        address = EntityAddress.parse(path)
-        if address.subscription is not None:
-            return f"{peer.access.namespace}:Topic:{address.name.casefold()}|{address.subscription.casefold()}"
-    return path
-
-
 _LOGGER: Final = clean_logger(__name__)
 _SHORTEST_BEAT: Final = 0.05  # The least time in seconds between two signs of life, even if the client asks for less
 _MOST_SILENT: Final = 4  # Halves of the idle time-out
 _SLICE: Final = 0.002  # Seconds for which a connection is handled before it is the turn of the others
 _MAX_UNSENT: Final = 134_217_728  # Bytes that one read may make us write. Small requests can have large answers.
-_MAX_UNSENT_TO_A_STRANGER: Final = 4_194_304  # The same for a client without a token
 
 
 class AmqpPeer(asyncio.Protocol):
@@ -227,8 +193,7 @@ class AmqpPeer(asyncio.Protocol):
     continue.
     """
 
-    open_timeout: ClassVar = 30.0  # Seconds that a client has to open its connection
-    # Seconds that a client has to send a token after that. Azure, too, ends a connection that is not used.
+    # Seconds that a client has to send a token. Azure, too, ends a connection that is not used.
     token_timeout: ClassVar = 60.0
     # Seconds within which a client has to send something, as in Azure. One that is silent for twice as long is gone.
     idle_timeout: ClassVar = 240.0
@@ -242,15 +207,13 @@ class AmqpPeer(asyncio.Protocol):
         self.is_trusted = False
         self.transactions = Transactions(broker)
         self.is_writable = True
-        self._idle_ms = round(1000 * self.idle_timeout)
-        self._connection = AmqpConnection(idle_timeout_ms=self._idle_ms, log_in=self.access.log_in, held=self.held)
-        self._heartbeat: asyncio.TimerHandle | None = None
+        idle_ms = round(1000 * self.idle_timeout)
+        self._connection = AmqpConnection(idle_timeout_ms=idle_ms, log_in=self.access.log_in, held=self.held)
         self._is_full = self._is_frozen = self._is_busy = self._is_cut = False
         self._unheard = b""
-        self._deadline: asyncio.TimerHandle | None = None
         self._unsent = 0
-        self._idle_check: asyncio.TimerHandle | None = None
         self._silent = 0  # checks since something was heard
+        self._timers: dict[Callable[[], None], asyncio.TimerHandle] = {}
 
     @property
     def handlers(self) -> list[LinkHandler[Any]]:
@@ -260,7 +223,7 @@ class AmqpPeer(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self.broker.peers.add(self)
-        self._deadline = asyncio.get_running_loop().call_later(self.open_timeout, self._expect_open)
+        self._wake_after(self.token_timeout, self._expect_token)
         if self.broker.freezes_new:
             self.freeze()
         self._check_idle()
@@ -274,15 +237,18 @@ class AmqpPeer(asyncio.Protocol):
         self._connection.receive_data(data)
         self._read()
         self.broker.touch(self)
-        if self._heartbeat is None and self._connection.peer_idle_timeout_ms:
+        if self._connection.peer_idle_timeout_ms and self._beat not in self._timers:
             self._beat()
+
+    def _wake_after(self, seconds: float, wake: Callable[[], None]) -> None:
+        self._timers[wake] = asyncio.get_running_loop().call_later(seconds, wake)
 
     def _go_on(self) -> None:
         self._is_busy = False
-        self._adjust()
         self._hear_the_rest()
 
     def _hear_the_rest(self) -> None:
+        self._adjust()
         unheard, self._unheard = self._unheard, b""
         self.data_received(unheard)
 
@@ -291,13 +257,12 @@ class AmqpPeer(asyncio.Protocol):
         del exc
         self.broker.peers.discard(self)
         self.access.close()
-        self._connection.receive_eof()
+        self._connection.close()
         self._handle_events()
         if self._connection.error is not None:
             _LOGGER.info("A client's connection ended: %s", self._connection.error.description)
-        for timer in (self._heartbeat, self._deadline, self._idle_check):
-            if timer is not None:
-                timer.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
 
     def pause_writing(self) -> None:
         """Stop reading, because the client does not read its answers as fast as it asks."""
@@ -316,9 +281,7 @@ class AmqpPeer(asyncio.Protocol):
     def thaw(self) -> None:
         """Read and answer again, starting with the bytes that came in meanwhile."""
         self._is_frozen = False
-        self._adjust()
         self._hear_the_rest()
-        self.broker.touch(self)
 
     def flush(self) -> None:
         if self._is_frozen:
@@ -349,12 +312,9 @@ class AmqpPeer(asyncio.Protocol):
     def detach_from(
         self, entities: Collection[object], condition: Condition, sentence: str, *, is_node: bool = False
     ) -> None:
-        for link in list(self.held.links.values()):
-            handler: LinkHandler[Any] | None = link.handler
-            if is_node and not isinstance(handler, RequestLink | ReplyLink):
-                continue
-            if handler is not None and handler.attached_to in entities:
-                self.detach(link, new_error(condition, sentence))
+        for handler in self.handlers:
+            if handler.attached_to in entities and (not is_node or isinstance(handler, RequestLink | ReplyLink)):
+                handler.detach(condition, sentence)
 
     def detach(self, link: Link, error: Error) -> None:
         """Detach a link, or refuse it if it is not attached yet."""
@@ -383,25 +343,17 @@ class AmqpPeer(asyncio.Protocol):
                 self.detach(link, error_of(error))
 
     def _beat(self) -> None:
-        idle = self._connection.peer_idle_timeout_ms or 0
         self._connection.heartbeat()
         self.broker.touch(self)
-        self._heartbeat = asyncio.get_running_loop().call_later(max(idle / 2000, _SHORTEST_BEAT), self._beat)
+        self._wake_after(max(self._connection.peer_idle_timeout_ms / 2000, _SHORTEST_BEAT), self._beat)
 
     def _check_idle(self) -> None:
         # Twice in the idle time-out, instead of one timer for each read.
         self._silent = 0 if self._is_frozen else self._silent + 1
         if self._silent > _MOST_SILENT:
-            self.close(
-                f"The connection was inactive for more than the allowed {self._idle_ms} milliseconds and is closed."
-            )
-        self._idle_check = asyncio.get_running_loop().call_later(self.idle_timeout / 2, self._check_idle)
-
-    def _expect_open(self) -> None:
-        if not (self._connection.is_open or self._is_frozen):
-            self.drop(f"the client did not open it in {self.open_timeout:g} seconds.")
-            return
-        self._deadline = asyncio.get_running_loop().call_later(self.token_timeout, self._expect_token)
+            idle_ms = round(1000 * self.idle_timeout)
+            self.close(f"The connection was inactive for more than the allowed {idle_ms} milliseconds and is closed.")
+        self._wake_after(self.idle_timeout / 2, self._check_idle)
 
     def _expect_token(self) -> None:
         if not (self.is_trusted or self._is_frozen):
@@ -451,29 +403,27 @@ class AmqpPeer(asyncio.Protocol):
             _LOGGER.exception("An event was not handled: %s", type(event).__name__)
             _refuse(event, new_error(Condition.INTERNAL_ERROR, "The emulator failed to handle this; its log says why."))
         # Handle the other events nevertheless: a client that gave a session back must not hold it.
-        most = _MAX_UNSENT if self.is_trusted else _MAX_UNSENT_TO_A_STRANGER
-        if self._connection.unsent_bytes > most and not self._is_cut:
+        if self._connection.writer.size > _MAX_UNSENT and not self._is_cut:
             self.drop("the client asked for too much at once.")
 
     def _handle_link(self, link: ReceivingLink | SendingLink) -> None:
-        if link.state in (LinkState.DETACHING, LinkState.DETACHED):
+        if link.state is LinkState.ENDED:
             _leave(link)
-            return
-        if self._is_cut:
-            return
-        if link.handler is None:
-            link.handler = attach(self, link)
-        link.handler.credit_changed()
+        elif not self._is_cut:
+            link.handler = link.handler or attach(self, link)
+            link.handler.credit_changed()
 
     def _tell(self, handler: LinkHandler[Any], event: TransferReceived | DispositionReceived) -> None:
         # A fault on demand may drop the connection before or after the event is handled. Messages that a client gives
         # back when it closes are not settlements.
         faults = self.broker.faults.at(handler.path or "")
         before = after = False
-        if (faults.drop_before_nth or faults.drop_after_nth) and handler.path is not None:
-            is_given_back = isinstance(event, DispositionReceived) and event.settled
-            if not is_given_back:
-                before, after = (faults.count_down(name) == 1 for name in ("drop_before_nth", "drop_after_nth"))
+        if (
+            (faults.drop_before_nth or faults.drop_after_nth)
+            and handler.path is not None
+            and not (isinstance(event, DispositionReceived) and event.settled)
+        ):
+            before, after = (faults.count_down(name) == 1 for name in ("drop_before_nth", "drop_after_nth"))
         if not before:
             handler.received(event, faults)
         if before or after:

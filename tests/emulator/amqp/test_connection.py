@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sbnotebook.amqp import Described, Symbol, ULong, encode
-from sbnotebook.emulator.amqp.frames import ACCEPTED, EMPTY_FRAME, HEADER_SIZE, OFFER, SASL_FRAME, FrameWriter
+from sbnotebook.emulator.amqp.frames import EMPTY_FRAME, HEADER_SIZE, OFFER, OUTCOMES, SASL_FRAME, FrameWriter
 from sbnotebook.emulator.amqp.link import LinkState, TransferReceived
 from sbnotebook.emulator.amqp.performatives import Begin, Close, Detach, End, Error, Open, Transfer
 from tests.emulator.amqp.conftest import (
@@ -44,7 +44,7 @@ def test_the_handshake_byte_by_byte() -> None:
     peer = Peer()
     for data, answer in (
         (SASL_HEADER, SASL_HEADER + _sasl_frame(OFFER)),
-        (_sasl_init(), _sasl_frame(ACCEPTED)),
+        (_sasl_init(), _sasl_frame(OUTCOMES[True])),
         (AMQP_HEADER, AMQP_HEADER),
         (
             frame(Open(container_id="c"), channel=0),
@@ -92,7 +92,7 @@ def test_the_open_frame_reports_our_limits() -> None:
     peer = Peer(idle_timeout_ms=240_000)
     peer.write_bytes(AMQP_HEADER)
     peer.connection.data_to_send()
-    assert peer.connection.peer_idle_timeout_ms is None
+    assert peer.connection.peer_idle_timeout_ms == 0
     peer.write(Open(container_id="c", idle_time_out=60_000), channel=0)
     assert peer.connection.peer_idle_timeout_ms == 60_000
     assert peer.answer(Open) == Open(
@@ -103,7 +103,7 @@ def test_the_open_frame_reports_our_limits() -> None:
 def test_an_idle_time_out_of_zero_is_none() -> None:
     peer = Peer()
     peer.write_bytes(AMQP_HEADER + frame(Open(container_id="c", idle_time_out=0), channel=0))
-    assert peer.connection.peer_idle_timeout_ms is None
+    assert peer.connection.peer_idle_timeout_ms == 0
 
 
 def test_empty_frames_keep_both_sides_alive(peer: Peer) -> None:
@@ -152,12 +152,12 @@ def test_after_the_close_nothing_is_read(peer: Peer) -> None:
 
 def test_the_end_of_the_socket_closes(peer: Peer) -> None:
     link = peer.receiver()
-    peer.connection.receive_eof()
-    peer.connection.receive_eof()
+    peer.connection.close()
+    peer.connection.close()
     assert peer.connection.events == [link]
     assert peer.connection.is_closed
     assert peer.connection.error is None
-    assert peer.answers() == []
+    assert peer.answers() == [Close()]
 
 
 # ----------------------------------------------------------------------------------------- violations
@@ -197,7 +197,7 @@ def test_events_before_a_violation_still_come(peer: Peer) -> None:
     good = frame(Transfer(handle=1, delivery_id=0, delivery_tag=b"t"), b"payload")
     events = peer.write_bytes(good + b"\xff" * 8 + good)
     assert events == [TransferReceived(link, 0, 0, b"payload", settled=False), link]
-    assert link.state is LinkState.DETACHED
+    assert link.state is LinkState.ENDED
 
 
 def test_frames_larger_than_ours_are_never_sent() -> None:

@@ -143,7 +143,7 @@ class _Broker:
                 link.accept(max_message_size=1 << 20)
                 if isinstance(link, ReceivingLink):
                     link.grant_credit(10)
-            case SendingLink() as link if link.attached:
+            case SendingLink() as link if link.state is LinkState.ATTACHED:
                 self._send(link)
             case _:
                 pass
@@ -194,7 +194,7 @@ def test_the_undamaged_conversation() -> None:
         # Of the six that are named, every third one was sent settled.
         *["DispositionReceived"] * 4,
         "ATTACHED",
-        *["DETACHED"] * 4,
+        *["ENDED"] * 4,
     ]
     assert broker.connection.is_closed
     answers = _answers(broker.sent)
@@ -215,7 +215,7 @@ def _survives(pieces: list[bytes]) -> None:
         broker.receive(STREAM)
         assert len(broker.told) == count
     else:
-        broker.connection.receive_eof()
+        broker.connection.close()
         assert broker.connection.is_closed
 
 

@@ -54,7 +54,7 @@ def test_a_detach_that_does_not_close_is_answered_likewise(peer: Peer) -> None:
 def test_the_peer_detaches_before_it_was_answered(peer: Peer) -> None:
     link = peer.attaching(RECEIVING_ATTACH)
     assert peer.write(Detach(handle=2, closed=True)) == [link]
-    assert link.state is LinkState.DETACHED
+    assert link.state is LinkState.ENDED
     attach, detach = peer.answers()
     assert attach.source is None
     assert detach == Detach(handle=2, closed=True)

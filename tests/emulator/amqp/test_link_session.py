@@ -50,7 +50,7 @@ def test_an_end_is_answered_and_takes_the_links_with_it(peer: Peer) -> None:
     refused.detach()
     peer.read()
     assert peer.write(End()) == [sender, receiver]
-    assert {link.state for link in (sender, receiver)} == {LinkState.DETACHED}
+    assert {link.state for link in (sender, receiver)} == {LinkState.ENDED}
     assert peer.answer(End) == End()
     receiver.detach()
     assert peer.answers() == []
@@ -71,7 +71,7 @@ def test_a_channel_can_be_used_again(peer: Peer) -> None:
     peer.write(End())
     peer.write(Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1))
     assert [type(each) for each in peer.answers()] == [End, Begin]
-    assert not peer.attaching(SENDING_ATTACH).attached
+    assert peer.attaching(SENDING_ATTACH).state is not LinkState.ATTACHED
 
 
 @pytest.mark.parametrize("unknown", [Detach(handle=9, closed=True), Transfer(handle=9, delivery_id=0)])

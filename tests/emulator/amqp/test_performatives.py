@@ -41,7 +41,7 @@ from sbnotebook.emulator.amqp.performatives import (
     Transfer,
     decode_composite,
     encode_composite,
-    encode_settlement,
+    encode_disposition,
     encode_transfer,
     encode_within,
 )
@@ -81,10 +81,11 @@ def test_the_fields_of_a_table_are_those_of_the_sdk(kind: Any) -> None:
         st.sampled_from([Accepted(), Released(), Rejected(), Modified(True, True)]),
         st.builds(Rejected, st.builds(Error, st.just("amqp:not-found"), st.text(max_size=250))),
     ),
+    settled=st.booleans(),
 )
-def test_the_quick_way_to_settle_says_the_same(role: bool, delivery_id: int, outcome: Outcome) -> None:
-    data = encode_settlement(2**20, role, delivery_id, outcome)
-    expected = Disposition(role=role, first=delivery_id, last=delivery_id, settled=True, state=outcome)
+def test_the_quick_way_to_settle_says_the_same(role: bool, delivery_id: int, outcome: Outcome, settled: bool) -> None:
+    data = encode_disposition(2**20, role, delivery_id, outcome, settled=settled)
+    expected = Disposition(role=role, first=delivery_id, last=delivery_id, settled=settled, state=outcome)
     assert decode_composite(data) == (expected, len(data))
 
 
@@ -125,7 +126,7 @@ def test_an_error_is_cut_to_the_peers_frame_size(performative: Any) -> None:
     error = found.state.error if isinstance(performative, Disposition) else found.error
     assert (error.condition, error.description, error.info) == ("amqp:not-found", "\U0001f600" * 80, {})
     if isinstance(performative, Disposition):
-        assert encode_settlement(504, SENDER, 2**32 - 1, Rejected(_LONG_ERROR)) == cut
+        assert encode_disposition(504, SENDER, 2**32 - 1, Rejected(_LONG_ERROR), settled=True) == cut
 
 
 def test_an_error_is_always_sent_with_its_three_fields() -> None:

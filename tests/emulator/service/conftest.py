@@ -15,7 +15,7 @@ import pytest
 
 from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator, running
-from sbnotebook.emulator.amqp.frames import ACCEPTED, OFFER, SASL_FRAME, FrameReader, FrameWriter, SaslInit
+from sbnotebook.emulator.amqp.frames import OFFER, OUTCOMES, SASL_FRAME, FrameReader, FrameWriter, SaslInit
 from sbnotebook.emulator.amqp.performatives import (
     RECEIVER,
     SENDER,
@@ -107,7 +107,7 @@ class RawClient:
         self.socket.sendall(b"AMQP\x03\x01\x00\x00" + self._writer.take())
         assert self.socket.recv(8, socket.MSG_WAITALL) == b"AMQP\x03\x01\x00\x00"
         assert self.read_frame() == OFFER
-        if self.read_frame() != ACCEPTED:
+        if self.read_frame() != OUTCOMES[True]:
             raise PermissionError
 
     def put_token(self, text: str) -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-from unittest.mock import Mock
 from uuid import UUID, uuid4
 
 import pytest
@@ -9,8 +7,6 @@ import pytest
 from sbnotebook.amqp import AmqpValue, encode
 from sbnotebook.amqp.sections import APPLICATION_PROPERTIES, PROPERTIES, section_value, split
 from sbnotebook.emulator.amqp.performatives import Accepted, Transfer, decode_composite
-from sbnotebook.emulator.entities.refusals import Condition, RefusedError
-from sbnotebook.emulator.service.management import answer
 from tests.emulator.service.conftest import Connect, RawClient, token, token_request
 from tests.emulator.service.transaction_client import refusal
 
@@ -101,11 +97,3 @@ def test_a_request_that_cannot_be_read_is_rejected(connect: Connect, payload: by
     client.sender("$cbs")
     assert refusal(client.transfer(payload).state).startswith("amqp:decode-error")
     assert client.transfer(token_request(token(), 1), 1).state == Accepted()
-
-
-def test_a_missing_entity_keeps_nothing_of_its_requests() -> None:
-    missing = RefusedError(Condition.NOT_FOUND, "It is missing.")
-    call: Any = Mock(entity=None)
-    with pytest.raises(RefusedError, match="It is missing"):
-        answer("a/$management", Mock(), missing, call)
-    assert missing.__traceback__ is None

@@ -86,12 +86,12 @@ def test_no_client_hears_more_than_twenty_signs_of_life_a_second(connect: Connec
 @pytest.mark.anyio
 @pytest.mark.parametrize("greeting", [b"A", b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"])
 async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AmqpPeer, "open_timeout", 1)
+    monkeypatch.setattr(AmqpPeer, "token_timeout", 2)
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
     async with await create_server(lambda: AmqpPeer(broker), "127.0.0.1", 0) as listener:
         host, port = listener.sockets[0].getsockname()
-        open_client = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};", text=None)
+        open_client = await asyncio.to_thread(RawClient, f"Endpoint=sb://{host}:{port};")
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(greeting)
         with suppress(ConnectionResetError):
@@ -103,7 +103,6 @@ async def test_only_a_client_that_opens_its_connection_stays(greeting: bytes, mo
 
 @pytest.mark.anyio
 async def test_only_a_client_that_sends_a_token_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AmqpPeer, "open_timeout", 2)
     monkeypatch.setattr(AmqpPeer, "token_timeout", 2)
     broker = Broker(Registry(), SystemClock(), None, lambda _: None)
     create_server = asyncio.get_running_loop().create_server
