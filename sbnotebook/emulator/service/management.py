@@ -510,7 +510,7 @@ def answer(address: str, access: ConnectionAccess, call: Call) -> Reply:
         reply = act(call)
     except ConfigurationError as error:
         raise RefusedError(Condition.ARGUMENT_ERROR, str(error)) from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RefusedError(
             Condition.ARGUMENT_ERROR, f"The arguments of {call.operation} are not as documented: {error!r:.80}."
         ) from None

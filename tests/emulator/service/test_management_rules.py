@@ -162,7 +162,7 @@ def test_an_invalid_rule_is_not_added(node: Node, description: AmqpValue) -> Non
     assert len(rules(node)) == 1
 
 
-@pytest.mark.parametrize("name", ["", "x" * 51, 5, None])
+@pytest.mark.parametrize("name", ["", "x" * 51, "a/b", 5, b"x", ["a"], None])
 def test_a_rule_needs_a_name(node: Node, name: AmqpValue) -> None:
     answer = node.ask("add-rule", {"rule-name": name, "rule-description": {"true-filter": {}}})
     assert answer[:2] == (400, "com.microsoft:argument-error")
