@@ -95,10 +95,6 @@ class AmqpConnection:
         self.error: Error | None = None  # the reason for the end, if the peer or we have given one
         self.data_to_send = self.writer.take  # the bytes since the last call
 
-    @property
-    def is_open(self) -> bool:
-        return self._state is _State.FRAME
-
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the socket, cut anywhere. After the end they are dropped."""
         if self._state is not _State.NOTHING:

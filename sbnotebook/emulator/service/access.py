@@ -156,19 +156,16 @@ class ConnectionAccess:
         self._host = "emulator"
         self._cancel_alarm: Callable[[], object] = lambda: None
 
-    @property
-    def namespace(self) -> str:
-        return namespace_of(self._host.partition(":")[0])
-
     def missing(self, path: str) -> RefusedError:
-        """Return the error for an entity that is not there, by the name that Azure gives to a subscription.
+        """Return the error for an entity that does not exist, by the name that Azure gives to a subscription.
 
         Source: MicrosoftDocs/azure-docs 73870, azure-sdk-for-net 7907.
         """
         with suppress(InvalidEntityAddressError):
             address = EntityAddress.parse(path)
             if address.subscription is not None:
-                path = f"{self.namespace}:Topic:{address.name.casefold()}|{address.subscription.casefold()}"
+                namespace = namespace_of(self._host.partition(":")[0])
+                path = f"{namespace}:Topic:{address.name.casefold()}|{address.subscription.casefold()}"
         sentence = f"The messaging entity '{path[:_MAX_ADDRESS]}' could not be found. {KNOW_MORE}"
         return RefusedError(Condition.NOT_FOUND, sentence)
 

@@ -26,10 +26,10 @@ from sbnotebook.emulator.clock import Clock, SystemClock
 from sbnotebook.emulator.entities.box import ABANDON, COMPLETE, DEFER, RELEASE, Receivable, ReceivingEntity, Settlement
 from sbnotebook.emulator.entities.message import DeadLetterReason
 from sbnotebook.emulator.entities.options import Options
-from sbnotebook.emulator.entities.queue import Subscription, Topic
+from sbnotebook.emulator.entities.queue import Topic
 from sbnotebook.emulator.entities.refusals import Condition, RefusedError
 from sbnotebook.emulator.entities.registry import AnyEntity, Changes, Registry
-from sbnotebook.emulator.entities.transaction import Transaction
+from sbnotebook.emulator.entities.transaction import Transaction, root_of
 from sbnotebook.emulator.faults import SERVER_BUSY, EntityFaults, Faults
 from sbnotebook.emulator.logs import clean_logger
 from sbnotebook.emulator.service.access import MANAGEMENT, NamespaceAccess
@@ -287,8 +287,7 @@ class Broker:
 
     def max_message_size(self, entity: AnyEntity | ReceivingEntity) -> int:
         """Return the size limit (bytes) of one message of an entity."""
-        owner = entity.topic if isinstance(entity, Subscription) else entity
-        return self.registry.tier.quotas.message_size(getattr(owner.options, "max_message_size_kb", None))
+        return self.registry.tier.quotas.message_size(getattr(root_of(entity).options, "max_message_size_kb", None))
 
     def update(self, entity: AnyEntity, options: Options) -> None:
         """Change an entity's options. As in Service Bus, its locks are lost and the links to it are detached."""

@@ -520,26 +520,20 @@ class CoordinatorLink(LinkHandler[ReceivingLink]):
         raise AmqpDecodeError("A coordinator takes a declare or a discharge.")
 
     def _discharge(self, discharge: Discharge) -> DeliveryState:
-        broker, transactions = self._peer.broker, self._peer.transactions
-        now = broker.advance()
+        broker, transactions, now = self._peer.broker, self._peer.transactions, self._peer.broker.advance()
+        links = [each for each in self._peer.held.links.values() if isinstance(each, ReceivingLink)]
         try:
-            if discharge.fail:
-                transactions.end(discharge.txn_id)
-            else:
-                self._expect_no_part_of(discharge.txn_id)
-                transactions.end(discharge.txn_id).commit(now)
+            transaction = transactions.end(discharge.txn_id)
+            if discharge.txn_id in (each.arriving_txn_id for each in links):
+                transaction.failure = "One of its messages has not come in whole."
+            if not discharge.fail:
+                transaction.commit(now)
         except RefusedError as error:
             if error.condition is not Condition.UNKNOWN_TRANSACTION:
                 return Rejected(new_error(Condition.TRANSACTION_ROLLBACK, f"The transaction was rolled back. {error}"))
             if broker.faults.late_discharge != "accepted":
                 raise
         return Accepted()
-
-    def _expect_no_part_of(self, txn_id: bytes) -> None:
-        links = self._peer.held.links.values()
-        if any(isinstance(link, ReceivingLink) and link.arriving_txn_id == txn_id for link in links):
-            self._peer.transactions.roll_back(txn_id)
-            raise RefusedError(Condition.NOT_ALLOWED, "One of its messages has not come in whole.")
 
 
 def attach_coordinator(peer: AmqpPeer, link: ReceivingLink) -> CoordinatorLink:

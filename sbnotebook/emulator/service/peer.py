@@ -105,8 +105,9 @@ def _attach_sender(peer: AmqpPeer, link: ReceivingLink, path: str, entity: AnyEn
         raise RefusedError(Condition.NOT_ALLOWED, f"Messages cannot be sent to '{entity.path}', only received from it.")
     if not entity.options.status.can_send:
         raise _disabled(path)
-    limit = Int(peer.broker.registry.tier.quotas.max_batch_size)
-    properties: dict[str, AmqpValue] = {Symbol("com.microsoft:max-message-batch-size"): limit}
+    properties: dict[str, AmqpValue] = {
+        Symbol("com.microsoft:max-message-batch-size"): Int(peer.broker.registry.tier.quotas.max_batch_size)
+    }
     destination, via = entity, via_entity(link, entity)
     # A link via this entity names the one to which it sends in a property.
     address = link.properties.get(_DESTINATION)
