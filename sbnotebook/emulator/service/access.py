@@ -33,7 +33,6 @@ _PREFIX: Final = "SharedAccessSignature "
 _MAX_TOKEN: Final = 8192
 _MAX_ADDRESS: Final = 260
 _MAX_TOKENS: Final = 1000  # Tokens of one connection; it needs one for each entity that it uses
-_SECONDS: Final = re.compile(r"[0-9]{1,11}")
 MANAGEMENT: Final = "/$management"
 _SASL: Final = "$sasl"  # The audience of a key that a client logged in with: no path of an entity
 # The end of an entity's path, and the beginning of the path of something inside of it
@@ -226,7 +225,7 @@ def _fields(token: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in token.removeprefix(_PREFIX)[:_MAX_TOKEN].split("&")]
     fields = {name: value for name, _, value in pairs}
     is_whole = len(token) <= _MAX_TOKEN and len(fields) == len(pairs) and {"sr", "sig", "se", "skn"} <= fields.keys()
-    if not is_whole or not _SECONDS.fullmatch(fields["se"]):
+    if not is_whole or not re.fullmatch(r"[0-9]{1,11}", fields["se"]):
         raise _refused(
             f"MalformedToken: The token must have sr, sig, se in seconds and skn, and at most {_MAX_TOKEN} characters."
         )

@@ -56,8 +56,6 @@ from sbnotebook.errors import AmqpDecodeError, ConfigurationError, SbNotebookErr
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler, Middleware
 
-# A parameter in every address of an administration client, so that an entity can have the name of a page
-_ASKS_FOR_ENTITY: Final = "api-version"
 _MAX_PATH: Final = 260
 _BODY_TIMEOUT: Final = 30.0  # Seconds for the whole body
 _LOGGER: Final = clean_logger(__name__)
@@ -97,7 +95,8 @@ def answer_pages(broker: Broker, names: Iterable[str]) -> Middleware:
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         _check_name(request, accepted)
         method = "GET" if request.method == "HEAD" else request.method
-        page = None if _ASKS_FOR_ENTITY in request.query else _PAGES.get((method, request.path))
+        # An entity can have the name of a page: every address of an administration client has this parameter.
+        page = None if "api-version" in request.query else _PAGES.get((method, request.path))
         if page is None:
             broker.access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
         try:
@@ -222,7 +221,6 @@ def _text(value: object) -> str | None:
 
 
 _MAX_BODY: Final = 262_144  # Bytes of a request's body: many times the longest description of an entity
-_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 
 
 def application(broker: Broker, host_names: Iterable[str]) -> web.Application:
@@ -260,7 +258,7 @@ async def messages(broker: Broker, request: web.Request) -> web.Response:
         broker.access.require_manage(request.host, "messages", request.headers.get("Authorization"))
     now, start = broker.advance(), request.query.get("from", "0")
     box = broker.registry.find(request.query.get("entity", ""))
-    if not isinstance(box, Receivable) or not _NUMBER.fullmatch(start):
+    if not isinstance(box, Receivable) or not re.fullmatch(r"[0-9]{1,19}", start):
         raise web.HTTPNotFound(text="Say the path of a queue, subscription or sub-queue, and a number.")
     return web.json_response({"messages": shown_messages(box, int(start), now)})
 

@@ -417,10 +417,8 @@ def _batched(payload: bytes, limit: int) -> list[SentMessage]:
             Condition.MESSAGE_SIZE_EXCEEDED, f"The batch has {len(payload)} bytes, the limit is {limit}."
         )
     bodies = [section_value(payload, each) for each in split(payload, in_order=False) if each.code == DATA]
-    if not bodies:
-        raise AmqpDecodeError("The batch cannot be read: it has no data section, so it holds no message.")
-    if not all(isinstance(body, bytes) for body in bodies):
-        raise AmqpDecodeError("The batch cannot be read: a data section must hold the bytes of a message.")
+    if not bodies or not all(isinstance(body, bytes) for body in bodies):
+        raise AmqpDecodeError("The batch cannot be read: it needs data sections, each with the bytes of a message.")
     return [read_sent(cast("bytes", body)) for body in bodies]
 
 

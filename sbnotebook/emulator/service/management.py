@@ -374,22 +374,21 @@ def _session(call: Call) -> MessageSession | None:
     return entity.owner.held_session(str(session_id), call.now)
 
 
-# The codes of filters have one zero less than the others, in Service Bus and its SDKs.
-_RULE_DESCRIPTION: Final = ULong(0x0000013700000004)
-_EMPTY_ACTION: Final = ULong(0x0000013700000005)
-_SQL_ACTION: Final = ULong(0x0000013700000006)
-_FILTERS: Final = {
-    "Sql": ULong(0x000001370000006),
-    "True": ULong(0x000001370000007),
-    "False": ULong(0x000001370000008),
-    "Correlation": ULong(0x000001370000009),
+_CODES: Final = {
+    "RuleDescription": ULong(0x0000013700000004),
+    "EmptyRuleAction": ULong(0x0000013700000005),
+    "SqlRuleAction": ULong(0x0000013700000006),
+    # Those of filters have one zero less, in Service Bus and its SDKs.
+    "SqlFilter": ULong(0x000001370000006),
+    "TrueFilter": ULong(0x000001370000007),
+    "FalseFilter": ULong(0x000001370000008),
+    "CorrelationFilter": ULong(0x000001370000009),
 }
 
 _COMPATIBILITY_LEVEL: Final = Int(20)
 _KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
 # The names in a request, such as ``reply-to``, by the properties of a filter
-_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
-_CORRELATION: Final = {name: _CAPITAL.sub("-", name).lower() for name in CORRELATION_PROPERTIES}
+_CORRELATION: Final = {name: re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in CORRELATION_PROPERTIES}
 
 
 def add(call: Call) -> Reply:
@@ -454,16 +453,16 @@ def _read_filter(description: dict[str, Any]) -> Filter:
 
 
 def _rule_written(rule: Rule) -> Described:
-    action = Described(_EMPTY_ACTION, [])
+    action = Described(_CODES["EmptyRuleAction"], [])
     if rule.action is not None:
-        action = Described(_SQL_ACTION, [rule.action.expression, _COMPATIBILITY_LEVEL])
+        action = Described(_CODES["SqlRuleAction"], [rule.action.expression, _COMPATIBILITY_LEVEL])
     parts: list[AmqpValue] = []
     if rule.filter.kind == "Sql":
         parts = [rule.filter.texts["SqlExpression"], _COMPATIBILITY_LEVEL]
     elif rule.filter.kind == "Correlation":
         parts = [*map(rule.filter.texts.get, _CORRELATION), dict(rule.filter.values)]
-    written = Described(_FILTERS[rule.filter.kind], parts)
-    return Described(_RULE_DESCRIPTION, [written, action, rule.name, Timestamp(rule.created_time)])
+    written = Described(_CODES[f"{rule.filter.kind}Filter"], parts)
+    return Described(_CODES["RuleDescription"], [written, action, rule.name, Timestamp(rule.created_time)])
 
 
 _OPERATIONS: Final[dict[str, tuple[Callable[[Call], Reply], Any]]] = {
