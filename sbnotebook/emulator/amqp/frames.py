@@ -161,7 +161,7 @@ class Pool:
 
 class SharedMemory:
     def __init__(self) -> None:
-        # What connections without a token hold, which need no more than two links and a short message
+        # What connections without a token hold: they need two links and a short message
         self.strangers = Pool(16 * _MEBIBYTE, 4 * _MEBIBYTE, drops_oldest=True)
         # The sessions and links of the others: about ten thousand, many more than a client has on one connection
         self.state = Pool(32 * _MEBIBYTE, 32 * _MEBIBYTE)

@@ -498,7 +498,7 @@ class AmqpSession:
             self._drop(link, detach)
 
     def _drop(self, link: _AnyLink, detach: Detach | None = None) -> None:
-        """End a link, unless it has ended already: then the peer's detach is the answer to ours."""
+        """End a link, unless it has ended already: then the peer's detach answers ours."""
         self.held.add_state(-link.size)
         if link.state is not LinkState.ENDED:
             if detach is not None:

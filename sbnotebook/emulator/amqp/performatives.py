@@ -461,7 +461,8 @@ def encode_disposition(size: int, role: bool, delivery_id: int, outcome: Deliver
     state = _ACCEPTED if type(outcome) is Accepted else encode_composite(outcome)
     if len(state) > _SMALL_STATE:
         return encode_within(
-            size, Disposition(role=role, first=delivery_id, last=delivery_id, settled=settled, state=outcome)
+            size,
+            Disposition(role=role, first=delivery_id, last=delivery_id, settled=settled, state=outcome),
         )
     head = (b"\x00\x53\x15\xc0", 13 + len(state), 5, b"\x41" if role else b"\x42")
     return _SETTLEMENT.pack(*head, 0x70, delivery_id, 0x70, delivery_id, _FLAGS[settled]) + state

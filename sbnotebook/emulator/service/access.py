@@ -156,7 +156,7 @@ class ConnectionAccess:
         self._cancel_alarm: Callable[[], object] = lambda: None
 
     def missing(self, path: str) -> RefusedError:
-        """Return the error for an entity that does not exist, by the name that Azure gives to a subscription.
+        """Return the error for an entity that does not exist, with Azure's name for a subscription.
 
         Source: MicrosoftDocs/azure-docs 73870, azure-sdk-for-net 7907.
         """

@@ -95,7 +95,7 @@ def answer_pages(broker: Broker, names: Iterable[str]) -> Middleware:
     async def answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         _check_name(request, accepted)
         method = "GET" if request.method == "HEAD" else request.method
-        # An entity can have the name of a page: every address of an administration client has this parameter.
+        # An entity can have the name of a page: administration clients always send this parameter.
         page = None if "api-version" in request.query else _PAGES.get((method, request.path))
         if page is None:
             broker.access.require_manage(request.host, request.path.strip("/"), request.headers.get("Authorization"))
@@ -131,7 +131,10 @@ def _refusal(request: web.Request, status: int, detail: str) -> web.Response:
     # As recorded for azure-sdk-for-net, SessionRecords of ServiceBusManagementClientLiveTests.
     detail = with_tracking_id(detail, f"{_host_of(request)}:{request.path.strip('/')[:_MAX_PATH]}")
     return web.Response(
-        body=descriptions.error(status, detail), status=status, content_type="application/xml", charset="utf-8"
+        body=descriptions.error(status, detail),
+        status=status,
+        content_type="application/xml",
+        charset="utf-8",
     )
 
 

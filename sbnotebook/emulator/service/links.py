@@ -518,14 +518,14 @@ class CoordinatorLink(LinkHandler[ReceivingLink]):
         raise AmqpDecodeError("A coordinator takes a declare or a discharge.")
 
     def _discharge(self, discharge: Discharge) -> DeliveryState:
-        broker, transactions, now = self._peer.broker, self._peer.transactions, self._peer.broker.advance()
+        broker, transactions = self._peer.broker, self._peer.transactions
         links = [each for each in self._peer.held.links.values() if isinstance(each, ReceivingLink)]
         try:
             transaction = transactions.end(discharge.txn_id)
             if discharge.txn_id in (each.arriving_txn_id for each in links):
                 transaction.failure = "One of its messages has not come in whole."
             if not discharge.fail:
-                transaction.commit(now)
+                transaction.commit(broker.advance())
         except RefusedError as error:
             if error.condition is not Condition.UNKNOWN_TRANSACTION:
                 return Rejected(new_error(Condition.TRANSACTION_ROLLBACK, f"The transaction was rolled back. {error}"))
