@@ -86,8 +86,7 @@ class Link:
     @property
     def address(self) -> AmqpValue:
         """Return the address of our end: the target's if the peer sends, the source's if it receives."""
-        terminus = self.target if self.role is RECEIVER else self.source
-        return None if terminus is None or isinstance(terminus, Coordinator) else terminus.address
+        return getattr(self.target if self.role is RECEIVER else self.source, "address", None)
 
     def accept(
         self,

@@ -243,8 +243,8 @@ class Broker:
         self._second = self.operations = 0
         self._store = store
         self._on_failure = on_failure
-        # Those that wait, by what they receive from
-        self._receivers: defaultdict[_Source, _Receivers] = defaultdict(OrderedDict)
+        # Those that can take messages, or want to hear that there are none, by their source
+        self.receivers: defaultdict[_Source, _Receivers] = defaultdict(OrderedDict)
         self._touched: set[AmqpPeer] = set()
         self._turn_is_due = False
         self._is_stopped = False
@@ -264,13 +264,6 @@ class Broker:
     def touch(self, peer: AmqpPeer) -> None:
         self._touched.add(peer)
         self.schedule_turn()
-
-    def wait(self, receiver: ReceiverLink) -> None:
-        """Add a receiver that can take messages, or wants an answer when there are none."""
-        self._receivers[receiver.source].setdefault(receiver)
-
-    def forget(self, receiver: ReceiverLink) -> None:
-        self._receivers[receiver.source].pop(receiver, None)
 
     def schedule_turn(self) -> None:
         """Schedule the turn, which follows once everything that has come in was handled."""
@@ -368,20 +361,20 @@ class Broker:
         try:
             now = self.advance()
             is_behind = self.registry.continue_forwarding(now)
-            if not (self._receivers or self.session_waiters):
+            if not (self.receivers or self.session_waiters):
                 return is_behind
             for waiter in list(self.session_waiters):
                 if waiter.entity.sessions is not None and waiter.entity.sessions.free:
                     waiter.accept(None, now)
-            for source, waiting in list(self._receivers.items()):
+            for source, waiting in list(self.receivers.items()):
                 _deliver(source, waiting, now)
                 if not waiting:
-                    del self._receivers[source]
+                    del self.receivers[source]
         except Exception:
             # Messages that arrived must still be stored and confirmed; the next turn delivers.
             _LOGGER.exception("Messages were not delivered.")
             return False
-        return is_behind or any(waiting and source.has_available for source, waiting in self._receivers.items())
+        return is_behind or any(waiting and source.has_available for source, waiting in self.receivers.items())
 
     def _commit(self) -> bool:
         changes = self.registry.changes

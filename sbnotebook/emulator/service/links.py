@@ -180,7 +180,7 @@ class ReceiverLink(LinkHandler[SendingLink]):
 
     def credit_changed(self) -> None:
         if self.can_take or self.is_draining:
-            self._peer.broker.wait(self)
+            self._peer.broker.receivers[self.source].setdefault(self)
 
     def deliver(self, now: int) -> int:
         """Send the next message, and return its size in bytes."""
@@ -260,7 +260,7 @@ class ReceiverLink(LinkHandler[SendingLink]):
 
     def detached(self) -> None:
         super().detached()
-        self._peer.broker.forget(self)
+        self._peer.broker.receivers[self.source].pop(self, None)
 
     @property
     def _faults(self) -> EntityFaults:

@@ -121,7 +121,7 @@ async def test_sent_messages_are_stored_though_delivering_fails(
     store = Store(tmp_path)
     broker = Broker(Registry(), ManualClock(), store, lambda _: None)
     queue = broker.registry.create_queue("orders")
-    broker.wait(cast("Any", BrokenReceiver(queue)))
+    broker.receivers[queue][cast("Any", BrokenReceiver(queue))] = None
     client: Any = Client(store.path)
     queue.send(SentMessage(b"hello"), 0)
     broker.touch(client)
