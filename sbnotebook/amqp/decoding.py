@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from uuid import UUID
 
 from sbnotebook.amqp.encoding import TYPES, AmqpValue, Array, Char, Described, Symbol, UInt, ULong
@@ -28,6 +28,7 @@ _MAX_EMPTY_ELEMENTS: Final = 64
 Room = list[int]
 """The rest of the budget of a value: levels, items, and the squares of the numbers of unusual keys."""
 _LEVELS, _ITEMS, _KEYS = 0, 1, 2
+_TOO_DEEP: Final = f"AMQP values are nested deeper than {LEVELS}."
 _FEW_KEYS: Final = 16  # Maps of so few keys are not looked at: a value has no room for enough of them
 
 
@@ -128,26 +129,19 @@ def _fixed(code: int, layout: str, make: Callable[[Any], Any]) -> None:
     _DECODERS[code] = read
 
 
-def _constant(code: int, value: Any) -> None:
-    _DECODERS[code] = lambda _data, offset, _room: (value, offset)
+def _constant(value: Any) -> _Decoder:
+    return lambda _data, offset, _room: (value, offset)
 
 
-def _sized(codes: tuple[int, int], make: Callable[[bytes], Any]) -> None:
-    def short(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
-        start = offset + 1
-        end = start + data[offset]
+def _sized(head: int, make: Callable[[bytes], Any]) -> _Decoder:
+    def read(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
+        start = offset + head
+        end = start + (data[offset] if head == 1 else _UINT32.unpack_from(data, offset)[0])
         if end > len(data):
             raise AmqpDecodeError("An AMQP value is cut short.")
         return make(data[start:end]), end
 
-    def long(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
-        start = offset + 4
-        end = start + _UINT32.unpack_from(data, offset)[0]
-        if end > len(data):
-            raise AmqpDecodeError("An AMQP value is cut short.")
-        return make(data[start:end]), end
-
-    _DECODERS[codes[0]], _DECODERS[codes[1]] = short, long
+    return read
 
 
 def _symbol(raw: bytes) -> Symbol:
@@ -172,15 +166,11 @@ def _compound_head(data: bytes, offset: int, room: Room, wide: bool) -> tuple[in
         raise AmqpDecodeError("An AMQP compound value is cut short.")
     room[_LEVELS] -= 1
     room[_ITEMS] -= count
-    if room[_LEVELS] < 0 or room[_ITEMS] < 0:
-        _refuse(room)
-    return count, start, end
-
-
-def _refuse(room: Room) -> NoReturn:
     if room[_LEVELS] < 0:
-        raise AmqpDecodeError(f"AMQP values are nested deeper than {LEVELS}.")
-    raise AmqpDecodeError("An AMQP value holds more elements than are read.")
+        raise AmqpDecodeError(_TOO_DEEP)
+    if room[_ITEMS] < 0:
+        raise AmqpDecodeError("An AMQP value holds more elements than are read.")
+    return count, start, end
 
 
 def _items(data: bytes, start: int, end: int, count: int, room: Room) -> list[Any]:
@@ -208,19 +198,15 @@ def _map(wide: bool, data: bytes, offset: int, room: Room) -> tuple[Any, int]:
     flat = _items(data, start, end, count, room)
     keys = flat[0::2]
     if len(keys) > _FEW_KEYS:
-        _check_keys(keys, room)
+        # Python salts the hashes of texts and bytes. A sender can choose numbers and ids whose hashes collide, which
+        # takes the square of their number in time.
+        room[_KEYS] -= sum(not isinstance(key, (str, bytes)) for key in keys) ** 2
+        if room[_KEYS] < 0:
+            raise AmqpDecodeError(f"An AMQP map has more than {UNUSUAL_KEYS:,} keys that are not texts.")
     try:
         return dict(zip(keys, flat[1::2], strict=True)), end
     except TypeError:
         raise AmqpDecodeError("An AMQP map has a list or a map as a key, which cannot be read.") from None
-
-
-def _check_keys(keys: list[Any], room: Room) -> None:
-    # Python salts the hashes of texts and bytes. A sender can choose numbers and ids whose hashes collide, which
-    # takes the square of their number in time.
-    room[_KEYS] -= sum(not isinstance(key, (str, bytes)) for key in keys) ** 2
-    if room[_KEYS] < 0:
-        raise AmqpDecodeError(f"An AMQP map has more than {UNUSUAL_KEYS:,} keys that are not texts.")
 
 
 def _array(wide: bool, data: bytes, offset: int, room: Room) -> tuple[Any, int]:
@@ -251,39 +237,36 @@ def _array(wide: bool, data: bytes, offset: int, room: Room) -> tuple[Any, int]:
 def _described(data: bytes, offset: int, room: Room) -> tuple[Any, int]:
     room[_LEVELS] -= 1
     if room[_LEVELS] < 0:
-        _refuse(room)
+        raise AmqpDecodeError(_TOO_DEEP)
     descriptor, offset = _decode(data, offset, room)
     value, offset = _decode(data, offset, room)
     room[_LEVELS] += 1
     return Described(descriptor, value), offset
 
 
-def _boolean(data: bytes, offset: int, _room: Room) -> tuple[bool, int]:
-    if data[offset] > 1:
-        raise AmqpDecodeError("An AMQP boolean is neither 0 nor 1.")
-    return data[offset] == 1, offset + 1
-
-
-def _char(point: int) -> Char:
-    if 0xD800 <= point <= 0xDFFF:
-        raise AmqpDecodeError("An AMQP char is half of a surrogate pair.")
-    return Char(chr(point))
-
-
-_MAKERS: Final[dict[type, Callable[[Any], Any]]] = {Char: _char, UUID: lambda raw: UUID(bytes=raw)}
+_MAKERS: Final[dict[type, Callable[[Any], Any]]] = {
+    bool: (False, True).__getitem__,
+    Char: lambda raw: Char(raw.decode("utf-32-be")),
+    UUID: lambda raw: UUID(bytes=raw),
+}
 for _kind, (_, _codes) in TYPES.items():
     for _code, _layout in _codes.items():
         if 0x50 <= _code < 0xA0:
             _fixed(_code, f">{_layout}", _MAKERS.get(_kind, _kind))
-for _code, _value in ((0x40, None), (0x41, True), (0x42, False), (0x43, UInt(0)), (0x44, ULong(0))):
-    _constant(_code, _value)
-_sized((0xA0, 0xB0), bytes)
-_sized((0xA1, 0xB1), bytes.decode)
-_sized((0xA3, 0xB3), _symbol)
-_compound: Final[dict[int, _Decoder]] = {
+_others: Final[dict[int, _Decoder]] = {
     0x00: _described,
+    0x40: _constant(None),
+    0x41: _constant(True),
+    0x42: _constant(False),
+    0x43: _constant(UInt(0)),
+    0x44: _constant(ULong(0)),
     0x45: lambda _data, offset, _room: ([], offset),
-    0x56: _boolean,
+    0xA0: _sized(1, bytes),
+    0xB0: _sized(4, bytes),
+    0xA1: _sized(1, bytes.decode),
+    0xB1: _sized(4, bytes.decode),
+    0xA3: _sized(1, _symbol),
+    0xB3: _sized(4, _symbol),
     0xC0: partial(_list, False),
     0xD0: partial(_list, True),
     0xC1: partial(_map, False),
@@ -291,6 +274,6 @@ _compound: Final[dict[int, _Decoder]] = {
     0xE0: partial(_array, False),
     0xF0: partial(_array, True),
 }  # fmt: skip
-for _code, _read in _compound.items():
+for _code, _read in _others.items():
     _DECODERS[_code] = _read
 _ELEMENT_TYPES: Final = {code: kind for kind, (_, codes) in TYPES.items() for code in codes}

@@ -66,8 +66,6 @@ class Timestamp(int):
 
 
 class Char(str):
-    """One Unicode character."""
-
     __slots__ = ()
 
 
@@ -111,7 +109,7 @@ AmqpValue = (
 
 TYPES: Final[dict[type, tuple[str, dict[int, str]]]] = {
     type(None): ("null", {0x40: ""}),
-    bool: ("boolean", {0x41: "", 0x42: "", 0x56: "?"}),
+    bool: ("boolean", {0x41: "", 0x42: "", 0x56: "B"}),
     UByte: ("ubyte", {0x50: "B"}),
     UShort: ("ushort", {0x60: "H"}),
     UInt: ("uint", {0x43: "", 0x52: "B", 0x70: "I"}),
@@ -125,7 +123,7 @@ TYPES: Final[dict[type, tuple[str, dict[int, str]]]] = {
     Decimal32: ("decimal32", {0x74: "4s"}),
     Decimal64: ("decimal64", {0x84: "8s"}),
     Decimal128: ("decimal128", {0x94: "16s"}),
-    Char: ("char", {0x73: "I"}),
+    Char: ("char", {0x73: "4s"}),
     Timestamp: ("timestamp", {0x83: "q"}),
     UUID: ("uuid", {0x98: "16s"}),
     bytes: ("binary", {0xA0: "B", 0xB0: "I"}),
@@ -160,11 +158,9 @@ def plain(value: AmqpValue) -> AmqpValue:
         return Int(value) if -(2**31) <= value < 2**31 else Long(value)
     if isinstance(value, datetime):
         return Timestamp.from_datetime(value)
-    for base in (float, str, bytes, list, dict):
-        if isinstance(value, base):
+    for given, base in ((float, float), (str, str), ((bytes, bytearray), bytes), (list, list), (dict, dict)):
+        if isinstance(value, given):
             return cast("AmqpValue", base(cast("Any", value)))
-    if isinstance(value, bytearray):
-        return bytes(value)
     raise TypeError(f"AMQP has no type for {type(value).__name__}.")
 
 
@@ -204,13 +200,10 @@ def _pack(code: int, layout: str) -> Callable[[Any], bytes]:
     return lambda value: pack(code, value)
 
 
-def _decimal(code: int, size: int) -> Callable[[bytes], bytes]:
-    def write(value: bytes) -> bytes:
-        if len(value) != size:
-            raise OverflowError(f"An AMQP {type_name(value)} has {size} bytes, not {len(value)}.")
-        return bytes((code,)) + value
-
-    return write
+def _decimal(code: int, size: int, value: bytes) -> bytes:
+    if len(value) != size:
+        raise OverflowError(f"An AMQP {type_name(value)} has {size} bytes, not {len(value)}.")
+    return bytes((code,)) + value
 
 
 def _whole(codes: dict[int, str], wide: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
@@ -268,12 +261,9 @@ def _array_content(value: Array) -> bytes:
     return bytes((max(TYPES[kind][1]),)) + b"".join(write(item)[width:] for item in value)
 
 
-def _wide_bytes(convert: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    def write(value: Any) -> bytes:
-        raw = convert(value)
-        return _UINT32.pack(len(raw)) + raw
-
-    return write
+def _wide_bytes(convert: Callable[[Any], bytes], value: Any) -> bytes:
+    raw = convert(value)
+    return _UINT32.pack(len(raw)) + raw
 
 
 _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
@@ -281,9 +271,9 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
     bool: lambda value: b"\x41" if value else b"\x42",
     Char: lambda value: _pack(0x73, "I")(ord(value)),
     UUID: lambda value: b"\x98" + value.bytes,
-    Decimal32: _decimal(0x74, 4),
-    Decimal64: _decimal(0x84, 8),
-    Decimal128: _decimal(0x94, 16),
+    Decimal32: partial(_decimal, 0x74, 4),
+    Decimal64: partial(_decimal, 0x84, 8),
+    Decimal128: partial(_decimal, 0x94, 16),
     bytes: _variable(0xA0, 0xB0, bytes),
     str: _variable(0xA1, 0xB1, str.encode),
     Symbol: _variable(0xA3, 0xB3, str.encode),
@@ -296,9 +286,9 @@ _ENCODERS: Final[dict[type, Callable[[Any], bytes]]] = {
 # bytes to cut off an encoded element, and the encoder.
 _ARRAY_ELEMENTS: Final[dict[type, tuple[int, Callable[[Any], bytes]]]] = {
     bool: (1, _pack(0x56, "?")),
-    bytes: (0, _wide_bytes(bytes)),
-    str: (0, _wide_bytes(str.encode)),
-    Symbol: (0, _wide_bytes(str.encode)),
+    bytes: (0, partial(_wide_bytes, bytes)),
+    str: (0, partial(_wide_bytes, str.encode)),
+    Symbol: (0, partial(_wide_bytes, str.encode)),
     Array: (1, partial(_encode_array, small=0)),
     list: (1, partial(_encode_list, small=0)),
     dict: (1, partial(_encode_map, small=0)),

@@ -71,16 +71,12 @@ def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> 
     The values are skipped, so the inside of a section may still turn out to be damaged.
     """
     sections: list[Section] = []
-    start, size, previous = 0, len(payload), 0
+    start, size, previous, check = 0, len(payload), 0, _in_order if in_order else _once
     while start < size:
         code, value_start = _SMALL_DESCRIPTORS.get(payload[start : start + 3], 0), start + 3
         if not code:
             code, value_start = _descriptor(payload, start)
-        # In order; the check for itself, because the emulator splits every message.
-        if previous < code != DELIVERY_ANNOTATIONS:
-            previous = code
-        elif code != previous or code not in _REPEATABLE:
-            previous = _in_order(code, previous, start) if in_order else _once(code, previous, start, sections)
+        previous = code if previous < code != DELIVERY_ANNOTATIONS else check(code, previous, start, sections)
         end = skip(payload, value_start)
         sections.append(_make_section(Section, (code, start, value_start, end)))
         if code >= up_to:
@@ -174,9 +170,9 @@ def key_text(key: bytes) -> bytes | None:
 
 def elements(payload: bytes, start: int, heads: Mapping[int, int]) -> list[bytes]:
     """Cut an encoded list (``LISTS``), or a map (``MAPS``) of keys and values in turn, into its encoded elements."""
-    end, head = skip(payload, start), heads.get(payload[start])
+    end, head, kind = skip(payload, start), heads.get(payload[start]), "map" if heads is MAPS else "list"
     if head is None:
-        raise AmqpDecodeError(f"The value at byte {start} of the message must be a {_kind(heads)}.")
+        raise AmqpDecodeError(f"The value at byte {start} of the message must be a {kind}.")
     found: list[bytes] = []
     offset = start + head
     while offset < end:
@@ -185,12 +181,8 @@ def elements(payload: bytes, start: int, heads: Mapping[int, int]) -> list[bytes
         offset = after
     count = int.from_bytes(payload[start + head // 2 + 1 : start + head])
     if offset != end or count != len(found) or (count % 2 and heads is MAPS):
-        raise AmqpDecodeError(f"A {_kind(heads)} of the message does not have the size that it claims.")
+        raise AmqpDecodeError(f"A {kind} of the message does not have the size that it claims.")
     return found
-
-
-def _kind(heads: Mapping[int, int]) -> str:
-    return "map" if heads is MAPS else "list"
 
 
 def map_of(pairs: Sequence[bytes]) -> bytes:
@@ -220,7 +212,7 @@ def section_values(
         code, value_start = _SMALL_DESCRIPTORS.get(payload[start : start + 3], 0), start + 3
         if not code:
             code, value_start = _descriptor(payload, start)
-        previous = code if previous < code != DELIVERY_ANNOTATIONS else _in_order(code, previous, start)
+        previous = code if previous < code != DELIVERY_ANNOTATIONS else _in_order(code, previous, start, bodies)
         # Note the place of the body, decode the requested sections, skip the others.
         if code in _BODIES:
             end = skip(payload, value_start)
@@ -233,7 +225,7 @@ def section_values(
     return values, bodies
 
 
-def _in_order(code: int, previous: int, start: int) -> int:
+def _in_order(code: int, previous: int, start: int, _before: list[Section]) -> int:
     # Delivery annotations: azure-servicebus for Python writes them last, and Service Bus takes that.
     if code == DELIVERY_ANNOTATIONS:
         return previous
