@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final, cast
@@ -80,7 +80,13 @@ def decimal_bytes(value: Decimal, *, is_of_net: bool = False) -> bytes:
 
 _CLASSES: Final = {name: kind for kind, name in type_names.items()}
 _NESTED: Final = frozenset({"list", "map", "array", "described"})
-_DECIMALS: Final = {"decimal32": Decimal32, "decimal64": Decimal64, "decimal128": Decimal128}
+_DECIMALS: Final = (Decimal32, Decimal64, Decimal128)
+# How a value is written that has no other text
+_HOW: Final = {
+    **dict.fromkeys((*_NESTED, "binary"), ", which is written as base64"),
+    "decimal32": ": give its 4 bytes as base64, or a number as a decimal128",
+    "decimal64": ": give its 8 bytes as base64, or a number as a decimal128",
+}
 # A decimal128 with the exponent where .NET writes it
 _OF_NET: Final = "decimal128 (.NET)"
 _MOMENT, _DURATION, _ADDRESS = (Symbol(f"com.microsoft:{name}") for name in ("datetime-offset", "timespan", "uri"))
@@ -112,13 +118,15 @@ def text_and_type(value: AmqpValue) -> tuple[str | None, str]:
         if isinstance(value, Described) and (text := _text_of_net(value.descriptor, value.value)) is not None:
             return text, str(value.descriptor)
         return _base64(encode(value)), kind
-    if kind in _DECIMALS:
-        return _decimal_and_type(value, kind)
+    for is_of_net in (True, False) if kind == "decimal128" else ():
+        text = decimal_text(cast("Decimal128", value), is_of_net=is_of_net)
+        if text is not None:
+            return text, _OF_NET if is_of_net else kind
     return _simple(value, kind), kind
 
 
 def _simple(value: Any, kind: str) -> str:
-    if kind == "binary":
+    if isinstance(value, bytes) or kind == "binary":
         return _base64(value)
     if kind == "boolean":
         return "true" if value else "false"
@@ -135,14 +143,6 @@ def _simple(value: Any, kind: str) -> str:
 
 def _base64(value: bytes) -> str:
     return base64.b64encode(value).decode()
-
-
-def _decimal_and_type(value: Any, kind: str) -> tuple[str, str]:
-    for is_of_net in (True, False) if kind == "decimal128" else ():
-        text = decimal_text(value, is_of_net=is_of_net)
-        if text is not None:
-            return text, _OF_NET if is_of_net else kind
-    return _base64(value), kind
 
 
 # ------------------------------------------------------------ the described values of .NET
@@ -189,23 +189,12 @@ def from_text(text: Any, kind: str | None) -> AmqpValue:
     if kind is None:
         return text
     try:
-        value = _parse(str(text), kind)
+        value = (_PARSERS.get(kind) or _CLASSES[kind])(str(text))
         encode(value)  # refuses what the type cannot hold
     except (ValueError, KeyError, OverflowError, TypeError, ArithmeticError):
-        shown, how = str(text)[:_SHOWN], ", which is written as base64" if kind in (*_NESTED, "binary") else ""
-        said = f"{shown!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}{how}."
+        said = f"{str(text)[:_SHOWN]!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}{_HOW.get(kind, '')}."
         raise ConfigurationError(said) from None
     return value
-
-
-def _parse(text: str, kind: str) -> AmqpValue:
-    if kind in _PARSERS:
-        return _PARSERS[kind](text)
-    if kind in _DECIMALS and text.endswith("="):
-        return _DECIMALS[kind](_bytes(text))
-    if kind in ("decimal128", _OF_NET):
-        return Decimal128(decimal_bytes(Decimal(text), is_of_net=kind == _OF_NET))
-    return _CLASSES[kind](text)
 
 
 def _bytes(text: str) -> bytes:
@@ -223,6 +212,10 @@ def _parse_timestamp(text: str) -> AmqpValue:
 _PARSERS: Final[dict[str, Callable[[str], AmqpValue]]] = {
     "null": lambda _text: None,
     "binary": _bytes,
+    "decimal32": lambda text: Decimal32(_bytes(text)),
+    "decimal64": lambda text: Decimal64(_bytes(text)),
+    "decimal128": lambda text: Decimal128(_bytes(text) if text.endswith("=") else decimal_bytes(Decimal(text))),
+    _OF_NET: lambda text: Decimal128(decimal_bytes(Decimal(text), is_of_net=True)),
     "boolean": {"true": True, "false": False}.__getitem__,
     "timestamp": _parse_timestamp,
     **dict.fromkeys(_NESTED, lambda text: decode_exactly(_bytes(text))),
@@ -249,15 +242,12 @@ def _ready(value: Any) -> Any:
         return [*map(_ready, cast("list[Any]", value))]
     if isinstance(value, dict):
         return {str(key): _ready(item) for key, item in cast("dict[Any, Any]", value).items()}
-    if value is None or isinstance(value, bool):
+    is_finite = isinstance(value, (int, float)) and not isinstance(value, Timestamp) and value - value == 0
+    if value is None or is_finite:
         return value
-    if isinstance(value, int) and not isinstance(value, Timestamp):
-        return int(value)
-    if isinstance(value, float) and value - value == 0:
-        return float(value)
     text, kind = text_and_type(value)
-    is_number = kind.startswith("decimal") and str(text)[-1].isdigit()  # not base64
-    return JsonNumber(str(text)) if is_number else text
+    is_decimal = kind.startswith("decimal") and str(text)[-1].isdigit()  # not base64
+    return JsonNumber(str(text)) if is_decimal else text
 
 
 def _text_of(data: bytes) -> str | None:
@@ -298,7 +288,7 @@ def _map(before: dict[Any, Any], after: dict[str, Any]) -> dict[Any, Any]:
     is_of_symbols = bool(before) and all(type(key) is Symbol for key in before)
     new: Callable[[str], Any] = Symbol if is_of_symbols else str
     return {
-        keys.get(name, new(name)): _retyped(before[keys[name]], value) if name in keys else _natural(value)
+        keys.get(name, new(name)): _retyped(before[keys[name]], value) if name in keys else value
         for name, value in after.items()
     }
 
@@ -311,7 +301,7 @@ def _list(before: list[Any], after: list[Any]) -> list[Any]:
         return items
     kind = before.element_type
     if any(type(item) is not kind for item in items):
-        raise DecisionError(f"it holds an array, whose elements are of the type {type_name(before[0])}.")
+        raise DecisionError(f"it holds an array, whose elements are of the type {type_names[kind]}.")
     return Array(items, kind)
 
 
@@ -320,18 +310,9 @@ def _converted(before: Any, after: Any) -> Any:
         return type(before)(after)
     if isinstance(after, str) and type(before) is bytes:
         return after.encode() if _text_of(before) is not None else bytes.fromhex(after)
-    is_text = isinstance(before, (UUID, Timestamp, Described, *_DECIMALS.values()))
-    is_number = isinstance(before, (int, float, *_DECIMALS.values())) and not isinstance(before, (bool, Timestamp))
+    is_text = isinstance(before, (UUID, Timestamp, Described, *_DECIMALS))
+    is_number = isinstance(before, (int, float, *_DECIMALS)) and not isinstance(before, (bool, Timestamp))
     has_number = isinstance(after, (int, float)) and not isinstance(after, bool)
     if (isinstance(after, str) and is_text) or (is_number and has_number):
         return from_text(after if isinstance(after, str) else write_json(after), property_type(before))
-    return _natural(after)
-
-
-def _natural(value: Any) -> Any:
-    """Return a new value in the AMQP type that JSON's type has."""
-    if isinstance(value, Mapping):
-        return {name: _natural(each) for name, each in cast("Mapping[str, Any]", value).items()}
-    if isinstance(value, list):
-        return [_natural(each) for each in cast("list[Any]", value)]
-    return float(value) if isinstance(value, JsonNumber) else value
+    return float(after) if isinstance(after, JsonNumber) else after  # the type of an array's elements counts

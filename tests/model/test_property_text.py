@@ -86,6 +86,17 @@ def test_a_typed_value_without_a_text_is_refused(text: str, kind: str) -> None:
     assert str(refused.value) == said
 
 
+@pytest.mark.parametrize(("kind", "size"), [("decimal32", 4), ("decimal64", 8)])
+@pytest.mark.parametrize("text", ["1.5", "AAAA", "", "="])
+def test_a_short_decimal_says_how_it_is_given(kind: str, size: int, text: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        from_text(text, kind)
+    assert str(refused.value) == (
+        f"{text!r} is not a property value of the AMQP type {kind!r}: give its {size} bytes as base64, "
+        "or a number as a decimal128."
+    )
+
+
 def test_a_moment_is_written_as_people_write_it() -> None:
     assert from_text("2024-01-01T00:00:00", "timestamp") == Timestamp(1_704_067_200_000)
     assert from_text("2024-01-01", "timestamp") == Timestamp(1_704_067_200_000)
