@@ -119,7 +119,6 @@ def _inflated(body: bytes, packing: str, most: int) -> Unpacked | None:
         except zlib.error:
             if not parts:
                 return None
-            is_whole = False
             break
         parts.append(part)
         size, is_whole, rest = size + len(part), unpacker.eof, unpacker.unused_data
@@ -141,25 +140,20 @@ _XML_STRING: Final = re.compile(
     rf'(\s*(?:<\?xml[^>]*\?>\s*)?<string xmlns="{re.escape(DATA_CONTRACT)}">)(.*)(</string>\s*)', re.DOTALL
 )
 _XML_REFERENCE: Final = re.compile(r"&(?:#x([0-9a-fA-F]{1,6})|#([0-9]{1,7})|(lt|gt|amp|quot|apos));")
-_XML_ENTITIES: Final = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
 _NOT_XML: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _JSON_ESCAPE: Final = re.compile(
     r"\\(?:u[dD][89abAB]H{2}\\u[dD][c-fC-F]H{2}|uH{4}|.)".replace("H", "[0-9a-fA-F]"), re.DOTALL
 )
-_MARK: Final = 2
-_MARKED: Final = {
-    codecs.BOM_UTF8[:_MARK]: "utf-8",
-    codecs.BOM_UTF16_LE: "utf-16-le",
-    codecs.BOM_UTF16_BE: "utf-16-be",
-}
-"""The charsets of bodies that do not name one, by the byte order mark that they begin with."""
 _ORDERED: Final = {
     "utf-16": (("utf-16-le", codecs.BOM_UTF16_LE), ("utf-16-be", codecs.BOM_UTF16_BE)),
     "utf-32": (("utf-32-le", codecs.BOM_UTF32_LE), ("utf-32-be", codecs.BOM_UTF32_BE)),
 }
 """Charsets of two orders of bytes: a byte order mark says which; without one it is the first."""
+_MARKED: Final = (_ORDERED["utf-32"][0], *_ORDERED["utf-16"])
+"""Charsets that a body which names none has if it begins with their byte order mark."""
 _BYTE_ORDER_MARK: Final = "\ufeff"
 _FIRST_SHOWN: Final = 40
+_MOST_WRAPPERS: Final = 2
 UNUSUAL_STARTS: Final = b"@< \n\r\t\xef\xff\xfe\x1f"
 """First bytes of bodies that may be more than text: wrappers of the older .NET clients, byte order marks, and gzip."""
 _UNUSUAL: Final = frozenset(UNUSUAL_STARTS[at : at + 1] for at in range(len(UNUSUAL_STARTS)))
@@ -224,8 +218,7 @@ class Marks(NamedTuple):
     @property
     def is_usual(self) -> bool:
         """Return whether the message says nothing, so that its body is UTF-8 unless its first bytes are unusual."""
-        is_usual = self.content_encoding is None and _is_usual_type(self.content_type)
-        return is_usual and not mark_names(self.properties)
+        return self.content_encoding is None and _is_usual_type(self.content_type) and not mark_names(self.properties)
 
     @property
     def unknown_charset(self) -> str | None:
@@ -356,11 +349,11 @@ def _unwrapped(
     while True:
         is_unpacked = any(layer.kind == "packing" for layer in layers)
         if not is_unpacked and (found := unpacked(data, said, unpacking, is_for_edit=is_for_edit)):
-            layers.append(Layer("packing", found.packing, partial(pack, packing=found.packing)))
+            layers.append(_packing_layer(found.packing))
             data, note = found.data, found.note
             fault = f"The body is {found.packing}, and damaged or too large." if found.is_damaged else ""
         value = read_binary_xml(data) if data[:1] == b"@" else None
-        if not isinstance(value, bytes) or len(layers) > _MARK:
+        if not isinstance(value, bytes) or len(layers) > _MOST_WRAPPERS:
             return layers, data, value, note, fault
         layers.append(Layer("wrapper", "bytes in a wrapper of .NET", partial(rewrite_binary_xml, data)))
         data = value
@@ -371,12 +364,9 @@ def _packing_fault(said: list[str], layers: list[Layer]) -> str:
     missing = [name for name in said if name not in done]
     if not missing:
         return ""
-    name = missing[0][:_FIRST_SHOWN]
-    if done:
-        return f"The body is packed more than once ({', '.join(said)[:_FIRST_SHOWN]}), which sbnotebook cannot write."
-    if name in ("gzip", "deflate"):
-        return f"The message says that its body is {name}, and the body is not."
-    return f"The body is in the encoding {name!r}, which sbnotebook cannot write."
+    if not done and missing[0] in (GZIP, DEFLATE):
+        return f"The message says that its body is {missing[0]}, and the body is not."
+    return f"The body is in the encoding {', '.join(said)[:_FIRST_SHOWN]!r}, which sbnotebook cannot write."
 
 
 def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | None, Form]:
@@ -405,14 +395,14 @@ def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | Non
 
 
 def _charset_of(data: bytes, named: str | None) -> str:
-    if named is None and len(data) > _MARK:
-        named = _MARKED.get(data[:_MARK], "utf-8")
-        if data[:4] == codecs.BOM_UTF32_LE and not len(data) % 4:
-            named = "utf-32-le"
-    orders = _ORDERED.get(named or "")
-    if orders is None:
-        return named or "utf-8"
-    return next((name for name, mark in orders if data.startswith(mark)), orders[0][0])
+    # Two bytes are no text for their mark alone.
+    orders = _ORDERED.get(named, ()) if named else _MARKED if data[2:] else ()
+    usual = orders[0][0] if named and orders else named or "utf-8"
+    return next((name for name, mark in orders if data.startswith(mark)), usual)
+
+
+def _packing_layer(packing: str) -> Layer:
+    return Layer("packing", packing, partial(pack, packing=packing))
 
 
 def _charset_layer(charset: str, mark: str = "") -> Layer:
@@ -440,7 +430,7 @@ def _pack_xml(head: str, tail: str, inner: Callable[[str], bytes], text: str) ->
 def _xml_character(reference: re.Match[str]) -> str:
     in_hex, in_decimal, name = reference.groups()
     if name:
-        return _XML_ENTITIES[name]
+        return html.unescape(reference[0])
     point = int(in_hex, 16) if in_hex else int(in_decimal)
     return chr(point) if point < 0xD800 or 0xDFFF < point <= 0x10FFFF else reference[0]  # noqa: PLR2004 (surrogates)
 
@@ -481,18 +471,16 @@ def body_of_text(text: str, marks: Marks = _NO_MARKS) -> bytes:
         return encode(text)
     if marks.body_type is BodyType.SEQUENCE:
         raise DecisionError("A body of AMQP sequences is not a text: use Message.of_sequence([…]).")
-    try:
-        if marks.is_usual:
-            return text.encode()
-        body = text.encode(marks.charset or "utf-8")
-    except UnicodeEncodeError as error:
-        bad = text[error.start]
-        raise DecisionError(f"The charset {marks.charset or 'utf-8'} of the body has no {bad!r}.") from None
+    if marks.is_usual:
+        return _pack_charset("utf-8", "", text)
+    return Form((*_named_packings(marks), _charset_layer(marks.charset or "utf-8"))).encode(text)
+
+
+def _named_packings(marks: Marks) -> list[Layer]:
     said = marks.packings
     if not UNKNOWN.isdisjoint(said):
         raise DecisionError(f"sbnotebook cannot write a body in the encoding {said[0]!r}: give its bytes.")
-    known = next((name for name in said if name in ("gzip", "deflate")), None)
-    return body if known is None else pack(body, known)
+    return [_packing_layer(name) for name in said if name in (GZIP, DEFLATE)][:1]
 
 
 def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
@@ -504,20 +492,25 @@ def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
     note = form.note or (read_form(body, before)[1].note if text.endswith(" bytes)") else "")
     if form.note or (note and text.endswith(note)):
         raise DecisionError(form.fault or "The text of the body is cut, because it is packed and large.")
-    # A plain text takes the compression and the charset that an edit names; another charset leaves the compression.
-    is_plain = not form.names("wrapper", "amqp", "value")
-    is_named_anew = is_plain and before.packings != after.packings
-    if is_plain and not is_named_anew and _says(before) != _says(after):
-        packings = (layer for layer in form.layers if layer.kind == "packing")
-        fault = "" if before.unknown_charset else form.fault
-        form = Form((*packings, _charset_layer(_charset_of(b"", after.charset))), fault)
-    packed = body_of_text(text, after) if is_named_anew else form.encode(text)
+    if {layer.kind for layer in form.layers} - {"packing"} == {"charset"}:
+        form = _named_anew(form, before, after)
+    packed = form.encode(text)
     found, now = read_form(packed, after, is_for_edit=True)
-    is_same = is_named_anew or str(now) == str(form)
-    if now.fault or not is_same or (found != text and not now.names("value")):
+    if now.fault or str(now) != str(form) or (found != text and not now.names("value")):
         why = f"The text cannot be packed as the body was ({form}): it would be read as another one."
         raise DecisionError(now.fault or why)
     return packed
+
+
+def _named_anew(form: Form, before: Marks, after: Marks) -> Form:
+    """Return the form of a plain text with the compression and the charset that an edit names, each on its own."""
+    packings, charset, fault = form.layers[:-1], form.layers[-1:], form.fault
+    if before.packings != after.packings:
+        packings, fault = (*_named_packings(after),), ""
+    if _says(before)[1:] != _says(after)[1:]:
+        charset = (_charset_layer(_charset_of(b"", after.charset)),)
+        fault = "" if before.unknown_charset else fault
+    return Form((*packings, *charset), fault)
 
 
 def _says(marks: Marks) -> tuple[Any, ...]:

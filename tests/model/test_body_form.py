@@ -129,6 +129,16 @@ def test_what_an_amqp_type_cannot_hold_is_refused(change: dict[str, Any], said: 
         message.with_changes(json=message.json | change)
 
 
+def test_an_empty_array_takes_elements_of_its_type_only() -> None:
+    message = Message.of_value({"fares": Array([], float), "places": Array([], Int)})
+    edited: Any = message.with_changes(body='{"fares": [1.5, 2.25], "places": []}').body_value
+    assert (edited["fares"], edited["fares"].element_type, edited["places"].element_type) == ([1.5, 2.25], float, Int)
+    with pytest.raises(DecisionError, match="elements are of the type int"):
+        message.with_changes(body='{"fares": [], "places": ["x"]}')
+    new: Any = message.with_changes(body='{"new": [{"fare": 1.10}, 2], "more": 3.5}').body_value
+    assert new == {"new": [{"fare": 1.1}, 2], "more": 3.5}
+
+
 def test_sequences_stay_sequences() -> None:
     message = Message.of_sequence([Int(1), "a"], [Long(2)])
     assert message.with_changes(json=[[1, "b"], [3]]).body == encode([Int(1), "b"]) + encode([Long(3)])
@@ -147,7 +157,10 @@ def test_sequences_stay_sequences() -> None:
         (Message(body=gzip.compress(b"a" * 999)[:-3]), "The body is gzip, and damaged"),
         (Message(body=gzip.compress(b"a") + b"more"), "The body is gzip, and damaged"),
         (Message(body=b"\xff\xfe\xfd"), "The body is not text"),
-        (Message(body=gzip.compress(zlib.compress(b"a")), content_encoding="deflate, gzip"), "packed more than once"),
+        (
+            Message(body=gzip.compress(zlib.compress(b"a")), content_encoding="deflate, gzip"),
+            "in the encoding 'deflate, gzip', which sbnotebook cannot write",
+        ),
         (Message(body=b"\x80", content_type="text/plain; charset=ascii"), "not in the charset 'ascii'"),
         (Message(body=b"\xff", body_type=BodyType.VALUE), "The AMQP body is damaged"),
         (Message(body=b'<string xmlns="%b">a<b/></string>' % NAMESPACE), "holds more than a text"),
@@ -172,6 +185,24 @@ def test_the_compression_and_charset_that_an_edit_names_are_used() -> None:
     assert gzip.decompress(latin.body) == "Maß".encode("latin-1")
     plain = Message(body=b"a").with_changes(body="b", content_encoding="gzip")
     assert gzip.decompress(plain.body) == b"b"
+
+
+@pytest.mark.parametrize("charset", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("packer", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
+def test_another_compression_leaves_the_byte_order_mark(charset: str, packer: Any) -> None:
+    old, new = '{"to": "Köln"}'.encode(charset), '{"to": "Rom"}'.encode(charset)
+    packed = Message(body=old).with_changes(body='{"to": "Rom"}', content_encoding="gzip")
+    assert gzip.decompress(packed.body) == new
+    plain = Message(body=packer(old), content_encoding="gzip" if packer is gzip.compress else "deflate")
+    assert plain.with_changes(json={"to": "Rom"}, content_encoding=None).body == new
+    assert zlib.decompress(plain.with_changes(json={"to": "Rom"}, content_encoding="zlib").body) == new
+    named = plain.with_changes(body="Rom", content_encoding=None, content_type="text/plain; charset=utf-8")
+    assert named.body == b"Rom"
+
+
+def test_a_compression_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(DecisionError, match="cannot write a body in the encoding 'br': give its bytes"):
+        Message(body=b"a").with_changes(body="b", content_encoding="br")
 
 
 def test_another_charset_leaves_the_compression() -> None:
