@@ -143,56 +143,56 @@ def _number(value: Any) -> str:
 def rewrite_json(text: str, value: Any) -> str:
     """Return a document with another value, in which everything that is equal stays as it was written."""
     before = read_json(text)
-    writer = _Writer(text, ascii_only=text.isascii() and "\\u" in text)
-    start = _skip(text, 0)
+    start, ascii_only = _skip(text, 0), text.isascii() and "\\u" in text
     try:
-        return text[:start] + writer.value(start, before, value) + text[_end(text, start) :]
+        return text[:start] + _changed(text, start, before, value, ascii_only) + text[_end(text, start) :]
     except RecursionError:
         raise DecisionError("The JSON is nested too deep, or holds itself.") from None
 
 
-class _Writer(NamedTuple):
-    """Writes the values of a document that change, and copies the others."""
+def _changed(text: str, start: int, before: Any, after: Any, ascii_only: bool) -> str:
+    """Return the text of a value: the same as at ``start`` where it is equal."""
+    if _same(before, after):
+        return text[start : _end(text, start)]
+    if before and isinstance(before, dict) and isinstance(after, (dict, Mapping)):
+        members, new = cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after)
+        place_of = {name: place for place, name in enumerate(members)}
+        places = [place_of.get(name, -1) for name in new]
+        return _joined(text, start, places, [*members.values()], [*new.values()], [*new], ascii_only)
+    if before and isinstance(before, list) and isinstance(after, (list, tuple)):
+        elements, others = cast("list[Any]", before), cast("Sequence[Any]", after)
+        return _joined(text, start, places_before(elements, others), elements, others, (), ascii_only)
+    return _written(after, ascii_only)
 
-    text: str
-    ascii_only: bool
 
-    def value(self, start: int, before: Any, after: Any) -> str:
-        """Return the text of a value: the same as at ``start`` where it is equal."""
-        if _same(before, after):
-            return self.text[start : _end(self.text, start)]
-        if before and isinstance(before, dict) and isinstance(after, (dict, Mapping)):
-            members, new = cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after)
-            place_of = {name: place for place, name in enumerate(members)}
-            places = [place_of.get(name, -1) for name in new]
-            return self._joined(start, places, [*members.values()], [*new.values()], [*new])
-        if before and isinstance(before, list) and isinstance(after, (list, tuple)):
-            elements, others = cast("list[Any]", before), cast("Sequence[Any]", after)
-            return self._joined(start, places_before(elements, others), elements, others)
-        return _written(after, self.ascii_only)
-
-    def _joined(
-        self, start: int, places: list[int], old: Sequence[Any], new: Sequence[Any], names: Sequence[Any] = ()
-    ) -> str:
-        """Join members or elements with the separators of the document."""
-        text, items = self.text, [*_walk(self.text, start)]
-        close = text[items[-1].end : _end(text, start)]
-        if not places:
-            return text[start] + close.strip()
-        usual = text[items[0].end : items[1].start] if len(items) > 1 else f",{text[start + 1 : items[0].start] or ' '}"
-        colon = text[_end(text, items[0].start) : items[0].value]
-        joined = text[start : items[0].start]
-        for at, (place, value) in enumerate(zip(places, new, strict=True)):
-            if at:
-                follows = 0 < place == places[at - 1] + 1
-                joined += text[items[place - 1].end : items[place].start] if follows else usual
-            if place < 0:
-                joined += _name(names[at], self.ascii_only) + colon if names else ""
-                joined += _written(value, self.ascii_only)
-            else:
-                item = items[place]
-                joined += text[item.start : item.value] + self.value(item.value, old[place], value)
-        return joined + close
+def _joined(
+    text: str,
+    start: int,
+    places: list[int],
+    old: Sequence[Any],
+    new: Sequence[Any],
+    names: Sequence[Any],
+    ascii_only: bool,
+) -> str:
+    """Join members or elements with the separators of the document."""
+    items = [*_walk(text, start)]
+    close = text[items[-1].end : _end(text, start)]
+    if not places:
+        return text[start] + close.strip()
+    usual = text[items[0].end : items[1].start] if len(items) > 1 else f",{text[start + 1 : items[0].start] or ' '}"
+    colon = text[_end(text, items[0].start) : items[0].value]
+    joined = text[start : items[0].start]
+    for at, (place, value) in enumerate(zip(places, new, strict=True)):
+        if at:
+            follows = 0 < place == places[at - 1] + 1
+            joined += text[items[place - 1].end : items[place].start] if follows else usual
+        if place < 0:
+            joined += _name(names[at], ascii_only) + colon if names else ""
+            joined += _written(value, ascii_only)
+        else:
+            item = items[place]
+            joined += text[item.start : item.value] + _changed(text, item.value, old[place], value, ascii_only)
+    return joined + close
 
 
 def _same(before: Any, after: Any) -> bool:
