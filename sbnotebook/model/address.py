@@ -139,12 +139,8 @@ class EntityAddress:
         return hash(self.path.casefold())
 
     def _joined(self, word: str, sub_queue: str | None) -> str:
-        parts = [self.name]
-        if self.subscription is not None:
-            parts += [word, self.subscription]
-        if sub_queue is not None:
-            parts.append(sub_queue)
-        return "/".join(parts)
+        subscription = self.subscription and f"{word}/{self.subscription}"
+        return "/".join(filter(None, (self.name, subscription, sub_queue)))
 
 
 def _cut_sub_queue(path: str) -> tuple[str, SubQueue | None]:

@@ -164,8 +164,11 @@ def edit_changes(message: ReceivedMessage, edit: Edit) -> list[EditChange]:
         edited = edited_by(edit, message)
     except DecisionError as error:
         return [EditChange(message.sequence_number, _EDIT, "", str(error))]
-    names = [name for name in Message.__dataclass_fields__ if name not in ("body", "application_properties", "extras")]
-    pairs = [(name, getattr(message, name), getattr(edited, name)) for name in names]
+    pairs = [
+        (name, getattr(message, name), getattr(edited, name))
+        for name in Message.__dataclass_fields__
+        if name not in ("body", "application_properties", "extras")
+    ]
     pairs += _body_pairs(message, edited)
     pairs += _entries("property ", message.application_properties, edited.application_properties)
     pairs += _entries("extra ", message.extras, edited.extras)

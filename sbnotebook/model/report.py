@@ -104,9 +104,7 @@ def frame_of_outcomes(outcomes: Iterable[Outcome]) -> Any:
     pd: Any = import_module("pandas")
     rows = [[getattr(outcome, name) for name in _TYPES] for outcome in outcomes]
     frame = pd.DataFrame(rows, columns=list(_TYPES), dtype=object)
-    for name in ("entity", "status"):
-        frame[name] = frame[name].map(str)
-    return frame.astype(_TYPES)
+    return frame.assign(entity=frame["entity"].map(str), status=frame["status"].map(str)).astype(_TYPES)
 
 
 class FateStatus(StrEnum):

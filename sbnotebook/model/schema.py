@@ -50,11 +50,7 @@ def _attribute(name: str) -> Callable[[Any], Any]:
 
 
 def _text(name: str) -> Callable[[Any], Any]:
-    def read(message: Any) -> str | None:
-        value = getattr(message, name, None)
-        return None if value is None else str(value)
-
-    return read
+    return lambda message: None if (value := getattr(message, name, None)) is None else str(value)
 
 
 def _ttl(message: Message) -> int | None:
