@@ -91,12 +91,12 @@ class RunningEmulator:
 
     def paths(self) -> list[str]:
         """Return the paths of all queues, topics and subscriptions."""
-
-        def paths(broker: Broker) -> list[str]:
-            topics = [each for topic in broker.registry.topics for each in (topic, *topic.subscriptions)]
-            return [entity.path for entity in (*broker.registry.queues, *topics)]
-
-        return self._do(paths)
+        return self._do(
+            lambda broker: [
+                *(queue.path for queue in broker.registry.queues),
+                *(each.path for topic in broker.registry.topics for each in (topic, *topic.subscriptions)),
+            ]
+        )
 
     def configuration(self) -> dict[str, Any]:
         """Return the entities with their options and rules as a ``Config.json``, without messages and keys."""

@@ -16,12 +16,9 @@ def _clean(record: logging.LogRecord) -> bool:
     text = record.getMessage()
     record.msg, record.args = _visible(text[:_MAX_MESSAGE]) + "…" * (len(text) > _MAX_MESSAGE), ()
     if record.exc_info:
-        record.exc_text = logging.Formatter().formatException(record.exc_info)
-        record.exc_info = None
-    if record.exc_text:
         # Indented, so that no line of it looks like the beginning of another record.
-        lines = record.exc_text[-8000:].splitlines()
-        record.exc_text = "\n".join(f"  {_visible(line.removeprefix('  '))}" for line in lines)
+        lines = logging.Formatter().formatException(record.exc_info)[-8000:].splitlines()
+        record.exc_info, record.exc_text = None, "\n".join(f"  {_visible(line)}" for line in lines)
     return True
 
 

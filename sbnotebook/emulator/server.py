@@ -69,6 +69,8 @@ class Line(asyncio.Protocol, asyncio.Transport):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket = cast("asyncio.Transport", transport)
+        for name in ("get_extra_info", "pause_reading", "resume_reading", "get_write_buffer_size"):
+            setattr(self, name, getattr(transport, name))
         if self._broker.faults.network_delay_ms:
             delays = _DELAYS_TO_FIRST_BYTE * self._broker.faults.network_delay_ms / 1000
             self._inward.free_at = asyncio.get_running_loop().time() + delays
@@ -127,20 +129,8 @@ class Line(asyncio.Protocol, asyncio.Transport):
 
     # ---------------------------------------------------------------- to the socket
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._socket.get_extra_info(name, default)
-
     def is_closing(self) -> bool:
         return self._is_closing or self._socket.is_closing()
-
-    def pause_reading(self) -> None:
-        self._socket.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._socket.resume_reading()
-
-    def get_write_buffer_size(self) -> int:
-        return self._socket.get_write_buffer_size()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._outward.carry(self._send, bytes(data))
@@ -337,9 +327,7 @@ class EmulatorServer:
 def _wanted(
     queues: Iterable[str] | Mapping[str, QueueOptions | None], topics: Mapping[str, Iterable[str]]
 ) -> list[Wanted]:
-    given: Mapping[str, QueueOptions | None] = dict.fromkeys(queues)
-    if isinstance(queues, Mapping):
-        given = cast("Mapping[str, QueueOptions | None]", queues)
+    given = cast("Mapping[str, Any]", queues if isinstance(queues, Mapping) else dict.fromkeys(queues))
     wanted = [Wanted(QueueOptions, name, options) for name, options in given.items()]
     for topic, subscriptions in topics.items():
         wanted.append(Wanted(TopicOptions, topic))
