@@ -133,10 +133,12 @@ def _constant(value: Any) -> _Decoder:
     return lambda _data, offset, _room: (value, offset)
 
 
-def _sized(head: int, make: Callable[[bytes], Any]) -> _Decoder:
+def _sized(wide: bool, make: Callable[[bytes], Any]) -> _Decoder:
+    head = 4 if wide else 1
+
     def read(data: bytes, offset: int, _room: Room) -> tuple[Any, int]:
         start = offset + head
-        end = start + (data[offset] if head == 1 else _UINT32.unpack_from(data, offset)[0])
+        end = start + (_UINT32.unpack_from(data, offset)[0] if wide else data[offset])
         if end > len(data):
             raise AmqpDecodeError("An AMQP value is cut short.")
         return make(data[start:end]), end
@@ -261,12 +263,12 @@ _others: Final[dict[int, _Decoder]] = {
     0x43: _constant(UInt(0)),
     0x44: _constant(ULong(0)),
     0x45: lambda _data, offset, _room: ([], offset),
-    0xA0: _sized(1, bytes),
-    0xB0: _sized(4, bytes),
-    0xA1: _sized(1, bytes.decode),
-    0xB1: _sized(4, bytes.decode),
-    0xA3: _sized(1, _symbol),
-    0xB3: _sized(4, _symbol),
+    0xA0: _sized(False, bytes),
+    0xB0: _sized(True, bytes),
+    0xA1: _sized(False, bytes.decode),
+    0xB1: _sized(True, bytes.decode),
+    0xA3: _sized(False, _symbol),
+    0xB3: _sized(True, _symbol),
     0xC0: partial(_list, False),
     0xD0: partial(_list, True),
     0xC1: partial(_map, False),

@@ -9,7 +9,7 @@ Source: AMQP 1.0 part 3, messaging, section 3.2.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, cast
 
@@ -85,16 +85,15 @@ def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> 
     return sections
 
 
-def readable_start(payload: bytes) -> list[Section]:
-    """Return the sections of bytes that are not a whole message, up to the first that cannot be skipped."""
-    sections: list[Section] = []
+def readable_start(payload: bytes) -> Iterator[Section]:
+    """Yield the sections of bytes that are not a whole message, up to the first that cannot be skipped."""
     start = 0
     with contextlib.suppress(AmqpDecodeError):
         while start < len(payload):
             code, value_start = _descriptor(payload, start)
-            sections.append(Section(code, start, value_start, skip(payload, value_start)))
-            start = sections[-1].end
-    return sections
+            end = skip(payload, value_start)
+            yield Section(code, start, value_start, end)
+            start = end
 
 
 def map_start(payload: bytes, section: Section) -> int:

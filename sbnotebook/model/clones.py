@@ -48,8 +48,9 @@ def clone_of(message: ReceivedMessage, decision: Resubmit, edit: Edit | None, no
     Source: Service Bus documentation, "Duplicate detection".
     """
     edited = edited_by(edit, message) if edit else message
-    dropped = (DEAD_LETTER_REASON, DEAD_LETTER_ERROR_DESCRIPTION)
-    properties = {name: value for name, value in edited.application_properties.items() if name not in dropped}
+    properties = dict(edited.application_properties)
+    properties.pop(DEAD_LETTER_REASON, None)
+    properties.pop(DEAD_LETTER_ERROR_DESCRIPTION, None)
     properties[RESUBMIT_COUNT] = _count_of(message)
     if message.message_id is not None:
         properties.setdefault(ORIGINAL_MESSAGE_ID, message.message_id)

@@ -175,8 +175,8 @@ def test_readable_sections_end_where_nothing_can_be_skipped() -> None:
     whole = _section(sections.PROPERTIES)
     out_of_order = whole + _section(sections.HEADER)
     assert [each.code for each in sections.readable_start(out_of_order)] == [sections.PROPERTIES, sections.HEADER]
-    assert sections.readable_start(whole + b"\x00\x53") == split(whole)
-    assert sections.readable_start(b"garbage") == []
+    assert [*sections.readable_start(whole + b"\x00\x53")] == split(whole)
+    assert not [*sections.readable_start(b"garbage")]
 
 
 def test_readable_items_leave_out_what_cannot_be_decoded() -> None:
