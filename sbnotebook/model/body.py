@@ -366,7 +366,9 @@ def _packing_fault(said: list[str], layers: list[Layer]) -> str:
         return ""
     if not done and missing[0] in (GZIP, DEFLATE):
         return f"The message says that its body is {missing[0]}, and the body is not."
-    return f"The body is in the encoding {', '.join(said)[:_FIRST_SHOWN]!r}, which sbnotebook cannot write."
+    many, other = ", ".join(said)[:_FIRST_SHOWN], missing[0][:_FIRST_SHOWN]
+    how = f"packed more than once ({many})" if done else f"in the encoding {other!r}"
+    return f"The body is {how}, which sbnotebook cannot write."
 
 
 def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | None, Form]:
@@ -395,7 +397,7 @@ def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | Non
 
 
 def _charset_of(data: bytes, named: str | None) -> str:
-    # Two bytes are no text for their mark alone.
+    # A body that is no more than two bytes is hardly a mark.
     orders = _ORDERED.get(named, ()) if named else _MARKED if data[2:] else ()
     usual = orders[0][0] if named and orders else named or "utf-8"
     return next((name for name, mark in orders if data.startswith(mark)), usual)
@@ -473,7 +475,12 @@ def body_of_text(text: str, marks: Marks = _NO_MARKS) -> bytes:
         raise DecisionError("A body of AMQP sequences is not a text: use Message.of_sequence([…]).")
     if marks.is_usual:
         return _pack_charset("utf-8", "", text)
-    return Form((*_named_packings(marks), _charset_layer(marks.charset or "utf-8"))).encode(text)
+    return Form((*_named_packings(marks), _named_charset(marks))).encode(text)
+
+
+def _named_charset(marks: Marks) -> Layer:
+    # Java reads UTF-16 without a mark in the other order.
+    return _charset_layer(_charset_of(b"", marks.charset), _BYTE_ORDER_MARK if marks.charset in _ORDERED else "")
 
 
 def _named_packings(marks: Marks) -> list[Layer]:
@@ -508,8 +515,7 @@ def _named_anew(form: Form, before: Marks, after: Marks) -> Form:
     if before.packings != after.packings:
         packings, fault = (*_named_packings(after),), ""
     if _says(before)[1:] != _says(after)[1:]:
-        charset = (_charset_layer(_charset_of(b"", after.charset)),)
-        fault = "" if before.unknown_charset else fault
+        charset, fault = (_named_charset(after),), "" if before.unknown_charset else fault
     return Form((*packings, *charset), fault)
 
 

@@ -118,10 +118,11 @@ def text_and_type(value: AmqpValue) -> tuple[str | None, str]:
         if isinstance(value, Described) and (text := _text_of_net(value.descriptor, value.value)) is not None:
             return text, str(value.descriptor)
         return _base64(encode(value)), kind
-    for is_of_net in (True, False) if kind == "decimal128" else ():
-        text = decimal_text(cast("Decimal128", value), is_of_net=is_of_net)
-        if text is not None:
-            return text, _OF_NET if is_of_net else kind
+    if kind == "decimal128":
+        for is_of_net in (True, False):
+            text = decimal_text(cast("Decimal128", value), is_of_net=is_of_net)
+            if text is not None:
+                return text, _OF_NET if is_of_net else kind
     return _simple(value, kind), kind
 
 

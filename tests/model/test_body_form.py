@@ -26,7 +26,7 @@ from sbnotebook.amqp import (
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import BodyType, Message
 from sbnotebook.model.binary_xml import read_binary_xml
-from sbnotebook.model.body import Marks, fault_of_bytes, read_form
+from sbnotebook.model.body import Marks, body_of_text, fault_of_bytes, read_form
 
 NAMESPACE = b"http://schemas.microsoft.com/2003/10/Serialization/"
 
@@ -159,7 +159,7 @@ def test_sequences_stay_sequences() -> None:
         (Message(body=b"\xff\xfe\xfd"), "The body is not text"),
         (
             Message(body=gzip.compress(zlib.compress(b"a")), content_encoding="deflate, gzip"),
-            "in the encoding 'deflate, gzip', which sbnotebook cannot write",
+            "packed more than once",
         ),
         (Message(body=b"\x80", content_type="text/plain; charset=ascii"), "not in the charset 'ascii'"),
         (Message(body=b"\xff", body_type=BodyType.VALUE), "The AMQP body is damaged"),
@@ -198,6 +198,16 @@ def test_another_compression_leaves_the_byte_order_mark(charset: str, packer: An
     assert zlib.decompress(plain.with_changes(json={"to": "Rom"}, content_encoding="zlib").body) == new
     named = plain.with_changes(body="Rom", content_encoding=None, content_type="text/plain; charset=utf-8")
     assert named.body == b"Rom"
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "utf-32"])
+def test_a_charset_of_two_orders_is_written_with_its_mark(charset: str) -> None:
+    kind = f"text/plain; charset={charset}"
+    whole = body_of_text("Köln", Marks(content_type=kind))
+    assert whole in (("\ufeffKöln").encode(f"{charset}-le"), ("\ufeffKöln").encode(f"{charset}-be"))
+    assert Message(body=b"a").with_changes(body="Köln", content_type=kind).body == whole
+    packed = Message(body=b"a").with_changes(body="Köln", content_type=kind, content_encoding="gzip")
+    assert gzip.decompress(packed.body) == whole
 
 
 def test_a_compression_that_cannot_be_written_is_refused() -> None:
