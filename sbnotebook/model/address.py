@@ -139,8 +139,9 @@ class EntityAddress:
         return hash(self.path.casefold())
 
     def _joined(self, word: str, sub_queue: str | None) -> str:
-        subscription = self.subscription and f"{word}/{self.subscription}"
-        return "/".join(filter(None, (self.name, subscription, sub_queue)))
+        subscription = f"/{word}/{self.subscription}" if self.subscription else ""
+        end = f"/{sub_queue}" if sub_queue else ""
+        return f"{self.name}{subscription}{end}"
 
 
 def _cut_sub_queue(path: str) -> tuple[str, SubQueue | None]:
