@@ -164,14 +164,13 @@ def edit_changes(message: ReceivedMessage, edit: Edit) -> list[EditChange]:
         edited = edited_by(edit, message)
     except DecisionError as error:
         return [EditChange(message.sequence_number, _EDIT, "", str(error))]
+    names = [name for name in Message.__dataclass_fields__ if name not in ("body", "application_properties", "extras")]
     pairs = [
-        (name, getattr(message, name), getattr(edited, name))
-        for name in Message.__dataclass_fields__
-        if name not in ("body", "application_properties", "extras")
+        *((name, getattr(message, name), getattr(edited, name)) for name in names),
+        *_body_pairs(message, edited),
+        *_entries("property ", message.application_properties, edited.application_properties),
+        *_entries("extra ", message.extras, edited.extras),
     ]
-    pairs += _body_pairs(message, edited)
-    pairs += _entries("property ", message.application_properties, edited.application_properties)
-    pairs += _entries("extra ", message.extras, edited.extras)
     return [
         EditChange(message.sequence_number, _shown(name), str(before)[:_SHOWN_VALUE], str(after)[:_SHOWN_VALUE])
         for name, before, after in pairs
@@ -208,8 +207,7 @@ def _json_entries(before: str | None, after: str | None) -> list[_Pair]:
 
 
 def _entries(prefix: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[_Pair]:
-    keys = dict.fromkeys((*before, *after))
-    return [(f"{prefix}{key}", before.get(key, _ABSENT), after.get(key, _ABSENT)) for key in keys]
+    return [(f"{prefix}{key}", before.get(key, _ABSENT), after.get(key, _ABSENT)) for key in {**before, **after}]
 
 
 def _shown(name: str) -> str:

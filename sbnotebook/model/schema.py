@@ -212,10 +212,8 @@ def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator
 def _life(value: Any, name: str) -> timedelta:
     try:
         return timedelta(milliseconds=int(value))
-    except (TypeError, ValueError):
-        raise _misfit(name, "whole numbers", value) from None
-    except OverflowError:
-        raise _misfit(name, "milliseconds of less than a billion days", value) from None
+    except (TypeError, ValueError, OverflowError):
+        raise _misfit(name, "whole milliseconds of less than a billion days", value) from None
 
 
 def _body(row: Mapping[str, Any]) -> tuple[Any, BodyType]:

@@ -277,7 +277,10 @@ def test_the_page_on_the_columns_names_all_of_them() -> None:
 def test_a_value_that_does_not_fit_is_quoted_up_to_60_characters() -> None:
     with pytest.raises(ConfigurationError) as refused:
         message_from_row({"time_to_live_ms": "x" * 61})
-    assert str(refused.value) == f"The column time_to_live_ms holds whole numbers, not {'x' * 60!r}."
+    assert (
+        str(refused.value)
+        == f"The column time_to_live_ms holds whole milliseconds of less than a billion days, not {'x' * 60!r}."
+    )
 
 
 def test_a_time_to_live_is_counted_in_milliseconds() -> None:
