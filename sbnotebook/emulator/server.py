@@ -7,7 +7,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from math import inf
@@ -326,13 +326,12 @@ class EmulatorServer:
 
 def _wanted(
     queues: Iterable[str] | Mapping[str, QueueOptions | None], topics: Mapping[str, Iterable[str]]
-) -> list[Wanted]:
+) -> Iterator[Wanted]:
     given = cast("Mapping[str, Any]", queues if isinstance(queues, Mapping) else dict.fromkeys(queues))
-    wanted = [Wanted(QueueOptions, name, options) for name, options in given.items()]
+    yield from (Wanted(QueueOptions, name, options) for name, options in given.items())
     for topic, subscriptions in topics.items():
-        wanted.append(Wanted(TopicOptions, topic))
-        wanted += [Wanted(SubscriptionOptions, each, topic=topic) for each in subscriptions]
-    return wanted
+        yield Wanted(TopicOptions, topic)
+        yield from (Wanted(SubscriptionOptions, each, topic=topic) for each in subscriptions)
 
 
 def run_loop(main: Coroutine[Any, Any, _T]) -> _T:
