@@ -23,6 +23,11 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 
 _OPEN_FILES: Final = 8192  # Connections and files that the process may have at once, if the system lets it
 
+_Hosts = Annotated[
+    list[str] | None,
+    typer.Option(help="Additional host name for HTTP, such as a container's. Repeatable."),
+]
+
 app: Final = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -39,9 +44,7 @@ def emulator(  # noqa: PLR0913 - one for each option
     data_dir: Annotated[Path | None, typer.Option(help="Directory for messages; by default in your user data.")] = None,
     in_memory: Annotated[bool, typer.Option("--in-memory", help="Keep messages in memory only.")] = False,
     queue: Annotated[list[str] | None, typer.Option(help="Queue to create. Repeatable.")] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Additional host name for HTTP, such as a container's. Repeatable.")
-    ] = None,
+    allow_host: _Hosts = None,
     tls: Annotated[bool, typer.Option("--tls", help="Additional port with TLS.")] = False,
     tls_port: Annotated[int, typer.Option(min=0, max=65535, help="Port with TLS; 0 picks a free one.")] = 5671,
     tier: Annotated[Tier, typer.Option(case_sensitive=False, help="Service tier to emulate.")] = Tier.PREMIUM,

@@ -289,9 +289,8 @@ class EmulatorServer:
             raise EmulatorError(f"The emulator has ended, its data could not be kept: {self._failure}.")
 
     async def _start_http(self) -> web.AppRunner:
-        names = (self._host, socket.gethostname(), *self._host_names)
         runner = web.AppRunner(
-            application(self.broker, names),
+            application(self.broker, (self._host, socket.gethostname(), *self._host_names)),
             access_log=None,
             logger=_LOGGER,
             handler_cancellation=True,  # When its client is gone: so a lease ends.
