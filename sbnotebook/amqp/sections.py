@@ -86,7 +86,7 @@ def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> 
 
 
 def readable_start(payload: bytes) -> Iterator[Section]:
-    """Yield the sections of bytes that are not a whole message, up to the first that cannot be skipped."""
+    """Yield the sections of a damaged message, up to the first that cannot be skipped."""
     start = 0
     with contextlib.suppress(AmqpDecodeError):
         while start < len(payload):

@@ -170,8 +170,8 @@ def _unusable(directory: Path, error: Exception) -> EmulatorStartError:
 def _start(directory: Path) -> EmulatorState:
     # With -P, because files of the current folder, which may be another user's, would be imported first.
     command = [
-        *(sys.executable, "-P", "-m", "sbnotebook.emulator", "--port", "0", "--data-dir", str(directory)),
-        *("--end-after-unused", "10"),  # seconds
+        *(sys.executable, "-P", "-m", "sbnotebook.emulator"),
+        *("--port", "0", "--data-dir", str(directory), "--end-after-unused", "10"),  # seconds
     ]
     make_private(directory / _LOG_FILE)
     # On its own, so that an interrupt of the notebook's kernel does not end it; on Windows with these flags.

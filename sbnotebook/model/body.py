@@ -510,7 +510,7 @@ def edited_body(body: bytes, before: Marks, after: Marks, text: str) -> bytes:
 
 
 def _named_anew(form: Form, before: Marks, after: Marks) -> Form:
-    """Return the form of a plain text with the compression and the charset that an edit names, each on its own."""
+    """Return a plain text's form with the compression and the charset that an edit names."""
     packings, charset, fault = form.layers[:-1], form.layers[-1:], form.fault
     if before.packings != after.packings:
         packings, fault = (*_named_packings(after),), ""

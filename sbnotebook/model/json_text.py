@@ -97,11 +97,11 @@ def write_json(value: Any) -> str:
         raise DecisionError("The JSON is nested too deep, or holds itself.") from None
 
 
-def _written(value: Any, ascii_only: bool = False) -> str:
+def _written(value: Any, escaped: bool = False) -> str:
     if isinstance(value, JsonNumber):
         return value.literal
     if isinstance(value, str):
-        if ascii_only or value.isascii():
+        if escaped or value.isascii():
             return encode_basestring_ascii(value)
         # Half a pair of surrogates is legal as an escape only.
         return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", encode_basestring(value))
@@ -109,16 +109,16 @@ def _written(value: Any, ascii_only: bool = False) -> str:
         return "null" if value is None else "true" if value else "false"
     if isinstance(value, (dict, Mapping)):
         members = cast("Mapping[Any, Any]", value).items()
-        return f"{{{', '.join(f'{_name(name, ascii_only)}: {_written(each, ascii_only)}' for name, each in members)}}}"
+        return f"{{{', '.join(f'{_name(name, escaped)}: {_written(each, escaped)}' for name, each in members)}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_written(each, ascii_only) for each in cast('Sequence[Any]', value))}]"
+        return f"[{', '.join(_written(each, escaped) for each in cast('Sequence[Any]', value))}]"
     return _number(value)
 
 
-def _name(name: object, ascii_only: bool) -> str:
+def _name(name: object, escaped: bool) -> str:
     if not isinstance(name, str):
         raise DecisionError(f"A name in a JSON object is a text, not {name!r:.60}.")
-    return _written(name, ascii_only)
+    return _written(name, escaped)
 
 
 def _number(value: Any) -> str:
@@ -143,14 +143,14 @@ def _number(value: Any) -> str:
 def rewrite_json(text: str, value: Any) -> str:
     """Return a document with another value, in which everything that is equal stays as it was written."""
     before = read_json(text)
-    start, ascii_only = _skip(text, 0), text.isascii() and "\\u" in text
+    start, escaped = _skip(text, 0), text.isascii() and "\\u" in text
     try:
-        return text[:start] + _changed(text, start, before, value, ascii_only) + text[_end(text, start) :]
+        return text[:start] + _changed(text, start, before, value, escaped) + text[_end(text, start) :]
     except RecursionError:
         raise DecisionError("The JSON is nested too deep, or holds itself.") from None
 
 
-def _changed(text: str, start: int, before: Any, after: Any, ascii_only: bool) -> str:
+def _changed(text: str, start: int, before: Any, after: Any, escaped: bool) -> str:
     """Return the text of a value: the same as at ``start`` where it is equal."""
     if _same(before, after):
         return text[start : _end(text, start)]
@@ -158,11 +158,11 @@ def _changed(text: str, start: int, before: Any, after: Any, ascii_only: bool) -
         members, new = cast("dict[str, Any]", before), cast("Mapping[Any, Any]", after)
         place_of = {name: place for place, name in enumerate(members)}
         places = [place_of.get(name, -1) for name in new]
-        return _joined(text, start, places, [*members.values()], [*new.values()], [*new], ascii_only)
+        return _joined(text, start, places, [*members.values()], [*new.values()], [*new], escaped)
     if before and isinstance(before, list) and isinstance(after, (list, tuple)):
         elements, others = cast("list[Any]", before), cast("Sequence[Any]", after)
-        return _joined(text, start, places_before(elements, others), elements, others, (), ascii_only)
-    return _written(after, ascii_only)
+        return _joined(text, start, places_before(elements, others), elements, others, (), escaped)
+    return _written(after, escaped)
 
 
 def _joined(
@@ -172,7 +172,7 @@ def _joined(
     old: Sequence[Any],
     new: Sequence[Any],
     names: Sequence[Any],
-    ascii_only: bool,
+    escaped: bool,
 ) -> str:
     """Join members or elements with the separators of the document."""
     items = [*_walk(text, start)]
@@ -187,11 +187,11 @@ def _joined(
             follows = 0 < place == places[at - 1] + 1
             joined += text[items[place - 1].end : items[place].start] if follows else usual
         if place < 0:
-            joined += _name(names[at], ascii_only) + colon if names else ""
-            joined += _written(value, ascii_only)
+            joined += _name(names[at], escaped) + colon if names else ""
+            joined += _written(value, escaped)
         else:
             item = items[place]
-            joined += text[item.start : item.value] + _changed(text, item.value, old[place], value, ascii_only)
+            joined += text[item.start : item.value] + _changed(text, item.value, old[place], value, escaped)
     return joined + close
 
 

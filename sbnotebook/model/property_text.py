@@ -193,8 +193,8 @@ def from_text(text: Any, kind: str | None) -> AmqpValue:
         value = (_PARSERS.get(kind) or _CLASSES[kind])(str(text))
         encode(value)  # refuses what the type cannot hold
     except (ValueError, KeyError, OverflowError, TypeError, ArithmeticError):
-        said = f"{str(text)[:_SHOWN]!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}{_HOW.get(kind, '')}."
-        raise ConfigurationError(said) from None
+        said = f"{str(text)[:_SHOWN]!r} is not a property value of the AMQP type {kind[:_SHOWN]!r}"
+        raise ConfigurationError(f"{said}{_HOW.get(kind, '')}.") from None
     return value
 
 
@@ -316,4 +316,4 @@ def _converted(before: Any, after: Any) -> Any:
     has_number = isinstance(after, (int, float)) and not isinstance(after, bool)
     if (isinstance(after, str) and is_text) or (is_number and has_number):
         return from_text(after if isinstance(after, str) else write_json(after), property_type(before))
-    return float(after) if isinstance(after, JsonNumber) else after  # the type of an array's elements counts
+    return float(after) if isinstance(after, JsonNumber) else after  # as an array compares types
