@@ -326,7 +326,7 @@ class EmulatorServer:
 def _wanted(
     queues: Iterable[str] | Mapping[str, QueueOptions | None], topics: Mapping[str, Iterable[str]]
 ) -> Iterator[Wanted]:
-    given = cast("Mapping[str, Any]", queues if isinstance(queues, Mapping) else dict.fromkeys(queues))
+    given = cast("Any", queues if isinstance(queues, Mapping) else dict.fromkeys(queues))
     yield from (Wanted(QueueOptions, name, options) for name, options in given.items())
     for topic, subscriptions in topics.items():
         yield Wanted(TopicOptions, topic)

@@ -300,10 +300,10 @@ def _list(before: list[Any], after: list[Any]) -> list[Any]:
     items = [_retyped(before[place] if before else None, value) for place, value in zip(places, after, strict=True)]
     if not isinstance(before, Array):
         return items
-    kind = before.element_type
-    if any(type(item) is not kind for item in items):
-        raise DecisionError(f"it holds an array, whose elements are of the type {type_names[kind]}.")
-    return Array(items, kind)
+    of = before.element_type
+    if any(type(item) is not of for item in items):
+        raise DecisionError(f"it holds an array, whose elements are of the type {type_names[of]}.")
+    return Array(items, of)
 
 
 def _converted(before: Any, after: Any) -> Any:
