@@ -176,7 +176,7 @@ def test_rows_before_a_wrong_row_are_sent() -> None:
     assert isinstance(first, EncodedRows)
     assert len(first.payloads) == 1000
     assert isinstance(second, Message)
-    with pytest.raises(ConfigurationError, match="time_to_live_ms holds milliseconds"):
+    with pytest.raises(ConfigurationError, match="time_to_live_ms holds whole milliseconds"):
         next(rows)
 
 

@@ -49,6 +49,7 @@ _NO_CONSTANT: Final = object()
 _MAX_ITEMS: Final = 8192
 """Items of a field of a performative, whose largest ones hold all properties of a message: 64 KiB in Azure. Others
 wait while they are read."""
+_NEXT_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # Values that are nothing but their constructor byte, by the wire type of the field
 _CONSTANTS: Final[dict[type, dict[int, Any]]] = {UInt: {0x43: 0}, bool: {0x41: True, 0x42: False}}
 _CODES: Final[dict[type[Any], int]] = {}
@@ -69,7 +70,7 @@ def composite(code: int, *, frozen: bool = True, kw_only: bool = False) -> Calla
         fields = tuple((name, *_reader(kinds[name])) for name in kinds)
         mandatory = (each.name for each in declared if each.default is each.default_factory is dataclasses.MISSING)
         shape = cls, fields, frozenset(mandatory)
-        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", cls.__name__).lower()
+        words = _NEXT_WORD.sub("-", cls.__name__).lower()
         _CODES[cls] = code
         _WRITERS[cls] = tuple((name, (_SPECIAL.get(kind) or _primitive(kind))[1]) for name, (kind, *_) in kinds.items())
         _SPECIAL[cls] = (lambda value: value, lambda value: _NULL if value is None else encode_composite(value))

@@ -31,6 +31,7 @@ SEND, LISTEN, MANAGE = Claim.SEND, Claim.LISTEN, Claim.MANAGE
 
 _PREFIX: Final = "SharedAccessSignature "
 _MAX_TOKEN: Final = 8192
+_SECONDS: Final = re.compile(r"[0-9]{1,11}")
 _MAX_ADDRESS: Final = 260
 _MAX_TOKENS: Final = 1000  # Tokens of one connection; it needs one for each entity that it uses
 MANAGEMENT: Final = "/$management"
@@ -225,7 +226,7 @@ def _fields(token: str) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in token.removeprefix(_PREFIX)[:_MAX_TOKEN].split("&")]
     fields = {name: value for name, _, value in pairs}
     is_whole = len(token) <= _MAX_TOKEN and len(fields) == len(pairs) and {"sr", "sig", "se", "skn"} <= fields.keys()
-    if not is_whole or not re.fullmatch(r"[0-9]{1,11}", fields["se"]):
+    if not is_whole or not _SECONDS.fullmatch(fields["se"]):
         raise _refused(
             f"MalformedToken: The token must have sr, sig, se in seconds and skn, and at most {_MAX_TOKEN} characters."
         )

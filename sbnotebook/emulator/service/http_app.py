@@ -170,6 +170,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+_SEQUENCE_NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _MOST: Final = 50  # Messages in one answer
 # Bytes of the messages of one answer, unless its first message alone is larger; of such a message no body is shown
 _MAX_BYTES: Final = 1_000_000
@@ -261,7 +262,7 @@ async def messages(broker: Broker, request: web.Request) -> web.Response:
         broker.access.require_manage(request.host, "messages", request.headers.get("Authorization"))
     now, start = broker.advance(), request.query.get("from", "0")
     box = broker.registry.find(request.query.get("entity", ""))
-    if not isinstance(box, Receivable) or not re.fullmatch(r"[0-9]{1,19}", start):
+    if not isinstance(box, Receivable) or not _SEQUENCE_NUMBER.fullmatch(start):
         raise web.HTTPNotFound(text="Say the path of a queue, subscription or sub-queue, and a number.")
     return web.json_response({"messages": shown_messages(box, int(start), now)})
 

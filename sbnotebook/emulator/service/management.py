@@ -387,8 +387,9 @@ _CODES: Final = {
 
 _COMPATIBILITY_LEVEL: Final = Int(20)
 _KINDS: Final = {f"{kind.lower()}-filter": kind for kind in ("Sql", "Correlation", "True", "False")}
+_NEXT_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 # The names in a request, such as ``reply-to``, by the properties of a filter
-_CORRELATION: Final = {name: re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower() for name in CORRELATION_PROPERTIES}
+_CORRELATION: Final = {name: _NEXT_WORD.sub("-", name).lower() for name in CORRELATION_PROPERTIES}
 
 
 def add(call: Call) -> Reply:
