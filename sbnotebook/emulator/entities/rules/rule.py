@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import uuid4
@@ -247,13 +247,16 @@ class _Reader:
 
     def _read_signed(self) -> _Part:
         signs = [*iter(lambda: self._take_one("+-"), "")]
-        part = self._read_operand()
+        # The smallest long has no opposite among the longs.
+        part = self._read_operand(_LARGEST + (signs[-1:] == ["-"]))
         if not signs:
             return part
-        value = _value(part)
-        return _Part(calculate=(lambda subject: negate(value(subject))) if signs.count("-") % 2 else value)
+        # Even two signs refuse a text. A further pair of signs changes nothing.
+        value, count = _value(part), signs.count("-")
+        turns = range(min(count, 2 - count % 2))
+        return _Part(calculate=lambda subject: reduce(lambda found, _: negate(found), turns, value(subject)))
 
-    def _read_operand(self) -> _Part:
+    def _read_operand(self, largest: int = _LARGEST) -> _Part:
         match self._words[self._at]:
             case ("name", _, _) if self._words[self._at + 1][:2] == ("sign", "("):
                 return self._read_function()
@@ -267,7 +270,7 @@ class _Reader:
             case ("text", value, _):
                 constant: Operand = value
             case ("number", digits, _):
-                constant = _number(digits)
+                constant = _number(digits, largest)
             case ("parameter", name, _):
                 constant = self._parameter(name[1:])
             case ("keyword", ("NULL" | "TRUE" | "FALSE") as name, _):
@@ -370,10 +373,10 @@ def _words(expression: str) -> list[_Word]:
     return [*words, _Word("end", "", len(expression) + 1)]
 
 
-def _number(digits: str) -> Operand:
+def _number(digits: str, largest: int) -> Operand:
     if not digits.isdigit():
         return float(digits)
-    if int(digits) > _LARGEST:
+    if int(digits) > largest:
         raise ConfigurationError(
             f"The number {digits[:_SHOWN]} does not fit into a long: write it with a decimal point."
         )

@@ -132,6 +132,8 @@ def combine(symbol: str, left: Operand, right: Operand) -> Operand:
 
 
 def negate(value: Operand) -> Operand:
+    if isinstance(value, float):
+        return type(value)(-value)  # 0 - 0.0 has no sign
     return -value if isinstance(value, timedelta) else combine("-", Int(0), value)
 
 

@@ -150,7 +150,7 @@ PROPERTIES: dict[str, AmqpValue] = {
         ("newid() <> newid()", T), ("newid() = newid()", F),
         ("sys.Label = 'greeting'", T), ("SYS.label LIKE 'greet%'", T), ("sys.Subject = 'greeting'", T),
         ("sys.MessageId = 'm1'", T), ("color = 'it''s'", F), ("1 = 1", T), ("1=2 OR 1=1", T),
-        ("-9223372036854775807 - 1 < 0", T), ("1.5e3 = 1500", T), (".5 = 0.5", T),
+        ("-9223372036854775808 < 0", T), ("1.5e3 = 1500", T), (".5 = 0.5", T),
         ("color = 'red' AND size = 5 OR nothing = 1", T), ("NOT color = 'red' OR paid = TRUE", T),
     ],
 )  # fmt: skip
@@ -204,11 +204,25 @@ def test_a_new_id_is_a_uuid() -> None:
 
 
 def test_integers_are_longs_and_others_doubles() -> None:
-    texts = ("7", "7.0", "-7", "70e-1", "-95", "9223372036854775807", "-9223372036854775807")
+    texts = ("7", "7.0", "-7", "70e-1", "-95", "9223372036854775807", "-9223372036854775808")
     values = [calculated(text) for text in texts]
     assert [(type(value), value) for value in values] == [
-        *((Long, 7), (float, 7.0), (Long, -7), (float, 7.0), (Long, -95), (Long, 2**63 - 1), (Long, 1 - 2**63))
+        *((Long, 7), (float, 7.0), (Long, -7), (float, 7.0), (Long, -95), (Long, 2**63 - 1), (Long, -(2**63)))
     ]
+
+
+def test_an_even_number_of_signs_is_still_signs() -> None:
+    assert calculated("- + - - - 5") == 5
+    for expression, refusal in (("--'a'", "cannot be applied"), ("--9223372036854775808", "too large for its type")):
+        with pytest.raises(FilterError, match=refusal):
+            calculated(expression)
+    assert str(calculated("-0.0")) == "-0.0"
+
+
+@pytest.mark.parametrize("number", ["9223372036854775808", "+9223372036854775808", "1 - 9223372036854775808"])
+def test_only_a_sign_of_its_own_makes_the_smallest_long(number: str) -> None:
+    with pytest.raises(ConfigurationError, match="does not fit into a long"):
+        calculated(number)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
