@@ -397,8 +397,8 @@ def _read_charset(data: bytes, marks: Marks, *, is_cut: bool) -> tuple[str | Non
 
 
 def _charset_of(data: bytes, named: str | None) -> str:
-    # A body that is no more than two bytes is hardly a mark.
-    orders = _ORDERED.get(named, ()) if named else _MARKED if data[2:] else ()
+    # A body that is no more than two bytes is hardly a mark, and UTF-16 may begin with a zero.
+    orders = _ORDERED.get(named, ()) if named else _MARKED[len(data) % 4 > 0 :] if data[2:] else ()
     usual = orders[0][0] if named and orders else named or "utf-8"
     return next((name for name, mark in orders if data.startswith(mark)), usual)
 

@@ -186,3 +186,5 @@ def test_a_content_type_is_read_up_to_200_characters() -> None:
 def test_a_byte_order_mark_alone_is_no_text(mark: bytes) -> None:
     assert body_text(mark) is None
     assert body_text(b"\xff\xfea\x00") == "a"
+    # With the first bytes of the mark of UTF-32, whose characters have four bytes each
+    assert body_text(b"\xff\xfe\x00\x00a\x00") == "\x00a"
