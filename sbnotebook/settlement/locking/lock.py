@@ -89,6 +89,8 @@ class LockedBatch:
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
         """Held by the task that receives, or opens a link. Settlements and requests need no turn."""
+        self._locking = anyio.CancelScope()
+        """Of the last task that locked messages: closing the batch ends it, where it opens a link or takes too long."""
         self._in_work: set[Hold] = set()
         """Those that are settled now: two runs may have messages in common."""
         self._settled = anyio.Event()
@@ -250,19 +252,24 @@ class LockedBatch:
         self, count: int, wait: float, wanted: Container[int] | None = None, coming: int = 0
     ) -> list[Hold]:
         async with self._busy:
-            receiver, asked = await self._receiver_with_room(), self.clock.now()
-            receiver.wanted, room = wanted, self._room_on(receiver)
-            if coming > room:
-                self.begin_opening()
-            received, holds = await receiver.take(min(count, room), wait), list[Hold]()
-            try:
-                for lock in received:
-                    is_read = wanted is None or lock.sequence_number in wanted
-                    holds.append(self._hold(lock, asked, is_read=is_read))
-            finally:
-                for lock in received[len(holds) :]:  # where one of them raised, the others are to be released, too
-                    self._hold(lock, asked, is_read=False)
-            return holds
+            with anyio.CancelScope() as self._locking:
+                return await self._lock_in_turn(count, wait, wanted, coming)
+            raise BatchClosedError(_CLOSED)
+
+    async def _lock_in_turn(self, count: int, wait: float, wanted: Container[int] | None, coming: int) -> list[Hold]:
+        receiver, asked = await self._receiver_with_room(), self.clock.now()
+        receiver.wanted, room = wanted, self._room_on(receiver)
+        if coming > room:
+            self.begin_opening()
+        received, holds = await receiver.take(min(count, room), wait), list[Hold]()
+        try:
+            for lock in received:
+                is_read = wanted is None or lock.sequence_number in wanted
+                holds.append(self._hold(lock, asked, is_read=is_read))
+        finally:
+            for lock in received[len(holds) :]:  # where one of them raised, the others are to be released, too
+                self._hold(lock, asked, is_read=False)
+        return holds
 
     @property
     def has_lost_link(self) -> bool:
@@ -473,30 +480,42 @@ class LockedBatch:
     # ---------------------------------------------------------------- the end
 
     async def _release_and_close(self) -> None:
-        await self.ask_no_more()  # what a receive of another task is given now would stay locked
+        self.release_report = Report()
+        if not any(map(connections.is_open, self._receivers[-1:])):
+            self._locking.cancel()  # it opens the link, which may take long
+        try:
+            await self.ask_no_more()  # what a receive of another task is given now would stay locked
+        finally:
+            self._locking.cancel()  # where it has not ended in time, it must take nothing later
+            try:
+                await self._release_left()
+            finally:
+                await self._close_links()
+
+    async def _release_left(self) -> None:
         # Deferred messages stay deferred after their locks, and adopted messages came on the link of another receiver.
         left = [hold.message for hold in self.table if hold.lock.delivery_id >= 0]
-        self.release_report = Report()
+        if not left:
+            return
+        pairs = [(message, Release()) for message in left]
+        settling = Settling(self._receivers, pairs, self.table, now=self.clock.now)
         try:
-            if left:
-                pairs = [(message, Release()) for message in left]
-                settling = Settling(self._receivers, pairs, self.table, now=self.clock.now)
-                try:
-                    with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-                        await self._settle_held(settling, left)
-                finally:
-                    self.release_report = settling.report(left)
+            with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+                await self._settle_held(settling, left)
         finally:
-            receivers = [*self._receivers]
-            self._receivers.clear()
-            coming, self._coming = self._coming, None
-            if coming is not None:
-                coming.cancel()
-                with anyio.CancelScope(shield=True):
-                    await asyncio.wait([coming])
-                receivers += [coming.result()] if _is_opened(coming) else []
-            for each in receivers:
-                await connections.close(each)
+            self.release_report = settling.report(left)
+
+    async def _close_links(self) -> None:
+        receivers = [*self._receivers]
+        self._receivers.clear()
+        coming, self._coming = self._coming, None
+        if coming is not None:
+            coming.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([coming])
+            receivers += [coming.result()] if _is_opened(coming) else []
+        for each in receivers:
+            await connections.close(each)
 
     def _new_receiver(self) -> LockReceiver:
         return self._connection.receiver(self.address)
