@@ -255,7 +255,9 @@ class AmqpPeer(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Clean up, because the connection is gone. The client's locks stay until they end."""
-        del exc
+        if self._is_busy and not self._is_cut:  # what the client sent before its end counts
+            asyncio.get_running_loop().call_soon(self.connection_lost, exc)
+            return
         self.broker.peers.discard(self)
         self.access.close()
         self._connection.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from sbnotebook.amqp import encode
@@ -35,6 +37,20 @@ def test_a_message_that_was_sent_settled_is_kept(connect: Connect, emulator: Run
     client.push(MESSAGE, 0, settled=True)
     assert client.transfer(MESSAGE, 1).state == Accepted()
     assert emulator.counts("orders").active == 2
+
+
+@pytest.mark.parametrize("delay", [0, 20])
+def test_all_that_a_client_wrote_before_its_end_counts(connect: Connect, emulator: RunningEmulator, delay: int) -> None:
+    client = connect()
+    client.sender("orders")
+    emulator.faults.network_delay_ms = delay
+    for number in range(1_000):  # more than the emulator handles of one connection at once
+        client.push(MESSAGE, number, settled=True)
+    client.socket.close()
+    deadline = time.monotonic() + 30
+    while emulator.counts("orders").active < 1_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_a_batch_is_accepted_or_refused_as_a_whole(connect: Connect, emulator: RunningEmulator) -> None:
