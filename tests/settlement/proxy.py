@@ -21,6 +21,8 @@ class Proxy:
         self._writers: list[asyncio.StreamWriter] = []
         self.to_refuse = 0
         """The number of connections to refuse, beginning with the next one."""
+        self.seconds_a_read = 0.0
+        """Seconds that each part of at most 64 KiB takes, in both directions."""
 
     async def start(self) -> None:
         found = re.search(r"sb://[\w.]+:(\d+)", self._connection_string)
@@ -49,4 +51,5 @@ class Proxy:
             while data := await reader.read(65536):
                 writer.write(data)
                 await writer.drain()
+                await asyncio.sleep(self.seconds_a_read)
         writer.close()

@@ -30,7 +30,7 @@ _FRAME_ID, _FRAME_TAG, _FRAME_MORE, _FRAME_PAYLOAD = 1, 2, 5, 11
 # Positions in a flow frame (AMQP 1.0 section 2.7.4).
 _FLOW_HANDLE, _FLOW_CREDIT = 4, 6
 _DRAINED_WITHIN: Final = 0.4
-"""Seconds after which a service that does not answer a drain has nothing on its way any more; the SDK's."""
+"""Seconds without a message after which a service that does not answer a drain has nothing more to send; the SDK's."""
 
 _MORE_WITHIN: Final = 0.2
 """Seconds in which the next of several messages comes; the SDK's."""
@@ -229,9 +229,11 @@ async def _drain(handler: Any, *, credit: int, answer_within: float) -> bool:
             answers.append(frame)
 
     link._incoming_flow = note
-    until = time.monotonic() + answer_within
+    had, until = link.delivery_count, time.monotonic() + answer_within
     with contextlib.suppress(Exception):  # a broken connection brings no more messages
         await link.flow(link_credit=credit, drain=True)
         while not answers and (left := until - time.monotonic()) > 0 and connection._can_read():
             await connection.listen(wait=left)
+            if link.delivery_count != had:  # over a slow line the answer comes after many messages
+                had, until = link.delivery_count, time.monotonic() + answer_within
     return bool(answers)

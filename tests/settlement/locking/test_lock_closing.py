@@ -83,6 +83,19 @@ async def test_a_batch_whose_closing_is_cancelled_has_released_its_messages(
     await _expect_untouched(queue)
 
 
+async def test_what_is_on_a_slow_line_as_a_receive_is_cancelled_is_released(
+    namespace: AsyncNamespace, behind: AsyncNamespace, proxy: Proxy
+) -> None:
+    queue = await filled_queue(namespace, "slow-line", [bytes(100_000)] * 20)
+    async with behind.entity("slow-line").batch() as batch:
+        proxy.seconds_a_read = 0.05
+        with anyio.move_on_after(0.5) as scope:
+            await batch.receive(20)
+        assert scope.cancelled_caught
+        proxy.seconds_a_read = 0.0
+    await _expect_untouched(queue)
+
+
 async def _receive(batch: LockedBatch) -> None:
     with pytest.raises(BatchClosedError):
         await batch.receive(30, max_wait=60)
