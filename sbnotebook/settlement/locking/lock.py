@@ -65,6 +65,8 @@ class LockedBatch:
     per_link: ClassVar[int] = 5_000
     """Messages of one link that may be unsettled. Azure was seen to send no more than 5,000 over a link (azure-amqp,
     issue 152; azure-sdk-for-net, issue 6450), and is said to detach it (azure-sdk-for-python, pull request 16163)."""
+    _locking: anyio.CancelScope
+    """Of the last task that locked messages: closing the batch ends it, where it opens a link or takes too long."""
 
     def __init__(
         self,
@@ -89,8 +91,6 @@ class LockedBatch:
         self._tasks: TaskGroup | None = None
         self._busy = anyio.Lock()
         """Held by the task that receives, or opens a link. Settlements and requests need no turn."""
-        self._locking = anyio.CancelScope()
-        """Of the last task that locked messages: closing the batch ends it, where it opens a link or takes too long."""
         self._in_work: set[Hold] = set()
         """Those that are settled now: two runs may have messages in common."""
         self._settled = anyio.Event()
@@ -113,6 +113,7 @@ class LockedBatch:
 
     async def begin(self) -> None:
         """Begin to renew, without a link: the first messages that are received open it."""
+        self._locking = anyio.CancelScope()
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(self.renewal.run)
 
