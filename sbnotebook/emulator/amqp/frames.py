@@ -163,8 +163,8 @@ class SharedMemory:
     def __init__(self) -> None:
         # What connections without a token hold: they need two links and a short message
         self.strangers = Pool(16 * _MEBIBYTE, 4 * _MEBIBYTE, drops_oldest=True)
-        # The sessions and links of the others: about ten thousand, many more than a client has on one connection
-        self.state = Pool(32 * _MEBIBYTE, 32 * _MEBIBYTE)
+        # The sessions and links of the others: about 7,500, many more than a client has on one connection
+        self.state = Pool(24 * _MEBIBYTE, 24 * _MEBIBYTE)
         # Their messages: the largest that a premium namespace takes, and some more beside it
         self.messages = Pool(80 * _MEBIBYTE, 128 * _MEBIBYTE, drops_oldest=True)
         self.transactions = 0  # bytes of messages in open transactions
