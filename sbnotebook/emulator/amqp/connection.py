@@ -246,4 +246,5 @@ class AmqpConnection:
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             session.end()
+        self._reader = FrameReader(self._max_frame_size)  # what it holds would wait for the garbage collector
         self._held.leave()
