@@ -55,9 +55,7 @@ async def test_a_lost_link_does_not_open_again_for_a_closed_batch(
     await _expect_untouched(queue)
 
 
-async def test_a_batch_whose_closing_is_cancelled_has_released_its_messages(
-    emulator: RunningEmulator, own: AsyncNamespace
-) -> None:
+async def test_a_cancelled_closing_has_released_its_messages(emulator: RunningEmulator, own: AsyncNamespace) -> None:
     queue = await filled_queue(own, "cancelled", 20)
     batch, held, closing = queue.batch(), anyio.Event(), anyio.Event()
 
@@ -83,7 +81,7 @@ async def test_a_batch_whose_closing_is_cancelled_has_released_its_messages(
     await _expect_untouched(queue)
 
 
-async def test_what_is_on_a_slow_line_as_a_receive_is_cancelled_is_released(
+async def test_a_cancelled_receive_releases_what_is_on_a_slow_line(
     namespace: AsyncNamespace, behind: AsyncNamespace, proxy: Proxy
 ) -> None:
     queue = await filled_queue(namespace, "slow-line", [bytes(100_000)] * 20)
