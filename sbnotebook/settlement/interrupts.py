@@ -112,6 +112,8 @@ class Watch:
 
     def tell(self, outcomes: Iterable[Outcome]) -> None:
         """Tell those who listen to this watch, or to one around it, of outcomes."""
+        if not self._told:
+            return  # outcomes may be made as they are read, and millions weigh much
         known = tuple(outcomes)
         for told in self._told:
             told(known)
@@ -155,10 +157,12 @@ def reporting(so_far: Callable[[], Report]) -> Generator[OutcomeListener]:
         ...             tally.note(index, await settle(message))
         ...     return tally.report()
     """
-    watch = _AROUND.get()[0] or Watch()
-    watch.follow(so_far)
+    watch, _ = _AROUND.get()
+    if watch is not None:
+        watch.follow(so_far)
     token = _AROUND.set((None, in_flight()))
     try:
-        yield watch.tell
+        # A new one must not follow the work, which keeps what it yields: the two would wait for the garbage collector.
+        yield (watch or Watch()).tell
     finally:
         _AROUND.reset(token)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 
 import anyio
@@ -138,3 +140,23 @@ async def test_outcomes_are_told_as_they_come_to_all_who_watch() -> None:
         await step(2)
     await step(3)
     assert (ids(Report(inner)), ids(Report(outer))) == ([0, 1], [0, 1, 2])
+
+
+def test_a_work_that_is_not_watched_is_freed_at_its_end() -> None:
+    class Work:
+        """Keeps what tells of it, as a run does with all its messages."""
+
+        def __init__(self) -> None:
+            with reporting(self.report) as self.tell:
+                self.tell([])
+
+        def report(self) -> Report:
+            return Report()
+
+    gc.collect()
+    gc.disable()
+    try:
+        freed = weakref.ref(Work())
+        assert freed() is None
+    finally:
+        gc.enable()
