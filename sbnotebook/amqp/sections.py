@@ -76,7 +76,11 @@ def split(payload: bytes, *, in_order: bool = True, up_to: int = FOOTER + 1) -> 
         code, value_start = _SMALL_DESCRIPTORS.get(payload[start : start + 3], 0), start + 3
         if not code:
             code, value_start = _descriptor(payload, start)
-        previous = code if previous < code != DELIVERY_ANNOTATIONS else check(code, previous, start, sections)
+        # The usual order, and the many messages of a batch, need no call.
+        if previous < code != DELIVERY_ANNOTATIONS or code == previous == DATA:
+            previous = code
+        else:
+            previous = check(code, previous, start, sections)
         end = skip(payload, value_start)
         sections.append(_make_section(Section, (code, start, value_start, end)))
         if code >= up_to:

@@ -171,7 +171,8 @@ def read_sent(payload: bytes) -> SentMessage:
         if section.code < before.code:
             ordered = sorted(sections, key=attrgetter("code"))
             return read_sent(b"".join(payload[part.start : part.end] for part in ordered))
-    _expect(bool(sections), "it is empty")
+    if not sections:
+        _expect(False, "it is empty")
     # Read the sections in front of the body.
     message = SentMessage(payload, len(payload))
     for section in sections:

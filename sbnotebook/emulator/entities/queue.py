@@ -74,8 +74,9 @@ class Destination(Box):
         if self.total_size + sum([len(message.payload) for message in messages]) > options.max_size_mb * 1_048_576:
             text = f"The entity '{path}' has reached its maximum size of {options.max_size_mb} MB."
             raise RefusedError(Condition.RESOURCE_LIMIT_EXCEEDED, text)
+        limit = self.context.tier.quotas.message_size(options.max_message_size_kb)
         for message in messages:
-            self._check(message, options)
+            self._check(message, options, limit)
 
     def check_batch(self, messages: Sequence[SentMessage]) -> None:
         """Check that messages may come in one batch: those for a partitioned entity have one key.
@@ -174,8 +175,7 @@ class Destination(Box):
         key = self._key(sent)
         return None if key is None else crc32(key.encode()) % PARTITIONS
 
-    def _check(self, message: SentMessage, options: DestinationOptions) -> None:
-        limit = self.context.tier.quotas.message_size(options.max_message_size_kb)
+    def _check(self, message: SentMessage, options: DestinationOptions, limit: int) -> None:
         if len(message.payload) > limit:
             text = f"The message has {len(message.payload)} bytes, the limit of '{self.path}' is {limit}."
             raise RefusedError(Condition.MESSAGE_SIZE_EXCEEDED, text)
