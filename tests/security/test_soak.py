@@ -24,7 +24,7 @@ SECONDS = float(os.environ.get("SBNOTEBOOK_SOAK_SECONDS", "30"))
 """Ten minutes in ``make soak``, half a minute in a thorough run."""
 ONE_WAY_MS = (0, 25)
 """Milliseconds to the emulator, and as many back; each takes half of the time."""
-MOST_MEGABYTES = 200
+MOST_MEGABYTES = 150
 MOST_SECONDS = 0.25 if SECONDS > 60 else 2.5
 """At the 99th percentile, beside the network; in a short run beside other tests the machine's load decides."""
 
