@@ -144,10 +144,11 @@ class Run:
     def begin_with(self, messages: Sequence[ReceivedMessage]) -> None:
         """Take up the messages of the run, of which none has an outcome yet."""
         self.messages = messages
-        self._by_identity = {id(message): position for position, message in enumerate(messages)}
+        places = [*range(len(messages))]  # each number once in memory
+        self._by_identity = dict(zip(map(id, messages), places, strict=True))
         # A message known only by its number is replaced by the message in the entity.
-        in_order = sorted(enumerate(messages), key=lambda each: each[1].enqueued_time is not None)
-        self._by_number = {message.sequence_number: position for position, message in in_order}
+        in_order = sorted(places, key=lambda place: messages[place].enqueued_time is not None)
+        self._by_number = {messages[place].sequence_number: place for place in in_order}
 
     # ---------------------------------------------------------------- for the action
 

@@ -158,11 +158,14 @@ def reporting(so_far: Callable[[], Report]) -> Generator[OutcomeListener]:
         ...     return tally.report()
     """
     watch, _ = _AROUND.get()
+    # Empty at the end: a work that keeps what this yields, and the watch, would wait for the garbage collector.
+    listeners: list[OutcomeListener] = []
     if watch is not None:
         watch.follow(so_far)
+        listeners.append(watch.tell)
     token = _AROUND.set((None, in_flight()))
     try:
-        # A new one must not follow the work, which keeps what it yields: the two would wait for the garbage collector.
-        yield (watch or Watch()).tell
+        yield lambda outcomes: [tell(outcomes) for tell in listeners]
     finally:
         _AROUND.reset(token)
+        listeners.clear()

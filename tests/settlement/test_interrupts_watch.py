@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import anyio
 import pytest
@@ -142,7 +143,8 @@ async def test_outcomes_are_told_as_they_come_to_all_who_watch() -> None:
     assert (ids(Report(inner)), ids(Report(outer))) == ([0, 1], [0, 1, 2])
 
 
-def test_a_work_that_is_not_watched_is_freed_at_its_end() -> None:
+@pytest.mark.parametrize("around", [nullcontext, Watch])
+def test_a_work_is_freed_when_none_looks_at_it(around: Callable[[], AbstractContextManager[object]]) -> None:
     class Work:
         """Keeps what tells of it, as a run does with all its messages."""
 
@@ -156,7 +158,8 @@ def test_a_work_that_is_not_watched_is_freed_at_its_end() -> None:
     gc.collect()
     gc.disable()
     try:
-        freed = weakref.ref(Work())
+        with around():
+            freed = weakref.ref(Work())
         assert freed() is None
     finally:
         gc.enable()
