@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import platformdirs
 
@@ -45,6 +45,7 @@ NOTICE: Final = (
 )
 LOOKING: Final = ("entities", "dead_letters", "causes", "peek", "find", "diff", "sql", "journal")
 PLANNING: Final = ("plan", "rehearse", "report")
+Action: TypeAlias = Literal["resubmit", "complete", "dead_letter"]
 MINUTES: Final = 10
 """For how long a plan can be confirmed and applied."""
 
@@ -108,8 +109,7 @@ class Assistant:
         """Run a tool, and return its result as JSON, and whether it failed. The journal has each call."""
         number = calls = None
         try:
-            if tool not in self.tools:
-                raise ConfigurationError("Plans are off: a person starts this server with --may-plan.")  # noqa: TRY301
+            self._check(tool, arguments)
             calls = self._namespace().assistant_calls
             number = calls.begin(tool, _text(json.dumps(arguments, default=str), _MOST_BODY))
             found, said = getattr(self, tool)(**arguments), "ok"
@@ -119,6 +119,14 @@ class Assistant:
         if calls is not None and number is not None:
             calls.end(number, _text(said))
         return _result(found), said != "ok"
+
+    def _check(self, tool: str, arguments: dict[str, Any]) -> None:
+        if tool not in (*LOOKING, *PLANNING, "apply"):
+            raise ConfigurationError(f"There is no tool {tool!r}: choose one of {', '.join(self.tools)}.")
+        if tool not in self.tools:
+            raise ConfigurationError("Plans are off: a person starts this server with --may-plan.")
+        if tool == "plan" and arguments.get("action") not in get_args(Action):
+            raise ConfigurationError(f"The action of a plan is one of {', '.join(get_args(Action))}.")
 
     def _said(self, error: Exception, where: str | None) -> str:
         """Return an error in words. What an expression says of a body could show it without its mask."""
@@ -211,7 +219,7 @@ class Assistant:
     def plan(  # noqa: PLR0913, PLR0917 (each argument has a name)
         self,
         entity: str,
-        action: Literal["resubmit", "complete", "dead_letter"],
+        action: Action,
         messages: list[int] | None = None,
         where: str | None = None,
         cause: str | None = None,

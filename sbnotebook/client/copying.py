@@ -34,7 +34,7 @@ from sbnotebook.emulator import RunningEmulator, Tier, running
 from sbnotebook.emulator.entities.message import BrokeredMessage, BrokeredState
 from sbnotebook.errors import AmqpDecodeError, ConfigurationError, DecisionError, EmulatorError
 from sbnotebook.model import EntityAddress, MessageState, PeekedMessage, ReceivedMessage, SubQueue
-from sbnotebook.settlement import Connection, EntityCounts, Journal, payload_of, replicate_entities
+from sbnotebook.settlement import Connection, EntityCounts, Journal, payload_of, replicate_entities, tier_of
 
 MOST: Final = 10_000
 """Messages of a copy at most: all of them are in memory."""
@@ -116,7 +116,7 @@ async def copied(
     """
     masks = masks or Masks()
     messages = await blocking(_masked, messages, masks)
-    tier = Tier(await source.tier())
+    tier = Tier(await tier_of(source))
     async with empty_emulator(tier) as (emulator, folder):
         names = dict.fromkeys((*([entity.name] if entity else ()), *beside))
         await replicate_entities(source, Connection(emulator.connection_string), names)

@@ -25,7 +25,7 @@ from sbnotebook.analysis.groups import Group
 from sbnotebook.errors import ConfigurationError, DecisionError, near_match
 from sbnotebook.model import DeadLetter, EntityAddress, MessageState, PeekedMessage, ReceivedMessage
 from sbnotebook.model.connection_strings import Hidden, hidden
-from sbnotebook.settlement import Connection, Ramp, explained, sign_in
+from sbnotebook.settlement import Connection, Ramp, explained, sign_in, tier_of
 
 RampSizes: TypeAlias = str | int | Iterable[int]
 """The sizes of the batches of a ramp: ``"1,5,20,100"``, a number, or numbers."""
@@ -574,7 +574,7 @@ async def about(connection: Connection, found_by: str) -> About:
     signed_in, tier = await sign_in(connection), None
     # A user without the right to ask is connected nevertheless, and soon.
     with anyio.move_on_after(2), suppress(Exception):
-        tier = await connection.tier()
+        tier = await tier_of(connection)
     return About(
         connection.host,
         connection.is_emulator,

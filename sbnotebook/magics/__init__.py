@@ -9,7 +9,6 @@ Each magic parses its line, makes a plan, shows it, and carries it out; everythi
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from sbnotebook.client.portal import warn_after_cells
@@ -42,7 +41,4 @@ def load_ipython_extension(ipython: InteractiveShell) -> None:
     shell.Completer.custom_matchers.append(Completer(ipython, current).complete)
     keep_secrets_out(ipython)
     add_advice(ipython)
-    # Errors and reports show failures. Python would print the SDK's log of them below the cell, too, as it does with
-    # records without a handler; a handler that the user sets up still gets them.
-    logging.getLogger("azure").addHandler(logging.NullHandler())
     say("sbnotebook is loaded: %sb_connect connects, and %sb shows all magics.")

@@ -25,7 +25,7 @@ from sbnotebook.probe.probe import (
     without_names,
     words_of,
 )
-from sbnotebook.settlement import Connection
+from sbnotebook.settlement import Connection, tier_of
 
 # The last of locking may make Service Bus busy for others, and so comes last.
 _MODULES: Final = (looking, deferring, sending, locking)
@@ -43,7 +43,7 @@ _VERDICTS: Final = {True: ProbeVerdict.EXPECTED, False: ProbeVerdict.DIFFERENT, 
 async def tier_to_probe(connection: Connection) -> str:
     """Return the tier of a namespace, such as Standard."""
     try:
-        tier = await connection.tier()
+        tier = await tier_of(connection)
     except AzureError as error:
         raise ConfigurationError(
             f"The namespace cannot be probed, which needs the right Manage: {scrub(words_of(error))}"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sbnotebook.settlement.actions.deferred import Deferrals
     from sbnotebook.settlement.actions.pick import LockReference
     from sbnotebook.settlement.actions.reach import names_sentence
-    from sbnotebook.settlement.administration import EntityCounts, replicate_entities, route_of
+    from sbnotebook.settlement.administration import EntityCounts, replicate_entities, route_of, tier_of
     from sbnotebook.settlement.connecting.administration_clients import (
         administration_client,
         async_administration_client,

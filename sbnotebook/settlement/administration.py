@@ -207,6 +207,19 @@ async def counts_of(connection: Connection, addresses: Iterable[EntityAddress]) 
     return found
 
 
+async def tier_of(connection: Connection) -> str:
+    """Return the tier of a namespace: Basic, Standard or Premium.
+
+    Args:
+        connection: the namespace.
+
+    Raises:
+        azure.core.exceptions.AzureError: the tier could not be read; that needs the right Manage.
+    """
+    async with connection.administration_client() as client, explaining(connection):
+        return str((await client.get_namespace_properties()).messaging_sku)
+
+
 @asynccontextmanager
 async def changing(
     connection: Connection, address: EntityAddress, parent: EntityAddress | None = None

@@ -65,8 +65,10 @@ def test_it_looks_only_unless_it_may_plan(namespace: Namespace) -> None:
     letters(namespace, "looked")
     assistant = Assistant(lambda: namespace)
     assert "plan" not in assistant.tools
-    for tool in ("plan", "apply", "rehearse", "call", "confirm", "_keep", "__init__"):
+    for tool in ("plan", "apply", "rehearse"):
         assert "--may-plan" in refused(assistant, tool)
+    for tool in ("call", "confirm", "_keep", "__init__"):
+        assert f"There is no tool '{tool}': choose one of entities," in refused(assistant, tool)
     assert namespace.entity("looked/$dlq").peek()[0].delivery_count == 0
 
 
@@ -240,6 +242,7 @@ def test_a_cause_is_planned_and_rehearsed(namespace: Namespace, planner: Assista
         ({"where": "false"}, "from 1 to 10,000"),
         ({"cause": "nothing"}, "from 1 to 10,000"),
         ({"where": "subject = "}, "syntax error"),
+        ({"where": "true", "action": "purge"}, "is one of resubmit, complete, dead_letter"),
     ],
 )
 def test_a_wrong_choice_is_answered(
@@ -247,4 +250,4 @@ def test_a_wrong_choice_is_answered(
 ) -> None:
     if not namespace.entities(topics=[]) or "wrong" not in [each.address.name for each in namespace.entities()]:
         letters(namespace, "wrong")
-    assert sentence in refused(planner, "plan", entity="wrong/$dlq", action="complete", **arguments)
+    assert sentence in refused(planner, "plan", **{"entity": "wrong/$dlq", "action": "complete"} | arguments)

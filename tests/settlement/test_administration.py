@@ -10,13 +10,14 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus.management import SqlRuleAction, SqlRuleFilter
 
-from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions, TopicOptions, running
+from sbnotebook.emulator import QueueOptions, RunningEmulator, SubscriptionOptions, Tier, TopicOptions, running
 from sbnotebook.errors import InvalidEntityAddressError
 from sbnotebook.model import DeadLetter, EntityAddress, Message, Send
 from sbnotebook.settlement import AsyncNamespace, Connection
 from sbnotebook.settlement import administration as admin
 from sbnotebook.settlement.administration import _explained  # pyright: ignore[reportPrivateUsage]
 from tests.filled_queues import settle_first
+from tests.settlement.clerks import CLERK, clerks_connection
 from tests.settlement.namespaces import namespace_of
 
 pytestmark = pytest.mark.anyio
@@ -59,7 +60,7 @@ async def test_a_lock_lasts_as_long_as_its_entity_says(emulator: RunningEmulator
     assert (await admin.properties_of(connection, EntityAddress("alone", "quick"))).lock_duration == timedelta(
         seconds=7
     )
-    assert await connection.tier() == "Premium"
+    assert await admin.tier_of(connection) == "Premium"
 
 
 async def test_counts_tell_the_states_of_messages(own: AsyncNamespace, emulator: RunningEmulator) -> None:
@@ -159,6 +160,13 @@ async def test_an_error_is_told_in_the_words_of_the_service(status: int | None, 
     assert re.search(f"^shop.servicebus.windows.net {words}", str(clear))
     assert isinstance(clear, HttpResponseError)
     assert (clear.status_code, clear.reason) == (status, None)
+
+
+async def test_the_tier_is_not_for_a_user_without_the_right_manage() -> None:
+    with running(keys=[CLERK], tier=Tier.STANDARD) as emulator:
+        assert await admin.tier_of(Connection(emulator.connection_string)) == "Standard"
+        with pytest.raises(HttpResponseError, match=r"^127\.0\.0\.1:\d+ does not let this .* needs the right Manage"):
+            await admin.tier_of(clerks_connection(emulator))
 
 
 async def test_a_subscription_below_a_missing_topic_names_the_topic(namespace: AsyncNamespace) -> None:

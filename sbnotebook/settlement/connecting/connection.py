@@ -68,6 +68,7 @@ _APPS: Final = ("app_displayname", "appid", "azp", "oid")
 _MAX_NAME: Final = 100
 _ANSWERS_WITHIN: Final = 10.0
 """Seconds to wait for an emulator's answer."""
+_QUIET: Final = logging.NullHandler()
 _AMQP: Final = b"AMQP"
 _HEADER: Final = _AMQP + b"\x03\x01\x00\x00"
 """The protocol header of a client that authenticates by SASL: AMQP 1.0 section 5.3.1."""
@@ -186,6 +187,9 @@ class Connection:
         connection_string = hidden(connection_string)
         host = hidden(host)  # a key may be here by mistake
         check_version()
+        # Errors and reports show failures. Python prints log records without a handler, with their tracebacks; your
+        # own handler still gets them.
+        logging.getLogger("azure").addHandler(_QUIET)
         if (connection_string is None) == (host is None):
             raise ConfigurationError("Give a connection string, or a namespace's host name with a credential.")
         self.parsed = (
@@ -350,11 +354,6 @@ class Connection:
             return async_administration_client(self.parsed.text, allow_remote=True, **options)
         return async_client_class()(*self.host_and_credential(), **options)
 
-    async def tier(self) -> str:
-        """Return the namespace's tier, such as Standard or Premium. The question needs the right Manage."""
-        async with self.administration_client() as client:
-            return str((await client.get_namespace_properties()).messaging_sku)
-
     def _client(self, retries: int) -> ServiceBusClient:
         if retries not in self._clients:
             self._clients[retries] = self.new_client(retries=retries)
@@ -381,9 +380,6 @@ class Connection:
 def _default_credential() -> Any:
     from azure.identity import DefaultAzureCredential
 
-    logger = logging.getLogger("azure.identity")
-    if not logger.hasHandlers():  # Python would print twenty lines where it finds no account
-        logger.addHandler(logging.NullHandler())
     # The asynchronous one opens sessions of aiohttp, which complain where a namespace is dropped without closing it.
     return _InThreads(DefaultAzureCredential(), is_owned=True)
 

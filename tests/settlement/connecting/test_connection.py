@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import base64
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -180,6 +182,16 @@ def test_default_credential_is_closed_and_created_again(monkeypatch: pytest.Monk
     assert len(made) == 2
     anyio.run(connection.close)
     assert [each.closed for each in made] == [1, 1]
+
+
+def test_the_sdk_prints_nothing_below_a_script() -> None:
+    script = (
+        "import logging; from sbnotebook.settlement import Connection\n"
+        "Connection('Endpoint=sb://localhost;SharedAccessKeyName=k;SharedAccessKey=k;UseDevelopmentEmulator=true')\n"
+        "for name in ('azure.servicebus', 'azure.identity'): logging.getLogger(name).error('printed')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
 
 
 def test_the_callers_credential_is_left_open() -> None:
