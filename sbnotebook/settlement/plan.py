@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from sbnotebook.errors import ConfigurationError, DecisionError
@@ -162,8 +162,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_in_flight(self.max_in_flight)
-        if self.rate is not None and not self.rate > 0:  # not a number, either
-            raise ConfigurationError("rate is above 0 messages a second.")
+        if self.rate is not None and not (isinstance(self.rate, Real) and self.rate > 0):
+            raise ConfigurationError("rate is a number above 0, of messages a second.")
 
     @property
     def transfers(self) -> int:

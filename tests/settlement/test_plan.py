@@ -198,11 +198,12 @@ def test_hostile_bodies_and_names_do_no_harm_in_a_preview() -> None:
         (lambda: Limits(max_in_flight=0), "max_in_flight is 1 or more"),
         (lambda: Limits(max_in_flight=-1), "max_in_flight is 1 or more"),
         (lambda: Limits(max_in_flight=cast("int", "many")), 'or "auto"'),
-        (lambda: Limits(rate=0), "rate is above 0"),
-        (lambda: Limits(rate=float("nan")), "rate is above 0"),
-        (lambda: Limits(rate=-0.5), "rate is above 0"),
+        (lambda: Limits(rate=0), "rate is a number above 0"),
+        (lambda: Limits(rate=float("nan")), "rate is a number above 0"),
+        (lambda: Limits(rate=-0.5), "rate is a number above 0"),
+        (lambda: Limits(rate=cast("Any", "5")), "rate is a number above 0"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_limits_that_cannot_be_are_refused(make: Callable[[], Limits], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
