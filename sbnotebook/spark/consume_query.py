@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -37,7 +38,8 @@ _MAX_BYTES: Final = 256 << 20
 """Bytes of a micro-batch by default, which its tasks read."""
 _RENEW_FOR: Final = timedelta(days=3650)
 _LOG: Final = logging.getLogger(__name__)
-_CLOSE_WITHIN: Final = 5.0
+_CLOSE_WITHIN, _STEP_WITHIN = 6.0, 1.0
+"""Seconds to close in, and for each step where none are left: a query that starts again waits for 10 seconds."""
 _COUNT_EVERY, _COUNT_AGAIN, _COUNT_WITHIN = 15.0, 600.0, 15.0
 """Seconds: Service Bus throttles management operations, and where it refuses one it refuses the next."""
 _REST: Final = 2.0
@@ -182,21 +184,26 @@ class ConsumeQuery:
         """Release the locked messages that are not deferred, and close the connections, within some seconds."""
         if self._scanning is not None:
             self._scanning.cancel()
+        until = time.monotonic() + _CLOSE_WITHIN
         with contextlib.suppress(Exception):  # locks end by themselves
             if self._work is not None:  # it still runs when a signal has ended the wait for it
                 self._work.cancel()
-                self._work.wait(_CLOSE_WITHIN)
+                self._work.wait(_left(until))
         with contextlib.suppress(Exception):
             if isinstance(self._batches, HeldBatches):
-                portal().start_task_soon(self._batches.close).result(_CLOSE_WITHIN)
+                portal().start_task_soon(self._batches.close).result(_left(until))
             if self._keeper is not None:
-                run(self._keeper.close, _CLOSE_WITHIN)
+                run(self._keeper.close, _left(until))
         with contextlib.suppress(Exception):
-            portal().start_task_soon(self._close).result(_CLOSE_WITHIN)
+            portal().start_task_soon(self._close).result(_left(until))
 
     async def _close(self) -> None:
         await self._deleter.close()
         await self._namespace.close()
+
+
+def _left(until: float) -> float:
+    return max(_STEP_WITHIN, until - time.monotonic())
 
 
 def _refused(error: Exception, entity: EntityAddress) -> ConfigurationError | None:

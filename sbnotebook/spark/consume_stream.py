@@ -52,7 +52,8 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -203,7 +204,17 @@ def _stop_at_sigterm() -> None:
         signal.signal(signal.SIGTERM, _exit)
 
 
-def _exit(*_: object) -> NoReturn:
+def _exit(_number: int, frame: FrameType | None) -> None:
+    """Raise SystemExit, at which Spark calls :meth:`ConsumeStream.stop`; do nothing while that runs.
+
+    Spark sends the signal twice within milliseconds, and the second one would end the release of the messages. It never
+    kills the process. Source: PythonStreamingSourceRunner.stop of Spark 4.3, which calls stopWorker and stop of
+    PythonWorkerFactory. Both call Process.destroy.
+    """
+    while frame is not None:
+        if frame.f_code is ConsumeStream.stop.__code__:
+            return
+        frame = frame.f_back
     raise SystemExit(0)
 
 

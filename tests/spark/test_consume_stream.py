@@ -115,10 +115,8 @@ def test_stopped_query_removes_the_last_batch_and_releases_locks(
     with pytest.raises(StreamingQueryException, match="the sink is full"):
         query.awaitTermination(_WAIT)
     assert got == [ids, ["small"]]
-    # Spark leaves the process seconds to give back its locks. On a busy machine that may be too few, and they end then.
     with namespace.entity(queue).lock(1, max_wait=120) as batch:
-        (message,) = batch.messages
-    assert (message.message_id, message.delivery_count in (0, 1)) == ("large", True)
+        assert [(message.message_id, message.delivery_count) for message in batch.messages] == [("large", 0)]
 
 
 @pytest.mark.thorough  # test_consume_stream_steps.py has the refusal

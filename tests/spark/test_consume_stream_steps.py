@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import signal
 import sys
 import time
 import tracemalloc
@@ -22,6 +23,7 @@ from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.settlement import LockedBatch
 from sbnotebook.spark import batch_locking
+from sbnotebook.spark.consume_query import ConsumeQuery
 
 from .stream_processes import POINTS, Query, fill
 
@@ -46,6 +48,26 @@ def test_each_message_comes_once_wherever_the_process_ends(
 def test_stop_releases_locks_without_a_delivery(query: Query, own: Namespace, own_queue: str) -> None:
     fill(own, own_queue, 3)
     query.log_next()
+    query.stop()
+    with own.entity(own_queue).lock(3, max_wait=1) as batch:
+        assert [message.delivery_count for message in batch.messages] == [0, 0, 0]
+
+
+def test_signals_of_spark_do_not_end_the_release(
+    query: Query, own: Namespace, own_queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = ConsumeQuery.close
+
+    def signalled(query: ConsumeQuery) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        close(query)
+
+    monkeypatch.setattr(ConsumeQuery, "close", signalled)
+    fill(own, own_queue, 3)
+    query.log_next()
+    assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    with pytest.raises(SystemExit):
+        signal.raise_signal(signal.SIGTERM)
     query.stop()
     with own.entity(own_queue).lock(3, max_wait=1) as batch:
         assert [message.delivery_count for message in batch.messages] == [0, 0, 0]
