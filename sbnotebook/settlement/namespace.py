@@ -81,6 +81,10 @@ class AsyncEntity(Place):
         plan = self.plan_send(lambda: messages, decision, own_times=own_times, batch_size=batch_size)
         return await plan.apply(Limits(max_in_flight, rate), progress)
 
+    async def max_delivery_count(self) -> int:
+        """Return the deliveries after which Service Bus dead-letters a message; this needs the right Manage."""
+        return (await administration.properties_of(self.namespace.connection, self.address)).max_delivery_count
+
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
         """Return a plan to settle or release messages that an open batch holds, by default all."""
         check_decision(decision, self.address)

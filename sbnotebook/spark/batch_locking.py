@@ -15,6 +15,7 @@ from sbnotebook.model import (
     Complete,
     Decision,
     Defer,
+    EntityAddress,
     LockedMessage,
     MessageState,
     Outcome,
@@ -204,10 +205,7 @@ class BatchLocker:
         first = messages[0]
         is_gone = not (deferred or first.delivery_count or first.sequence_number in self.batch.table.lost)
         if is_gone and not await peeked(self.entity, [first.sequence_number]):
-            raise ConfigurationError(
-                f"{self.entity.address} dead-letters messages at their first deferral, which counts as a delivery: "
-                "set its maximum delivery count to 2 or more."
-            )
+            raise dead_letters_deferred(self.entity.address, first.sequence_number)
         self._is_tried = True
         return self._with_warning(messages, deferred | await self._defer(messages[1:]))
 
@@ -267,6 +265,15 @@ class BatchLocker:
         """Return the numbers of messages that are deferred."""
         found = await peeked(self.entity, numbers)
         return sorted(message.sequence_number for message in found if message.state is MessageState.DEFERRED)
+
+
+def dead_letters_deferred(entity: EntityAddress, number: int | None = None) -> ConfigurationError:
+    """Return the refusal of an entity, with the number of the message whose deferral showed it."""
+    told = "" if number is None else f" This start moved #{number} to the dead-letter queue."
+    return ConfigurationError(
+        f"{entity} dead-letters messages at their first deferral, which counts as a delivery: set its maximum delivery "
+        f"count to 2 or more.{told}"
+    )
 
 
 def _is_refused(outcome: Outcome) -> bool:

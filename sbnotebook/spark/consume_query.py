@@ -23,7 +23,7 @@ from sbnotebook.settlement import (
     LockEvent,
     SequenceNumbers,
 )
-from sbnotebook.spark.batch_locking import BatchLocker
+from sbnotebook.spark.batch_locking import BatchLocker, dead_letters_deferred
 from sbnotebook.spark.consume_offset import BatchMessage, ConsumeOffset, ranges_of
 from sbnotebook.spark.held_batches import HeldBatches
 from sbnotebook.spark.micro_batches import MicroBatches
@@ -42,6 +42,7 @@ _CLOSE_WITHIN, _STEP_WITHIN = 6.0, 1.0
 """Seconds to close in, and for each step where none are left: a query that starts again waits for 10 seconds."""
 _COUNT_EVERY, _COUNT_AGAIN, _COUNT_WITHIN = 15.0, 600.0, 15.0
 """Seconds: Service Bus throttles management operations, and where it refuses one it refuses the next."""
+_MAXIMUM_WITHIN: Final = 5.0
 _REST: Final = 2.0
 """How long to rest after each page of a scan, in times that the page took: the stream goes first."""
 _NAMED: Final = 5
@@ -144,6 +145,8 @@ class ConsumeQuery:
     def _begin(self) -> None:
         if self._is_begun:
             return
+        if self._options.defers and self._entity.address.sub_queue is None:  # which alone has a maximum
+            run(self._require_deliveries)
         if self._scan is None:
             pass
         elif self._options.orphans == "report":
@@ -151,6 +154,14 @@ class ConsumeQuery:
         else:
             self._batches.orphans |= run(self._scan.find)
         self._is_begun = True
+
+    async def _require_deliveries(self) -> None:
+        """Refuse an entity whose maximum delivery count is 1 before a message of it is dead-lettered."""
+        most: int | None = None
+        with contextlib.suppress(Exception), anyio.fail_after(_MAXIMUM_WITHIN):  # it needs the right Manage
+            most = await self._entity.max_delivery_count()
+        if most == 1:
+            raise dead_letters_deferred(self._entity.address)
 
     def progress(self) -> dict[str, Any]:
         """Return the entity and the counts of this process; the backlog and the orphans where they are known."""

@@ -24,10 +24,20 @@ from typing import Any, Final
 import anyio
 
 from sbnotebook.amqp.sections import PROPERTIES
-from sbnotebook.errors import SbNotebookError
-from sbnotebook.model import Complete, Defer, MessageState, OutcomeStatus, PeekedMessage, ReceivedMessage
+from sbnotebook.errors import ConfigurationError, SbNotebookError
+from sbnotebook.model import (
+    Complete,
+    Defer,
+    LockedMessage,
+    MessageState,
+    OutcomeStatus,
+    PeekedMessage,
+    ReceivedMessage,
+    Report,
+)
 from sbnotebook.model.message import partition_of
-from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, SequenceNumbers, SessionBatch
+from sbnotebook.settlement import OUTAGE_PATIENCE, AsyncEntity, SequenceNumbers, SessionBatch, in_parallel
+from sbnotebook.spark.batch_locking import dead_letters_deferred
 from sbnotebook.spark.peek_reader import pages_up_to, peeked
 from sbnotebook.spark.scrubbing import in_words
 
@@ -69,6 +79,10 @@ class SessionLocker:
     """Sessions that another receiver holds, and until when they are left out."""
     _tries: Counter[str] = field(default_factory=Counter[str])
     """Times that a session could not be taken."""
+    _is_tried: bool = False
+    """Whether a message was deferred here, and not dead-lettered."""
+    _refusal: ConfigurationError | None = None
+    _trying: anyio.Lock = field(default_factory=anyio.Lock)
 
     @property
     def held_count(self) -> int:
@@ -124,8 +138,22 @@ class SessionLocker:
 
         The others come again: another receiver holds their session, or has taken them.
         """
-        doubtful = await self._of_each(by_session(messages), self._defer_in)
-        return await self.those_deferred([message.sequence_number for message in messages], doubtful)
+        numbers = [message.sequence_number for message in messages]
+        deferred = await self.those_deferred(numbers, await self._of_each(by_session(messages), self._defer_in))
+        if missing := set(numbers).difference(deferred):
+            await self._warn_of_gone(missing)
+        return deferred
+
+    async def _warn_of_gone(self, numbers: set[int]) -> None:
+        gone = numbers.difference(message.sequence_number for message in await self._peek(numbers))
+        if gone:
+            _LOG.warning(
+                "%d messages of %s (the first is #%d) are gone, and are not in this micro-batch: they were delivered "
+                "too often, and are dead-lettered, or they have expired, or another receiver has removed them.",
+                len(gone),
+                self.entity.address,
+                min(gone),
+            )
 
     async def those_deferred(self, numbers: Iterable[int], doubtful: Sessions | None = None) -> list[int]:
         """Return the numbers of messages that are deferred, when no message of their sessions is left between them."""
@@ -148,10 +176,10 @@ class SessionLocker:
         wanted, doubtful = set(numbers), set[int]()
         try:
             async with self._taken(session) as batch:
-                while wanted and (came := await batch.receive(min(len(wanted), _STEP), max_wait=_WAIT)):
+                while wanted and (came := await batch.receive(self._step(len(wanted)), max_wait=_WAIT)):
                     ours = [message for message in came if message.sequence_number in wanted]
                     doubtful = {message.sequence_number for message in ours}
-                    report = await batch.settle(Defer(), ours, max_in_flight=_IN_FLIGHT)
+                    report = await self._settle(batch, ours)
                     doubtful = {
                         m.sequence_number for m, each in zip(ours, report, strict=True) if not _is_known(each.status)
                     }
@@ -159,9 +187,31 @@ class SessionLocker:
                     wanted -= {message.sequence_number for message in ours}
                     if doubtful or len(ours) < len(came):
                         break
-        except Exception as error:  # noqa: BLE001 (a session that is not taken comes later)
-            self._set_aside(session, error)
+        except Exception as error:
+            if error is self._refusal:
+                raise
+            self._set_aside(session, error)  # a session that is not taken comes later
         return sorted(doubtful)
+
+    def _step(self, count: int) -> int:
+        # One first, because an entity that dead-letters deferred messages would do that to all of them.
+        return min(count, _STEP) if self._is_tried else 1
+
+    async def _settle(self, batch: SessionBatch, messages: Sequence[LockedMessage]) -> Report:
+        """Defer messages; until it is known that a deferral keeps a message, one of one session at a time."""
+        if self._is_tried:
+            return await batch.settle(Defer(), messages, max_in_flight=_IN_FLIGHT)
+        async with self._trying:
+            if self._refusal is not None:
+                raise self._refusal
+            report = await batch.settle(Defer(), messages)
+            if messages and report.ok and not self._is_tried:
+                first = messages[0]
+                self._is_tried = bool(await self._peek([first.sequence_number]))
+                if not (self._is_tried or first.delivery_count):
+                    self._refusal = dead_letters_deferred(self.entity.address, first.sequence_number)
+                    raise self._refusal
+            return report
 
     # ---------------------------------------------------------------- removing
 
@@ -210,18 +260,8 @@ class SessionLocker:
         self, sessions: Sessions, act: Callable[[str, Sequence[int]], Awaitable[Sequence[int]]]
     ) -> dict[str, Sequence[int]]:
         """Act in each session, in several at once; return the numbers that are left, by session."""
-        left: dict[str, Sequence[int]] = {}
-        limit = anyio.CapacityLimiter(_AT_ONCE)
-
-        async def run(session: str, numbers: Sequence[int]) -> None:
-            async with limit:
-                if rest := await act(session, numbers):
-                    left[session] = rest
-
-        async with anyio.create_task_group() as tasks:
-            for session, numbers in sessions.items():
-                tasks.start_soon(run, session, numbers)
-        return left
+        rests = await in_parallel(lambda each: act(*each), sessions.items(), _AT_ONCE)
+        return {session: rest for session, rest in zip(sessions, rests, strict=True) if rest}
 
     async def _peek(self, numbers: Iterable[int]) -> list[PeekedMessage]:
         found = await peeked(self.entity, numbers, (PROPERTIES,))

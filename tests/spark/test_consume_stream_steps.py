@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from sbnotebook.client import Namespace
 from sbnotebook.client.portal import run
 from sbnotebook.emulator import ManualClock, QueueOptions, RunningEmulator
+from sbnotebook.emulator.entities.options import AuthorizationRule, Claim
 from sbnotebook.errors import ConfigurationError, SbNotebookError
 from sbnotebook.model import Message
 from sbnotebook.settlement import LockedBatch
@@ -326,16 +327,33 @@ def test_another_receiver_gets_the_rest(query: Query, own: Namespace, own_queue:
     assert not own.entity(own_queue).peek()
 
 
-def test_queue_that_dead_letters_deferred_messages_is_refused(emulator: RunningEmulator, own: Namespace) -> None:
-    emulator.create_queue("once", QueueOptions(max_delivery_count=1))
-    fill(own, "once", 5)
-    query = Query(emulator, "once")
+@pytest.mark.parametrize("has_sessions", [False, True])
+def test_queue_that_dead_letters_deferred_messages_is_refused(
+    emulator: RunningEmulator, own: Namespace, has_sessions: bool
+) -> None:
+    name = f"once-{has_sessions}"
+    reader = AuthorizationRule("reader", "c2VjcmV0a2V5", "", frozenset({Claim.LISTEN}))
+    emulator.create_queue(
+        name, QueueOptions(max_delivery_count=1, requires_session=has_sessions, authorization_rules=(reader,))
+    )
+    sent = [Message(message_id=f"m{n}", session_id=f"s{n % 3}" if has_sessions else None) for n in range(9)]
+    assert own.entity(name).send(sent).ok
+    query = Query(emulator, name)
+    with pytest.raises(ConfigurationError, match=r"maximum delivery count to 2 or more\.$"):
+        query.ask()
+    query.stop()
+    assert len(own.entity(name).peek()) == 9
+
+    # Without the right Manage, only a deferral shows it.
+    endpoint = emulator.connection_string.partition(";")[0]
+    key = "SharedAccessKeyName=reader;SharedAccessKey=c2VjcmV0a2V5;UseDevelopmentEmulator=true"
+    query = Query(emulator, name, {"connectionString": f"{endpoint};{key}"})
     query.log_next()
-    with pytest.raises(ConfigurationError, match="maximum delivery count to 2 or more"):
+    with pytest.raises(ConfigurationError, match=r"2 or more\. This start moved #\d to the dead-letter queue"):
         query.planned()
     query.stop()
-    assert len(own.entity("once").peek()) == 4
-    assert len(own.entity("once/$dlq").peek()) == 1
+    assert len(own.entity(name).peek()) == 8
+    assert len(own.entity(f"{name}/$dlq").peek()) == 1
 
 
 def test_message_delivered_too_often_is_logged(

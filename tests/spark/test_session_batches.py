@@ -122,6 +122,23 @@ def test_at_least_once_is_refused_with_sessions(query: Query) -> None:
         query.ask()
 
 
+def test_message_of_a_session_delivered_too_often_is_logged(
+    emulator: RunningEmulator, own: Namespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    emulator.create_queue("twice", QueueOptions(requires_session=True, max_delivery_count=2))
+    ids = fill(own, "twice", 6)
+    with own.entity("twice").session("b") as session:
+        (first,) = session.receive(1)
+        assert session.abandon([first]).ok
+    query = Query(emulator, "twice")
+    query.drain()
+    query.stop()
+    assert query.ids == sorted({*ids} - {first.message_id})
+    assert f"1 messages of twice (the first is #{first.sequence_number}) are gone" in caplog.text
+    assert len(own.entity("twice/$dlq").peek()) == 1
+    assert not own.entity("twice").peek()
+
+
 @pytest.mark.parametrize("seed", range(STORIES))
 def test_any_story_keeps_each_session_in_order(
     query: Query, emulator: RunningEmulator, own: Namespace, own_queue: str, clock: ManualClock, seed: int
