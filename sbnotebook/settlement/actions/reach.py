@@ -36,7 +36,7 @@ from sbnotebook.model import (
 from sbnotebook.model.report import counted
 from sbnotebook.settlement import administration
 from sbnotebook.settlement.connecting.failures import Failure, explained
-from sbnotebook.settlement.engine import BESIDE, GROUP, Run
+from sbnotebook.settlement.engine import BESIDE, GROUP, M, Run
 from sbnotebook.settlement.locking.ahead import DEFAULT_MAX_HELD, LockedAhead, Search
 from sbnotebook.settlement.locking.by_number import DeferredDeleter, Removal
 from sbnotebook.settlement.locking.lock import LockedBatch
@@ -274,7 +274,8 @@ class Reach:
 
     async def deferred(self, messages: Sequence[ReceivedMessage]) -> None:
         """Lock deferred messages by their numbers, take them through their steps, and explain the others."""
-        await self._in_each_session(messages, self._by_number)
+        await self._end_others(messages)
+        await self._in_each_session([m for m in messages if self.run.outcome_of(m) is None], self._by_number)
         if self.run.stopped is None:
             left = [message for message in messages if self.run.outcome_of(message) is None]
             active, held = await self._by_state(left)
@@ -397,7 +398,8 @@ class Reach:
                         await self._take(batch, [m for m in meant if m.enqueued_time is not None or m.unreadable])
                     else:
                         kept += meant
-                await self._take(batch, kept)
+                await self._end_others([wanted[message.sequence_number] for message in kept])
+                await self._take(batch, [message for message in kept if self.run.outcome_of(message) is None])
         finally:
             self._note_rest(ahead.rest)
         if ahead.stopped is not None:
@@ -498,7 +500,13 @@ class Reach:
             await self.place.namespace.clock.sleep(delay.total_seconds())
         await self.run.take(messages, partial(self.steps, holder), size=self.group, beside=self.beside)
 
-    def _those_meant(self, came: Sequence[LockedMessage], wanted: Mapping[int, ReceivedMessage]) -> list[LockedMessage]:
+    async def _end_others(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Peek at messages before an action raises counts, and end those whose numbers others have now."""
+        known = {message.sequence_number: message for message in messages if message.enqueued_time is not None}
+        async for page in self.place.peeker.pages_of(known, patience=OUTAGE_PATIENCE):
+            self._those_meant([message for _, message in page], known)
+
+    def _those_meant(self, came: Sequence[M], wanted: Mapping[int, ReceivedMessage]) -> list[M]:
         """Leave out other messages with the numbers of those that are meant, in an entity that was made anew."""
         others = [message for message in came if not is_same(message, wanted[message.sequence_number])]
         self.run.end(others, OutcomeStatus.NOT_FOUND, ANOTHER)

@@ -158,6 +158,8 @@ async def test_others_with_the_numbers_of_the_plan_stay(namespace: AsyncNamespac
     report = await queue.plan_deferred([stale, second], Complete()).apply()
     assert [outcome.status for outcome in report] == [OutcomeStatus.NOT_FOUND, OutcomeStatus.SETTLED]
     assert await queue.peek() == [first]
+    async with queue.batch() as batch:
+        assert await batch.receive_deferred([1]), "a lock would raise its delivery count"
 
 
 async def test_deferred_silent_service_blocks_for_a_limited_time(

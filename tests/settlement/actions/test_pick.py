@@ -417,14 +417,19 @@ async def test_a_pick_continues_after_a_session_is_lost(
     assert len(await queue.peek()) == 2
 
 
-async def test_another_message_with_the_same_number_is_not_settled(namespace: AsyncNamespace) -> None:
-    queue = await filled_queue(namespace, "pick-anew", 5)
-    numbers = await sequence_numbers(queue)
-    plan = await queue.pick([numbers[3]], Complete())
-    await namespace.delete_queue("pick-anew")
+@pytest.mark.parametrize("decision", [Complete(), Abandon()])
+async def test_another_message_with_the_same_number_is_not_settled(
+    namespace: AsyncNamespace, decision: Decision
+) -> None:
+    name = f"pick-anew-{decision.verb}"
+    queue = await filled_queue(namespace, name, 5)
+    messages = await queue.peek()
+    numbers = [message.sequence_number for message in messages]
+    plan = await queue.pick([messages[3]], decision)
+    await namespace.delete_queue(name)
     await namespace.peeker(queue.address).close()  # its link was detached, and so were those of the senders
     await namespace.pool(queue.address).close()
-    queue = await filled_queue(namespace, "pick-anew", 5)
+    queue = await filled_queue(namespace, name, 5)
     numbers_now = await sequence_numbers(queue)
     assert numbers_now == numbers
     (outcome,) = await plan.apply()
