@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import lru_cache
 from importlib import import_module
@@ -237,6 +238,8 @@ class Report(Sequence[Outcome]):
     def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
         self.speed: RunSpeed | None = None
         """The speed of the run; None for fewer than 100 messages, and where no action was carried out."""
+        self.made = datetime.now(UTC)
+        """When this report was made; of a part of a report, when the whole was."""
         self._looks: tuple[Report.Look, ...] = ()
         self._set_chunks(_chunks_of(outcomes))
 
@@ -311,6 +314,7 @@ class Report(Sequence[Outcome]):
 
     def __add__(self, other: Report) -> Report:
         both = Report()._set_chunks((*self._chunks, *other._chunks))
+        both.made = max(self.made, other.made)
         both._looks = tuple(look for look in (*self._looks, *other._looks) if not look.is_done)
         return both
 
@@ -326,7 +330,11 @@ class Report(Sequence[Outcome]):
     def __getitem__(self, index: slice) -> Report: ...
     def __getitem__(self, index: int | slice) -> Outcome | Report:
         positions = range(len(self))[index]  # raises as a sequence does
-        return self._at(positions) if isinstance(positions, int) else Report(map(self._at, positions))
+        if isinstance(positions, int):
+            return self._at(positions)
+        part = Report(map(self._at, positions))
+        part.made = self.made
+        return part
 
     def _at(self, position: int) -> Outcome:
         number = bisect_right(self._ends, position)

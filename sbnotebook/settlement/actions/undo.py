@@ -27,6 +27,7 @@ from sbnotebook.model import (
     OutcomeStatus,
     PeekedMessage,
     ReceivedMessage,
+    Report,
     Resubmit,
     Undo,
 )
@@ -63,6 +64,8 @@ _LEFT_OUT: Final = {
     "resubmitted": "Left out: {:,} resubmitted. Their clones exist, and sending the originals back would double them; "
     "to do so, use include_resubmitted=True, or %sb_undo --include-resubmitted.",
     "returned": "Left out: {:,} sent back before.",
+    "namesakes": "Left out: {:,} with the same numbers and ids, removed when the entity was deleted and made anew. To "
+    "send them back, use their own report, or entity=… and since=….",
     "missing": "Left out: {:,} not in the archive, which keeps messages removed on this machine for a limited time.",
 }
 """The sentence of a plan about the messages that it leaves out, by the reason."""
@@ -150,18 +153,19 @@ def _removals(report: Iterable[Outcome]) -> Mapping[EntityAddress, dict[int, Out
 
 
 def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: Counter[str]) -> list[ArchivedMessage]:
-    found: list[ArchivedMessage] = []
+    found, made = list[ArchivedMessage](), report.made if isinstance(report, Report) else datetime.now(UTC)
     for entity, outcomes in _removals(report).items():
         rows = [
             row
             for row in archive.find(host, entity, numbers=list(outcomes))
             if outcomes[row.sequence_number].message_id in (None, row.message_id)
         ]
-        # A queue that was created again counts from 1: take the message removed last.
-        last = {row.sequence_number: row.place for row in rows}
+        # A queue that was created again counts from 1: take the message removed last before the report was made.
+        in_order = sorted(rows, key=lambda row: (row.archived <= made.timestamp(), row.row))
+        last = {row.sequence_number: row.place for row in in_order}
         found += [row for row in rows if row.place == last[row.sequence_number]]
-        removing = {number for number, outcome in outcomes.items() if outcome.verb != DeadLetter.verb}
-        left["missing"] += len(removing - last.keys())
+        left["missing"] += sum(end.verb != DeadLetter.verb for number, end in outcomes.items() if number not in last)
+        left["namesakes"] += len({row.place for row in rows}) - len(last)
     return found
 
 
@@ -308,6 +312,5 @@ async def _send_group(
 
 
 def _state_after(outcome: Outcome, before: ArchiveState) -> ArchiveState:
-    if outcome.ok:
-        return ArchiveState.RETURNED
-    return ArchiveState.RETURNING if outcome.status is OutcomeStatus.UNCONFIRMED else before
+    known = {OutcomeStatus.SETTLED: ArchiveState.RETURNED, OutcomeStatus.UNCONFIRMED: ArchiveState.RETURNING}
+    return known.get(outcome.status, before)

@@ -361,17 +361,19 @@ async def test_undo_asks_without_the_right_manage(tmp_path: Path) -> None:
             assert (renamed.message_id or "").startswith("m0~undo-")
 
 
-async def test_of_a_queue_that_was_made_anew_the_last_message_is_meant(
+async def test_in_a_queue_made_anew_each_report_means_its_message(
     own: AsyncNamespace, emulator: RunningEmulator, tmp_path: Path
 ) -> None:
-    await complete(await filled_queue(own, "anew", [Message(body=b"old", message_id="m")]), 1)
+    before = await complete(await filled_queue(own, "anew", [Message(body=b"old", message_id="m")]), 1)
     await own.delete_queue("anew")
     async with namespace_of(emulator, tmp_path) as later:
         queue = await filled_queue(later, "anew", [Message(body=b"new", message_id="m")])
         report = await complete(queue, 1)
         assert [outcome.sequence_number for outcome in report] == [1]
-        plan = await later.undo(report)
-        assert [message.body for message in plan.messages] == [b"new"]
+        for some, body in ((before, b"old"), (before[:1], b"old"), (before + report, b"new"), ([*before], b"new")):
+            plan = await later.undo(some)
+            assert [message.body for message in plan.messages] == [body]
+            assert "Left out: 1 with the same numbers and ids" in plan.preview().sentence
         assert len((await later.undo(entity="anew")).messages) == 2
 
 
