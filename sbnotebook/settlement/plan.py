@@ -28,6 +28,7 @@ from sbnotebook.model import (
     EntityAddress,
     LockedMessage,
     Message,
+    MessageState,
     Outcome,
     OutcomeStatus,
     ReceivedMessage,
@@ -473,15 +474,21 @@ class Plan:
     def _sentence(self) -> str:
         what = f"{self.decision.verb} {counted(len(self.messages))} of {self.entity}{self.on}"
         edited = ", edited" if self.edit else ""
-        return f"{what}{_details(self.decision, self.entity)}{edited}.{self._too_often()}"
+        return f"{what}{_details(self.decision, self.entity)}{edited}.{self._notes()}"
 
-    def _too_often(self) -> str:
-        limit = self.decision.limit_at(self.entity) if isinstance(self.decision, Resubmit) else None
-        count = sum(message.resubmit_count >= limit for message in self.messages) if limit is not None else 0
-        if not count:
+    def _notes(self) -> str:
+        if not isinstance(self.decision, Resubmit):
             return ""
+        limit = self.decision.limit_at(self.entity)
+        often = sum(message.resubmit_count >= limit for message in self.messages) if limit is not None else 0
         ends = "stay" if self.entity.sub_queue else "are dead-lettered"
-        return f" {count:,} of them were resubmitted {limit} times or more, and {ends}."
+        deferred = sum(message.state is MessageState.DEFERRED for message in self.messages)
+        notes = {
+            f" {often:,} of them were resubmitted {limit} times or more, and {ends}.": often,
+            f" {deferred:,} of them {'is' if deferred == 1 else 'are'} deferred: if its clone fails, a deferred "
+            "message stays locked until its lock ends, and its delivery count may rise.": deferred,
+        }
+        return "".join(note for note, is_said in notes.items() if is_said)
 
 
 def _destination(decision: Decision, entity: EntityAddress) -> str:

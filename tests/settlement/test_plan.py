@@ -21,6 +21,7 @@ from sbnotebook.model import (
     EntityAddress,
     LockedMessage,
     Message,
+    MessageState,
     Outcome,
     OutcomeStatus,
     PeekedMessage,
@@ -319,3 +320,12 @@ def test_a_plan_has_each_message_once() -> None:
 def test_a_preview_says_that_a_text_was_shortened() -> None:
     sentence = plan_of(DeadLetter("Bad", "x" * 5_000)).preview().sentence
     assert "which sbnotebook shortened to 4,096 characters" in sentence
+
+
+@pytest.mark.parametrize(("count", "are"), [(1, "1 of them is"), (2, "2 of them are")])
+def test_a_resubmit_of_deferred_ones_says_they_may_stay_locked(count: int, are: str) -> None:
+    deferred = tuple(peeked(number, state=MessageState.DEFERRED) for number in range(count))
+    plan = Plan(ORDERS, Resubmit(), (peeked(9), *deferred), settle_all)
+    note = f"{are} deferred: if its clone fails, a deferred message stays locked until its lock ends"
+    assert note in plan.preview().sentence
+    assert note not in replace(plan, decision=Complete()).preview().sentence
