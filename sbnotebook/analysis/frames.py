@@ -26,6 +26,7 @@ from sbnotebook.model.budget import UNPACKED_BYTES_OF_TABLE, Allowance
 from sbnotebook.model.schema import (
     COLUMNS,
     PEEKED_COLUMNS,
+    PROPERTY_COLUMNS,
     SENT_COLUMNS,
     ColumnType,
     columns_of,
@@ -44,6 +45,10 @@ _BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 _NOT_JSON: Final = (ValueError, TypeError, RecursionError)
 _IN_JSON: Final = {b"sbnotebook": b"json"}
 """The metadata of a column of JSON texts, which stand for their values."""
+_TEXTS_BY_NAME: Final = (
+    "holds dictionaries of texts, such as {'stops': '2'}; the column 'application_property_types' has their AMQP "
+    "types, such as {'stops': 'int'}"
+)
 _MISFITS: Final = (ConfigurationError, ValueError, OverflowError, pa.ArrowException)
 """The exceptions of values that cannot become a message."""
 
@@ -138,7 +143,7 @@ def messages_from(data: Any) -> Iterator[Message]:
     if chunks is not None:
         for rows in chunks:
             yield from _raising(messages_or_errors(rows))
-    elif isinstance(data, (Message, str, bytes, Mapping)):
+    elif isinstance(data, (Message, str, *_BYTES, Mapping)):
         yield _message(data)  # pyright: ignore[reportUnknownArgumentType]
     elif isinstance(data, Iterable):
         for item in data:  # pyright: ignore[reportUnknownVariableType]
@@ -158,6 +163,7 @@ def to_send(data: Any) -> Iterator[Message | EncodedRows]:
         yield from (made,) if isinstance(made, EncodedRows) else _raising(made)
 
 
+_BYTES: Final = (bytes, bytearray, memoryview)
 _ACCEPTED: Final = "give messages, texts, bytes, rows, a pandas, Arrow or Spark frame"
 
 
@@ -171,8 +177,8 @@ def collect_spark_frame(data: Any) -> Any:
 def _message(item: Any) -> Message:
     if isinstance(item, Message):
         return item
-    if isinstance(item, bytes):
-        return Message(body=item)
+    if isinstance(item, _BYTES):
+        return Message(body=bytes(item))  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(item, str):
         try:
             return Message(body=item.encode())
@@ -340,7 +346,8 @@ def _arrow_of_frame(frame: pd.DataFrame) -> pa.Table:
         except UnicodeEncodeError as error:
             raise ConfigurationError(f"The column {name[:80]!r} has {_half(error)}.") from None
         except (pa.ArrowException, *_NOT_JSON) as error:
-            raise ConfigurationError(f"The column {name[:80]!r} cannot be sent: {error}.") from None
+            why = f"cannot be sent: {error}" if name not in PROPERTY_COLUMNS else _TEXTS_BY_NAME
+            raise ConfigurationError(f"The column {name[:80]!r} {why}.") from None
         fields.append(pa.field(name, made.type, metadata=metadata))
         arrays.append(made)
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))

@@ -23,6 +23,7 @@ from sbnotebook.client.targets import (
     Choice,
     address,
     check_choice,
+    check_sequence_number,
     chosen,
     duration,
     message_filter,
@@ -112,6 +113,7 @@ class AsyncEntity(SdkNames):
         decoding = None if decode is None else Decoding(decoder_for(decode))
         if max_messages is not None:
             max_messages = whole_number(max_messages, "max_messages")
+        check_sequence_number(from_sequence_number, "from_sequence_number")
         if to_sequence_number is not None and to_sequence_number < from_sequence_number:
             raise ConfigurationError(
                 f"to_sequence_number, {to_sequence_number}, is before from_sequence_number, {from_sequence_number}: "
@@ -673,6 +675,8 @@ class AsyncEntity(SdkNames):
         seen: bool | str | timedelta,
         **options: Any,
     ) -> InnerProcessing:
+        if not callable(function):
+            raise ConfigurationError(f"Messages are processed by a function, not by {type(function).__name__}.")
         if is_synchronous():
             refuse_coroutine_function(function, "The function")
         wait = duration(max_wait)

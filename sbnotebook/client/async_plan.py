@@ -375,7 +375,11 @@ def _curve(advance: Callable[..., object] | None) -> Callable[[Sequence[RampStep
 
 def count_of(messages: Any) -> int | None:
     """Return how many messages there are to send; None where that is not known before."""
-    return len(messages) if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes)) else None
+    return (
+        len(messages)
+        if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes, bytearray, memoryview))
+        else None
+    )
 
 
 class AsyncProcessing(Shown):

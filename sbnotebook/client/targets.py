@@ -42,6 +42,9 @@ _BY_UNIT: Final = {name: unit for unit, names in _UNITS.items() for name in name
 _PART: Final = re.compile(r"(?<!\d)(\d++(?:\.\d++)?+)\s*+([a-z]++)")
 _NUMBER: Final = re.compile(r"\d++(?:\.\d++)?+")
 _LONGEST: Final = 60
+_LARGEST_NUMBER: Final = 2**63 - 1
+_CENTURIES: Final = timedelta(days=365_250)
+"""The longest duration: the calendar of Python ends with the year 9999."""
 _GRACE: Final = timedelta(minutes=1)
 """By which clocks may differ, and for which a user may hesitate."""
 
@@ -55,12 +58,16 @@ def duration(text: str | float | timedelta | None) -> timedelta | None:
 
     A number, also as a text, is seconds.
     """
-    if text is None or isinstance(text, timedelta):
-        return text
+    if text is None:
+        return None
     try:
-        return timedelta(seconds=text) if isinstance(text, (int, float)) else _parse(text.lower())
+        number = timedelta(seconds=text) if isinstance(text, (int, float)) else text
+        read = number if isinstance(number, timedelta) else _parse(number.lower())
     except (ValueError, OverflowError, AttributeError, TypeError):
         raise ConfigurationError(f"{str(text)[:40]!r} is not a duration: write 90s, 5m, 1h30m or 2d.") from None
+    if read > _CENTURIES:
+        raise ConfigurationError(f"A duration has 1,000 years at most; {str(text)[:40]!r} is longer.")
+    return read
 
 
 def _parse(text: str) -> timedelta:
@@ -152,6 +159,11 @@ def whole_number(value: int, name: str, *, least: int = 0) -> int:
         hint = "; an expression is given as where=…" if isinstance(value, str) and not value.isdigit() else ""
         raise ConfigurationError(f"{name} is a whole number from {least}, not {str(value)[:40]!r}{hint}.")
     return int(value)
+
+
+def check_sequence_number(value: int, name: str) -> None:
+    if not isinstance(value, Integral) or value > _LARGEST_NUMBER:
+        raise ConfigurationError(f"{name} is a whole number up to 2**63 - 1, not {str(value)[:40]!r}.")
 
 
 def message_filter(where: str | None) -> Callable[[Sequence[PeekedMessage]], Sequence[PeekedMessage]] | None:

@@ -108,9 +108,9 @@ _SENT_FIELDS: Final = (
     "body", "body_type", "application_properties", "time_to_live", "scheduled_enqueue_time", "extras", *_SENT_TEXTS,
 )  # fmt: skip
 _BODY_COLUMNS: Final = ("body", "body_text", "body_type")
-_PROPERTY_COLUMNS: Final = ("application_properties", "application_property_types")
+PROPERTY_COLUMNS: Final = ("application_properties", "application_property_types")
 SENT_COLUMNS: Final = frozenset(
-    {*_SENT_TEXTS, *_BODY_COLUMNS, *_PROPERTY_COLUMNS, "time_to_live_ms", "scheduled_enqueue_time", "extras"}
+    {*_SENT_TEXTS, *_BODY_COLUMNS, *PROPERTY_COLUMNS, "time_to_live_ms", "scheduled_enqueue_time", "extras"}
 )
 """The columns that a sender writes; the others are set by the service."""
 _PEEKED_COLUMNS: Final = (
@@ -201,10 +201,10 @@ def _bodies(columns: Mapping[str, Sequence[Any]], count: int) -> tuple[Iterable[
 
 
 def _property_maps(columns: Mapping[str, Sequence[Any]], count: int) -> Iterator[Mapping[str, AmqpValue]]:
-    given = (columns.get(name) or repeat(None, count) for name in _PROPERTY_COLUMNS)
+    given = (columns.get(name) or repeat(None, count) for name in PROPERTY_COLUMNS)
     for value, kind in zip(*given, strict=True):
-        texts = _map(value, _PROPERTY_COLUMNS[0])
-        types = {} if kind is None else _map(kind, _PROPERTY_COLUMNS[1])
+        texts = _map(value, PROPERTY_COLUMNS[0])
+        types = {} if kind is None else _map(kind, PROPERTY_COLUMNS[1])
         values = {name: from_text(text, types.get(name)) for name, text in texts.items()} if types else texts
         yield MappingProxyType(values)
 

@@ -183,6 +183,7 @@ def test_rows_before_a_wrong_row_are_sent() -> None:
 def test_texts_and_bytes_are_bodies() -> None:
     assert list(messages_from("é")) == [Message(body="é".encode())]
     assert list(messages_from(b"a")) == [Message(body=b"a")]
+    assert list(messages_from(bytearray(b"a"))) == list(messages_from([memoryview(b"a")])) == [Message(body=b"a")]
     assert list(messages_from(["a", b"b", Message(body=b"c")])) == [
         Message(body=b"a"),
         Message(body=b"b"),
@@ -326,7 +327,7 @@ class Unsendable:
         (pd.DataFrame({"subject": [5]}), "The column 'subject' cannot be sent"),
         (pd.DataFrame({"mixed": ["a", 5]}), "The column 'mixed' cannot be sent"),
         (pd.DataFrame({"time_to_live_ms": ["soon"]}), "The column 'time_to_live_ms' cannot be sent"),
-        (pd.DataFrame({"application_properties": [{"a": 1}]}), "The column 'application_properties' cannot be sent"),
+        (pd.DataFrame({"application_properties": [{"a": 1}]}), "'application_properties' holds dictionaries of texts"),
         (pd.DataFrame([[1, 2]], columns=["a", "a"]), "Several columns have the name 'a': rename all but one"),
         (pd.DataFrame([[1, 2]], columns=[1, "1"]), "Several columns have the name '1': rename all but one"),
         (

@@ -105,6 +105,12 @@ def test_a_loop_over_parts_ends_while_the_consumer_still_fails(namespace: Namesp
         next(letters.parts(0))
 
 
+@pytest.mark.parametrize("number", [2**63, 2**70, 2.5, "5"])
+def test_peek_refuses_what_is_no_sequence_number(namespace: Namespace, number: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"is a whole number up to 2\*\*63 - 1, not '{number}'"):
+        namespace.entity("orders").peek(from_sequence_number=number)
+
+
 NUMBERS = [*(str(n).encode("utf-16") for n in range(5)), b"\xff"]
 
 

@@ -5,10 +5,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 
 from sbnotebook.client import Namespace
+from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import Complete, LockedMessage, Message, Report
 from sbnotebook.settlement import Policy, PolicyRow, Then
 from tests.filled_queues import filled_client_queue
@@ -111,3 +113,8 @@ def test_interrupt_waits_for_the_function_and_reports(namespace: Namespace) -> N
     assert [outcome.message_id for outcome in report] == ["m0", "m1"]
     assert report.ok
     assert [(m.message_id, m.delivery_count) for m in queue.peek()] == [("m2", 0)]
+
+
+def test_process_refuses_what_is_no_function(namespace: Namespace) -> None:
+    with pytest.raises(ConfigurationError, match="Messages are processed by a function, not by int"):
+        namespace.entity("orders").process(cast("Any", 5))

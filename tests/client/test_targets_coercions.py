@@ -37,6 +37,12 @@ def test_duration_of_a_number_is_seconds() -> None:
     assert duration(90) == duration(90.0) == timedelta(seconds=90)
 
 
+@pytest.mark.parametrize("long", ["100000000d", timedelta(days=365_251)])
+def test_a_duration_is_not_longer_than_the_calendar(long: str | timedelta) -> None:
+    with pytest.raises(ConfigurationError, match=r"A duration has 1,000 years at most; '.*' is longer"):
+        duration(long)
+
+
 TEXTS = ("", " ", "m", "5m later", "-5m", "5mm", ".5m", "5..5m", "1e3s", "9" * 400 + "d", "soon")
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 from azure.servicebus import NEXT_AVAILABLE_SESSION
-from azure.servicebus.exceptions import SessionLockLostError
+from azure.servicebus.exceptions import OperationTimeoutError, SessionLockLostError
 
 from sbnotebook.errors import ConfigurationError, DecisionError
 from sbnotebook.model import EntityAddress, LockedMessage, MessageState, PeekedMessage
+from sbnotebook.model.durations import duration_text
 from sbnotebook.settlement.connecting.connection import Connection
 from sbnotebook.settlement.connecting.failures import explained
 from sbnotebook.settlement.locking.lock import LockedBatch
@@ -22,6 +23,7 @@ from sbnotebook.settlement.peek import PAGE, Peeker
 from sbnotebook.settlement.plan import check_wait
 from sbnotebook.settlement.requests import patiently
 from sbnotebook.settlement.sdk import connections, management
+from sbnotebook.settlement.sdk.errors import with_words
 from sbnotebook.settlement.sdk.receivers import LockReceiver, ReceivedLock
 from sbnotebook.settlement.wire.decoding import peeked_from_payload
 
@@ -77,6 +79,13 @@ class SessionBatch(LockedBatch):
         super().__init__(connection, peeker, renew_for=renew_for, clock=clock, records=records)
         self._asked_id = session_id
         self._max_wait = max_wait
+
+    async def __aenter__(self) -> Self:
+        try:
+            return await super().__aenter__()
+        except OperationTimeoutError as error:
+            text = f"No session of {self.address} that has messages was free within {duration_text(self._max_wait)}."
+            raise with_words(error, text) if self._asked_id is None else error from error.__cause__
 
     def _new_renewal(self, over: Links, until: datetime) -> Renewal:
         self._lock = _SessionRenewal(self.table, over, self._busy, clock=self.clock, until=until)

@@ -91,7 +91,9 @@ async def test_the_next_session_and_a_named_one_are_held_alone(namespace: AsyncN
         with pytest.raises(SessionCannotBeLockedError):
             async with queue.session("a"):
                 pytest.fail("two hold it")
-        with pytest.raises(OperationTimeoutError):
+        with pytest.raises(
+            OperationTimeoutError, match=r"^No session of alone that has messages was free within 1s\.$"
+        ):
             async with queue.session(None, max_wait=1):
                 pytest.fail("there is none")
     async with queue.session("a") as again:
