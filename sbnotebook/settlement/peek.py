@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -132,7 +132,7 @@ class Peeker:
 
     async def pages_of(
         self, sequence_numbers: Iterable[int], sections: Collection[int] = (), *, patience: float = 0.0
-    ) -> AsyncIterator[list[tuple[bytes, PeekedMessage]]]:
+    ) -> AsyncGenerator[list[tuple[bytes, PeekedMessage]]]:
         """Yield messages, page after page, as AMQP bytes and as read: by default only what Service Bus wrote into them.
 
         Messages that are not in this entity are left out.

@@ -287,7 +287,7 @@ async def _known(place: Place) -> _Known | None:
     """Return what the administration says, which is nothing without its rights; None where there is no such entity."""
     address, connection = place.address, place.namespace.connection
     asks: list[Callable[[], Awaitable[Any]]] = [
-        connection.tier,
+        partial(administration.tier_of, connection),
         partial(administration.counts_of, connection, [address.entity]),
         partial(administration.properties_of, connection, address.entity),
         partial(administration.properties_of, connection, EntityAddress(address.name)),

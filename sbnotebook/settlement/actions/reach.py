@@ -501,10 +501,12 @@ class Reach:
         await self.run.take(messages, partial(self.steps, holder), size=self.group, beside=self.beside)
 
     async def _end_others(self, messages: Iterable[ReceivedMessage]) -> None:
-        """Peek at messages before an action raises counts, and end those whose numbers others have now."""
+        """Before an action raises counts, end messages whose numbers others have in an entity that was made anew."""
         known = {message.sequence_number: message for message in messages if message.enqueued_time is not None}
-        async for page in self.place.peeker.pages_of(known, patience=OUTAGE_PATIENCE):
-            self._those_meant([message for _, message in page], known)
+        async with contextlib.aclosing(self.place.peeker.pages_of(known, patience=OUTAGE_PATIENCE)) as pages:
+            async for page in pages:
+                if self._those_meant([message for _, message in page], known):
+                    break  # one that is the same shows that the entity is, too
 
     def _those_meant(self, came: Sequence[M], wanted: Mapping[int, ReceivedMessage]) -> list[M]:
         """Leave out other messages with the numbers of those that are meant, in an entity that was made anew."""
