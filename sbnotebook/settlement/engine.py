@@ -291,10 +291,9 @@ class Run:
                         await look(self)
                 except ENDS_A_RUN as error:
                     self.stopped = self.stopped or f"Not attempted: {explained(error)}"
-                    if not self._outcomes:
+                    self._begun.clear()  # steps that raised have noted the outcomes of what they attempted
+                    if not self._outcomes:  # earlier ones must not be hidden
                         raise
-                    # Earlier outcomes must not be hidden. Steps that raised have noted theirs.
-                    self._begun.clear()
             return self.report().timed(anyio.current_time() - start, in_flight().most)
 
     async def _beside(self, settle: Callable[[], Awaitable[None]], positions: KeysView[int]) -> None:

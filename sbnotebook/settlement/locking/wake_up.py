@@ -121,5 +121,9 @@ async def _schedule(pool: SenderPool, to: EntityAddress, messages: Sequence[Lock
     ]
     failures = (await send_many(pool, wake_ups)).failures
     if failures:
-        why = f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed"
-        raise SettlementFailedError(f"{why}: {failures[0].description}. Nothing was deferred.", failures)
+        first = str(failures[0].description).rstrip(".")
+        raise SettlementFailedError(
+            f"{len(failures):,} of {len(wake_ups):,} wake-up messages to {to} were not confirmed: {first}. So these "
+            "messages were not deferred.",
+            failures,
+        )

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from sbnotebook.errors import DecisionError, SettlementFailedError
-from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState
-from sbnotebook.settlement import AsyncNamespace
+from sbnotebook.model import Complete, Defer, EntityAddress, Message, MessageState, OutcomeStatus
+from sbnotebook.settlement import AsyncNamespace, Watch
 from sbnotebook.settlement.locking.wake_up import SUBJECT, WakeUp
 from tests.filled_queues import filled_queue
 from tests.hand_clock import HandClock
@@ -70,6 +70,21 @@ async def test_nothing_is_deferred_when_the_wake_up_cannot_be_sent(namespace: As
             await batch.settle(Defer(wake_after=HOUR, wake_to=EntityAddress("wakes")))
     (message,) = await queue.peek()
     assert (message.state, message.delivery_count) == (MessageState.ACTIVE, 0)
+
+
+@pytest.mark.anyio
+async def test_a_refused_wake_up_leaves_its_message_skipped(namespace: AsyncNamespace) -> None:
+    await filled_queue(namespace, "left", 2, lock_duration=timedelta(minutes=1))
+    await namespace.create_queue("rooms", requires_session=True)
+    async with namespace.entity("left").batch() as batch:
+        await batch.receive(2)
+        with (
+            Watch() as watch,
+            pytest.raises(SettlementFailedError, match=r"give each message a session_id\. So these messages were not"),
+        ):
+            await batch.settle(Defer(wake_after=HOUR, wake_to=EntityAddress("rooms")))
+        assert [outcome.status for outcome in watch.report] == [OutcomeStatus.SKIPPED] * 2
+        assert len(batch.messages) == 2
 
 
 @pytest.mark.anyio
