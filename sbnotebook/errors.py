@@ -28,6 +28,7 @@ import re
 import sqlite3
 import sys
 import sysconfig
+import threading
 import traceback
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -220,6 +221,15 @@ def render_traceback(error: BaseException) -> list[str]:
         return show(type(error), error, error.__traceback__)
     with _only_frames_of_the_user(error):
         return show(type(error), error, error.__traceback__)
+
+
+def let_interrupt_pass(error: BaseException) -> None:
+    """Raise an error of a user's function again if it is a Ctrl-C, which Python raises in the main thread only.
+
+    In another thread, the function itself has raised it.
+    """
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
 
 
 def in_one_frame(error: E) -> E:

@@ -1,7 +1,7 @@
 """Run the library's work on one background event loop, and show its progress.
 
 A notebook's own loop is busy with the notebook, so the library's work runs in one daemon thread with its own loop.
-The thread starts on first use, and again after a fork (Spark's Python workers fork).
+The thread starts on first use, and again after a fork (Spark's Python workers fork) or after its loop has ended.
 """
 
 from __future__ import annotations
@@ -47,10 +47,28 @@ class _Loop:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.portal: BlockingPortal | None = None
+        self.thread: threading.Thread | None = None
 
     def forget(self) -> None:
         # The child of a fork has the objects but not the thread.
         self.__init__()
+
+    def end(self) -> None:
+        """Have the next call start another loop: the one of this thread ends."""
+        with self.lock:
+            if self.thread is threading.current_thread():
+                self.portal = None
+
+    @contextmanager
+    def ending(self) -> Generator[None]:
+        """Notice an error of the block that ends the loop, before the block's caller does and may call again."""
+        try:
+            yield
+        except (Exception, asyncio.CancelledError):
+            raise
+        except BaseException:  # such as SystemExit
+            self.end()
+            raise
 
 
 _LOOP: Final = _Loop()
@@ -61,7 +79,7 @@ if hasattr(os, "register_at_fork"):
 def portal() -> BlockingPortal:
     with _LOOP.lock:
         if _LOOP.portal is None:
-            _LOOP.portal = _start()
+            _LOOP.portal, _LOOP.thread = _start()
         return _LOOP.portal
 
 
@@ -81,18 +99,22 @@ def collecting_seldom() -> Generator[None]:
                 gc.set_threshold(*usual)
 
 
-def _start() -> BlockingPortal:
+def _start() -> tuple[BlockingPortal, threading.Thread]:
     # Not anyio's start_blocking_portal: its result must be closed, and closing it in the child of a fork waits for a
     # thread that the child does not have.
     started: Future[BlockingPortal] = Future()
 
     async def serve() -> None:
-        async with BlockingPortal() as portal:
-            started.set_result(portal)
-            await portal.sleep_until_stopped()
+        try:
+            async with BlockingPortal() as portal:
+                started.set_result(portal)
+                await portal.sleep_until_stopped()
+        finally:
+            _LOOP.end()
 
-    threading.Thread(target=anyio.run, args=(serve,), name="sbnotebook", daemon=True).start()
-    return started.result()
+    thread = threading.Thread(target=anyio.run, args=(serve,), name="sbnotebook", daemon=True)
+    thread.start()
+    return started.result(), thread
 
 
 @contextmanager
@@ -231,8 +253,9 @@ class Work(Generic[T]):
         return portal().start_task_soon(self.until_the_end)
 
     async def until_the_end(self) -> T:
+        scope = anyio.CancelScope()
         try:
-            with only_frames_of_the_user(), collecting_seldom(), self.watch, anyio.CancelScope() as self._scope:
+            with only_frames_of_the_user(), _LOOP.ending(), collecting_seldom(), self.watch, scope as self._scope:
                 if self._is_stopped:
                     self._scope.cancel()
                 return await self._function(*self._args)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sbnotebook.errors import DecisionError
+from sbnotebook.errors import DecisionError, let_interrupt_pass
 from sbnotebook.model.body import fault_of_bytes, read_form
 from sbnotebook.model.connection_strings import scrub
 from sbnotebook.model.json_text import read_json, write_json
@@ -106,7 +106,9 @@ def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
     number = f"message #{message.sequence_number}"
     try:
         edited: Any = edit(message)
-    except Exception as error:  # noqa: BLE001 (a user's edit may raise anything)
+    except BaseException as error:  # noqa: BLE001 (a user's edit may raise anything)
+        let_interrupt_pass(error)
+        # Also sys.exit(): where it passed, it would end the loop of all namespaces.
         raise DecisionError(f"The edit failed for {number}{_line_of(edit, error)}: {_reason(error)}") from None
     if not isinstance(edited, Message):
         raise DecisionError(
@@ -121,7 +123,7 @@ def edited_by(edit: Edit, message: ReceivedMessage) -> Message:
     return edited
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, DecisionError):  # ours: a sentence
         return _line(error)
     is_of_message = isinstance(error, (TypeError, AttributeError)) and "Message'" in str(error)
@@ -129,11 +131,11 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}: {_line(error)}{hint}"
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return scrub(" ".join(str(error).split()), _SHOWN_VALUE)
 
 
-def _line_of(edit: Edit, error: Exception) -> str:
+def _line_of(edit: Edit, error: BaseException) -> str:
     """Return the line of the user's function at which an edit failed."""
     function: Any = inspect.unwrap(edit)
     code = getattr(function, "__code__", None)

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import anyio
 import anyio.lowlevel
@@ -37,6 +38,24 @@ def test_the_child_of_a_fork_has_a_loop_of_its_own() -> None:
     _, status = os.waitpid(child, 0)
     assert status == 0
     assert run(thread_name) == "sbnotebook"
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_another_loop_begins_where_one_has_ended() -> None:
+    async def leave() -> None:
+        raise SystemExit
+
+    child = os.fork()  # its loop says how it ended
+    if child == 0:
+        signal.alarm(20)
+        try:
+            with suppress(SystemExit):
+                run(leave)
+            os._exit(0 if run(thread_name) == "sbnotebook" else 1)
+        finally:
+            os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert status == 0
 
 
 def test_the_background_loop_cannot_wait_for_itself() -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, cast
 
@@ -48,10 +50,24 @@ FAILING: list[tuple[Callable[[Any], Any], str]] = [
     (lambda message: message.with_changes(body="€"), "message #7, line .*has no '€'"),
     (lambda message: message.with_changes(json={"at": set()}), "message #7.*JSON has nothing for set"),
     (partial(int), "message #7: TypeError"),
+    (lambda _: sys.exit("no carrier"), "message #7, line .*: SystemExit: no carrier"),
 ]
 
 
-@pytest.mark.parametrize(("edit", "said"), FAILING, ids=range(6))
+def test_only_an_interrupt_of_the_user_passes_an_edit() -> None:
+    message = peeked(7, body=b"")
+
+    def interrupted(_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        edited_by(interrupted, message)
+    with ThreadPoolExecutor() as threads:
+        error = threads.submit(edited_by, interrupted, message).exception()
+    assert isinstance(error, DecisionError)
+
+
+@pytest.mark.parametrize(("edit", "said"), FAILING, ids=range(7))
 def test_an_edit_that_fails_is_one_line_with_the_messages_number(edit: Any, said: str) -> None:
     kind = "application/json; charset=latin-1"
     message = peeked(7, body=gzip.compress(b'{"carrier": "DHL"}'), content_type=kind, content_encoding="gzip")

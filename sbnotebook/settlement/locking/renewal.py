@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusServerBusyError
 
+from sbnotebook.errors import let_interrupt_pass
 from sbnotebook.model.message import partition_of
 from sbnotebook.settlement.connecting.failures import Failure, explained
 from sbnotebook.settlement.locking.lock_table import HeldMessages, Hold, LockEvent, LockEventKind, LockWatcher
@@ -199,7 +200,8 @@ class Renewal:
         for watcher in tuple(self._watchers):
             try:
                 watcher(event)
-            except Exception:  # what watches must not end the renewal, and the locks with it
+            except BaseException as error:  # what watches must not end the renewal, and the locks with it
+                let_interrupt_pass(error)
                 _LOGGER.exception("A watcher of locks failed.")
 
     async def _look(self) -> None:

@@ -145,8 +145,12 @@ class Packer:
         except StopIteration:
             self.is_ended = True
             return []
-        except Exception as error:  # noqa: BLE001 (the user's own; it is raised after earlier messages are sent)
-            self.failure, self.is_ended = error, True
+        except BaseException as error:  # noqa: BLE001 (the user's own; it is raised after earlier messages are sent)
+            # On the loop, where it is raised, sys.exit() would end the loop.
+            exits = RuntimeError(f"{type(error).__name__} ended the messages to send.").with_traceback(
+                error.__traceback__
+            )
+            self.failure, self.is_ended = error if isinstance(error, Exception) else exits, True
             return []
         if isinstance(pulled, EncodedRows):
             items = [*map(self._checked, count(self._next_index), pulled.message_ids, pulled.payloads)]

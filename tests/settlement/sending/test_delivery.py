@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -97,6 +99,19 @@ async def test_impossible_limits_and_addresses_are_refused(namespace: AsyncNames
             await namespace.entity("orders").send([Message()], batch_size=size)
     with pytest.raises(ConfigurationError, match="queue or a topic"):
         await namespace.entity("orders/$dlq").send([Message()])
+
+
+async def test_an_input_that_exits_ends_the_send_only(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "exits", 0)
+
+    def messages() -> Iterator[Message]:
+        yield Message(body=b"1")
+        sys.exit("no more")
+
+    with pytest.raises(RuntimeError, match=r"^SystemExit ended the messages to send\.") as caught:
+        await queue.send(messages())
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].line == 'sys.exit("no more")'
+    assert len(await queue.peek()) == 1
 
 
 async def test_failing_iterable_raises_after_the_rest_is_settled(namespace: AsyncNamespace) -> None:
