@@ -528,6 +528,7 @@ class AsyncEntity(SdkNames):
                 batch_size=batch_size,
                 rate=rate,
                 progress=advance,
+                total=count_of(messages),
             )
         return watched(report)
 
@@ -578,6 +579,7 @@ class AsyncEntity(SdkNames):
                 max_in_flight=max_in_flight,
                 rate=rate,
                 progress=advance,
+                total=count_of(messages),
             )
         return watched(report)
 

@@ -375,11 +375,8 @@ def _curve(advance: Callable[..., object] | None) -> Callable[[Sequence[RampStep
 
 def count_of(messages: Any) -> int | None:
     """Return how many messages there are to send; None where that is not known before."""
-    return (
-        len(messages)
-        if hasattr(messages, "__len__") and not isinstance(messages, (str, bytes, bytearray, memoryview))
-        else None
-    )
+    is_one = isinstance(messages, (Message, str, bytes, bytearray, memoryview, Mapping))
+    return len(messages) if hasattr(messages, "__len__") and not is_one else None
 
 
 class AsyncProcessing(Shown):

@@ -105,7 +105,8 @@ class Watch:
     def report(self) -> Report:
         """Return the outcomes that are known now, of all work in the block one after the other.
 
-        UNCONFIRMED marks messages in progress, SKIPPED messages not begun; it lacks input that was not read yet.
+        UNCONFIRMED marks messages in progress, SKIPPED messages not begun. Input that was not read yet is missing
+        while the work runs, and in the end, too, where its length is not known, as of a generator.
         """
         reports = [work() for work in self._works]
         return sum(reports[1:], reports[0]) if reports else Report()

@@ -73,12 +73,14 @@ class AsyncEntity(Place):
         batch_size: int | None = None,
         rate: float | None = None,
         progress: Progress | None = None,
+        total: int | None = None,
     ) -> Report:
         """Send messages here and wait for every confirmation: applies :meth:`plan_send`.
 
-        With ``own_times``, those without another time become active each at its own.
+        With ``own_times``, those without another time become active each at its own. Where the ``total`` is known, the
+        report has an outcome for each, also if the send is interrupted.
         """
-        plan = self.plan_send(lambda: messages, decision, own_times=own_times, batch_size=batch_size)
+        plan = self.plan_send(lambda: messages, decision, own_times=own_times, batch_size=batch_size, total=total)
         return await plan.apply(Limits(max_in_flight, rate), progress)
 
     async def max_delivery_count(self) -> int:

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from decimal import Decimal
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +29,7 @@ from sbnotebook.amqp import (
     encode,
 )
 from sbnotebook.client import Entity, LockedBatch, Namespace
+from sbnotebook.client.async_plan import count_of
 from sbnotebook.emulator import RunningEmulator
 from sbnotebook.errors import ConfigurationError
 from sbnotebook.model import BodyType, Complete, Message, OutcomeStatus
@@ -46,6 +48,15 @@ def test_receive_and_delete_keeps_messages_in_the_archive(namespace: Namespace) 
     assert len(queue.peek(show_progress=False)) == 0
     assert namespace.undo(entity="deleted").apply(show_progress=False).settled == 3
     assert len(queue.peek(show_progress=False)) == 3
+
+
+def test_a_send_that_fails_has_an_outcome_for_each_of_a_list(namespace: Namespace) -> None:
+    queue = filled_client_queue(namespace, "failing-list", 0)
+    for send in queue.send, partial(queue.schedule, delay="1h"):
+        with pytest.raises(ConfigurationError, match="cannot be made of object") as caught:
+            send(["first", object(), "third"])
+        assert [outcome.ok for outcome in vars(caught.value)["report"]] == [True, False, False]
+    assert count_of({"a": 1, "b": 2}) is None  # one message
 
 
 @pytest.mark.filterwarnings("ignore:Receive-and-delete removes")

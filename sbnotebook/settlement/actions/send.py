@@ -271,6 +271,7 @@ def plan_send(
             pace=Pace(limits.rate, limits.pause),
             progress=progress,
             tally=tally,
+            total=total,
         )
 
     return Plan(

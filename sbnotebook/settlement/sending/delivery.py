@@ -198,6 +198,7 @@ _CUT_OFF: Final = {
     True: (OutcomeStatus.UNCONFIRMED, "It was interrupted before the answer came: the message may have arrived."),
     False: (OutcomeStatus.SKIPPED, "It was interrupted before the message was sent."),
 }
+_UNREAD: Final = "Not attempted: the send ended before."
 
 
 async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
@@ -208,7 +209,7 @@ async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
 SEND: Final = DeliveryMethod("send", _send, max_count=1_000)
 
 
-async def send_many(
+async def send_many(  # noqa: PLR0913 (all but two have a default)
     pool: SenderPool,
     messages: Iterable[Message | EncodedRows],
     method: DeliveryMethod = SEND,
@@ -218,8 +219,11 @@ async def send_many(
     pace: Pace | None = None,
     progress: Callable[[int], None] | None = None,
     tally: Tally | None = None,
+    total: int | None = None,
 ) -> Report:
     """Send or schedule messages and wait for the confirmation of each.
+
+    Where the ``total`` is known, the report has those, too, that were not read because the send ended before.
 
     Messages of one session or partition key are sent in their order, one transfer at a time. A message that is larger
     than a batch may be is sent alone if the entity takes it.
@@ -241,7 +245,7 @@ async def send_many(
         try:
             await delivery.run()
         finally:
-            delivery.close()
+            delivery.close(total)
         report = delivery.tally.report().timed(anyio.current_time() - start, in_flight().most)
     if packer.failure is not None:
         if report:
@@ -295,8 +299,12 @@ class _Delivery:
             for _ in range(self._ready):
                 self._queue.put_nowait(None)
 
-    def close(self) -> None:
-        """Give an outcome to every pulled message without one, because the caller was cancelled."""
+    def close(self, total: int | None) -> None:
+        """Give an outcome to every message without one, because the caller was cancelled or the input failed."""
+        if total is not None and (self._packer.failure is not None or not self._packer.is_ended):
+            unread = range(self._packer.count, total)
+            end = Outcome(OutcomeStatus.SKIPPED, self._method.verb, self._pool.address, description=_UNREAD)
+            self.tally.note_alike(unread, end.status, repeat(end, len(unread)))
         packs, refused = self._packer.take(all_open=True)
         for index, outcome in refused:
             self._finish([index], outcome.status, [outcome])

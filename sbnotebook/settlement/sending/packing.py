@@ -104,7 +104,7 @@ class Pack:
 class Packer:
     """Pulls messages and encodes them in a thread, because the input is the user's code, and packs them on the loop.
 
-    The two share ``_pulled``, and the number of messages that were pulled.
+    The two share ``_pulled``, and the number of messages that were pulled, which is raised last.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Packer:
         self._address = address
         self._sizes = sizes
         self._is_stopped = False
-        self._next_index = 0
+        self.count = 0
         self._pulled: deque[tuple[Message | EncodedRows, list[_Item]]] = deque()
         self._open: dict[_Keys, Pack] = {}
         self._waiting_bytes = 0
@@ -153,11 +153,11 @@ class Packer:
             self.failure, self.is_ended = error if isinstance(error, Exception) else exits, True
             return []
         if isinstance(pulled, EncodedRows):
-            items = [*map(self._checked, count(self._next_index), pulled.message_ids, pulled.payloads)]
+            items = [*map(self._checked, count(self.count), pulled.message_ids, pulled.payloads)]
         else:
             items = [self._encoded(pulled)]
-        self._next_index += len(items)
         self._pulled.append((pulled, items))
+        self.count += len(items)
         return items
 
     def _encoded(self, message: Message) -> _Item:
@@ -167,8 +167,8 @@ class Packer:
         except Exception as error:  # noqa: BLE001 (an input may hold anything; the rest is sent)
             said = scrub(f"{type(error).__name__}: {error}", 500)
             message_id = getattr(message, "message_id", None)
-            return self._refusal(self._next_index, message_id, "amqp:encode-error", said)
-        return self._checked(self._next_index, message_id, payload)
+            return self._refusal(self.count, message_id, "amqp:encode-error", said)
+        return self._checked(self.count, message_id, payload)
 
     def _checked(self, index: int, message_id: str | None, payload: bytes) -> _Item:
         if len(payload) <= self._sizes.message:
@@ -222,7 +222,7 @@ class Packer:
             keys, oldest = next(iter(self._open.items()))
             if not (
                 self._waiting_bytes > _MAX_WAITING_BYTES
-                or self._next_index - oldest.items[0].index > _MAX_BEHIND
+                or self.count - oldest.items[0].index > _MAX_BEHIND
                 or time.monotonic() - oldest.since > _MAX_WAIT
             ):
                 return

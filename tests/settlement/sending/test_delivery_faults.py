@@ -383,6 +383,27 @@ async def test_cancelling_does_not_wait_forever(
     await assert_true(namespace, "stuck", report, len(report))
 
 
+async def test_a_send_that_ends_early_reports_the_whole_total(namespace: AsyncNamespace) -> None:
+    queue = await filled_queue(namespace, "counted", 0)
+    scope = anyio.CancelScope()
+
+    def cancel() -> None:
+        anyio.from_thread.run_sync(scope.cancel)
+
+    def fail() -> None:
+        raise KeyError("the 11th")
+
+    with Watch() as cancelled, scope:
+        await queue.send(numbered(1_000, at=10, then=cancel), max_in_flight=1, batch_size=1, total=1_000)
+    with Watch() as failed, pytest.raises(KeyError, match="the 11th"):
+        await queue.send(numbered(1_000, at=10, then=fail), total=1_000)
+    for watch in cancelled, failed:
+        assert len(watch.report) == 1_000
+        assert {outcome.status for outcome in watch.report[20:]} == {OutcomeStatus.SKIPPED}
+    assert failed.report.settled == 10
+    assert (await queue.send(numbered(3), total=4)).ok  # it ended by itself
+
+
 async def test_send_with_a_waiting_input_can_be_cancelled(namespace: AsyncNamespace) -> None:
     await namespace.create_queue("waiting")
     waits, never = threading.Event(), threading.Event()
