@@ -405,7 +405,7 @@ class Plan:
         takes = "less than a second" if seconds < 1 else f"about {duration_text(seconds, rounded=True)}"
         return (
             f"This takes {takes} at {speed:,.0f} messages a second, the speed of the last {self._kind} over this "
-            "connection."
+            "connection, or longer with a rate."
         )
 
     def _first(self, rows: int) -> Preview:
