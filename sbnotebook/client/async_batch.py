@@ -8,6 +8,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import TracebackType
@@ -181,8 +182,8 @@ class AsyncLockedBatch(Shown, SdkNames):
 
         Args:
             decision: the action.
-            messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers; all that
-                are held by default.
+            messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers; by default
+                all that are held, and those whose locks were lost since the last outcome, which end as LOCK_LOST.
 
         Raises:
             BatchClosedError: the batch is closed, and holds no messages.
@@ -194,13 +195,22 @@ class AsyncLockedBatch(Shown, SdkNames):
             )
 
         def meant() -> tuple[list[LockedMessage], list[LockedMessage]]:
-            held = chosen_of(self.messages, messages, self.address, LockedMessage)
+            held = self._chosen(self._batch.table.unsettled, messages)
             return held, query.where(held, where)
 
         held, chosen = await blocking(meant)
-        plan = self._place.plan(self._batch, decision, chosen)
+        plan = replace(self._place.plan(self._batch, decision, chosen), more=self._said_of_lost(chosen))
         present = partial(blocking, lambda: present_in(to_arrow(held)))
         return AsyncPlan(plan, keeps=self, receivers=None if chosen or where is None else present)
+
+    def _said_of_lost(self, chosen: list[LockedMessage]) -> str:
+        lost = {message.lock_token for message in tuple(self._batch.table.lost_messages.values())}
+        count = sum(message.lock_token in lost for message in chosen)
+        return f"{count:,} of them lost {'its lock' if count == 1 else 'their locks'}." if count else ""
+
+    def _chosen(self, held: tuple[LockedMessage, ...], choice: Choice | None) -> list[LockedMessage]:
+        lost = tuple(self._batch.table.lost_messages.values())
+        return chosen_of(held, choice, self.address, LockedMessage, lost)
 
     async def complete(self, messages: Choice | None = None, *, where: str | None = None) -> Report:
         """Complete messages, which removes them. Arguments as for :meth:`plan`."""
@@ -278,7 +288,7 @@ class AsyncLockedBatch(Shown, SdkNames):
         Returns:
             When the last of the locks ends; None when none of the messages is held.
         """
-        chosen = await blocking(chosen_of, self.messages, messages, self.address, LockedMessage)
+        chosen = await blocking(self._chosen, self.messages, messages)
         return self._batch.let_lapse(chosen)
 
     async def close(self) -> None:

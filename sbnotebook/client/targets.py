@@ -194,10 +194,13 @@ def check_choice(choice: Choice | None, where: str | None) -> None:
         raise ConfigurationError(f"Choose the messages by where=…, or {_ACCEPTED}.")
 
 
-def chosen_of(held: Iterable[M], choice: Choice, address: EntityAddress, kind: type[M]) -> list[M]:
+def chosen_of(
+    held: Iterable[M], choice: Choice, address: EntityAddress, kind: type[M], lost: Iterable[M] = ()
+) -> list[M]:
+    """Return the messages that a user means, by default the held ones; ``lost`` ones can be meant by number, too."""
     if choice is None:
         return list(held)
-    by_number = {message.sequence_number: message for message in held}
+    by_number = {message.sequence_number: message for message in (*lost, *held)}
     found: list[M] = []
     missing: list[int] = []
     for each in chosen(choice, address):

@@ -88,9 +88,9 @@ class AsyncEntity(Place):
         return (await administration.properties_of(self.namespace.connection, self.address)).max_delivery_count
 
     def plan(self, batch: LockedBatch, decision: Decision, messages: Iterable[LockedMessage] | None = None) -> Plan:
-        """Return a plan to settle or release messages that an open batch holds, by default all."""
+        """Return a plan to settle or release messages of an open batch, by default all that are not settled yet."""
         check_decision(decision, self.address)
-        chosen = tuple(batch.messages if messages is None else messages)
+        chosen = tuple(batch.table.unsettled if messages is None else messages)
         return self.new_plan(decision, chosen, partial(batch.settle_in, decision, chosen))
 
     async def purge(

@@ -15,7 +15,7 @@ import pytest
 
 from sbnotebook.client import Namespace
 from sbnotebook.client.async_batch import AsyncLockedBatch, close_batches
-from sbnotebook.client.portal import run
+from sbnotebook.client.portal import on_loop, run
 from sbnotebook.emulator import RunningEmulator, running
 from sbnotebook.model import Complete, DeadLetter, OutcomeStatus
 from tests.filled_queues import filled_client_queue, session_messages
@@ -29,6 +29,20 @@ def test_batch_warns_of_unreleased_messages(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"3 of 3 messages of stuck could not be released.* UTC.*delivery count"):
         batch.close()
     namespace.close()
+
+
+def test_a_settlement_of_all_reports_lost_locks_once(namespace: Namespace) -> None:
+    lost = OutcomeStatus.LOCK_LOST
+    with filled_client_queue(namespace, "slipped", 4).lock(4) as batch:
+        inner = batch.asynchronous._batch  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        batch.complete([1]).raise_for_failures()
+        on_loop(lambda: [inner.table.lose(hold) for hold in inner.table if hold.message.sequence_number != 4])
+        assert batch.plan(Complete()).preview().sentence.startswith("complete 3 messages of slipped. 2 of them lost")
+        assert [outcome.status for outcome in batch.complete([2])] == [lost]
+        report = batch.complete()
+        assert {outcome.sequence_number: outcome.status for outcome in report} == {4: OutcomeStatus.SETTLED, 3: lost}
+        assert len(batch.complete()) == 0
+        assert [outcome.status for outcome in batch.complete([2, 3])] == [lost, lost]
 
 
 def test_closing_a_namespace_closes_its_batches_and_no_others(

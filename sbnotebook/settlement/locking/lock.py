@@ -350,13 +350,14 @@ class LockedBatch:
         limits: Limits | None = None,
         progress: Progress | None = None,
     ) -> Report:
-        """Settle messages of this batch, each once, by default all; each has its outcome, and none raises.
+        """Settle messages of this batch, each once; each has its outcome, and none raises.
 
+        By default all that are not settled yet: lost ones of which no outcome told are LOCK_LOST.
         After a settlement that has no answer the rest is skipped; it stays held and can be settled by another call.
         A decision that is not possible here, and a message that is not in this batch, raise a DecisionError first.
         """
         check_decision(decision, self.address)
-        ours = self.table.check_ours(self.messages if messages is None else messages)
+        ours = self.table.check_ours(self.table.unsettled if messages is None else messages)
         chosen = tuple({message.lock_token: message for message in ours}.values())
         self._open_receiver()
         run = Run(chosen, decision, limits or Limits(max_in_flight), progress)
@@ -365,7 +366,9 @@ class LockedBatch:
     async def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> None:
         """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
         ours = [*{message.lock_token: message for message in self.table.check_ours(messages)}.values()]
-        if isinstance(decision, Abandon) and decision.delay and ours:  # hold them, under locks that last
+        if (
+            isinstance(decision, Abandon) and decision.delay and any(map(self.table.of, ours))
+        ):  # hold them, under locks that last
             if self.clock.now() + decision.delay > self.renewal.until:
                 raise DecisionError(
                     f"Locks are renewed until {self.renewal.until:%Y-%m-%d %H:%M:%S} UTC only, which is before the "

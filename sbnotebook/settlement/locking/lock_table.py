@@ -84,10 +84,8 @@ def number_list(sequence_numbers: Iterable[int], shown: int = 5) -> str:
 
 
 _STILL_HELD: Final = frozenset({OutcomeStatus.FAILED, OutcomeStatus.UNCONFIRMED, OutcomeStatus.SKIPPED})
-_LEFT: Final = "Its lock was left to end by itself."
 _REMEMBERED: Final = 100_000
 """Messages that ended and of which is still known how."""
-_FORGOTTEN: Final = "Its lock ended long ago, and sbnotebook has forgotten how: it may have been settled."
 _MAY_BE_DONE: Final = "An earlier settlement had no answer: it may have been done."
 _SHORTEST, LONGEST = timedelta(seconds=5), timedelta(minutes=5)
 """Locks that Service Bus grants (documentation, "Message transfers, locks, and settlement")."""
@@ -174,6 +172,9 @@ class HeldMessages:
         self._holds: dict[int, Hold] = {}
         self._ended: dict[UUID, tuple[int, OutcomeStatus, str | None]] = {}
         self._newly_lost: list[int] = []
+        self.lost_messages: dict[int, LockedMessage] = {}
+        """Those whose last lock ended before they were settled, and perhaps came again since, by sequence number."""
+        self._untold: set[UUID] = set()
         self.confirms_ranges: bool | None = None
         """True if the service confirms the settlement of several messages at once; None before the first."""
         self.confirms_releases = True
@@ -207,8 +208,14 @@ class HeldMessages:
     @property
     def lost(self) -> tuple[int, ...]:
         """Return the numbers of messages whose last lock ended before they were settled."""
-        last = {number: status for number, status, _ in tuple(self._ended.values())}
-        return tuple(n for n, status in last.items() if status is OutcomeStatus.LOCK_LOST and n not in self._holds)
+        return tuple(number for number in tuple(self.lost_messages) if number not in self._holds)
+
+    @property
+    def unsettled(self) -> tuple[LockedMessage, ...]:
+        """Return the messages that are held, and those that were lost and of which no outcome told yet."""
+        lost = (each for each in tuple(self.lost_messages.values()) if each.sequence_number not in self._holds)
+        held = (hold.message for hold in self if hold.is_read)
+        return (*held, *(message for message in lost if message.lock_token in self._untold))
 
     def take_newly_lost(self) -> tuple[int, ...]:
         lost, self._newly_lost = self._newly_lost, []
@@ -247,9 +254,10 @@ class HeldMessages:
         """Note that the lock ended, if it is still held."""
         if self._holds.get(hold.message.sequence_number) is hold:
             self._end(hold, OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.LOCK_LOST, why)
+            self._untold.add(hold.message.lock_token)
 
     def leave(self, hold: Hold) -> None:
-        self._end(hold, OutcomeStatus.SKIPPED, _LEFT)
+        self._end(hold, OutcomeStatus.SKIPPED, "Its lock was left to end by itself.")
 
     def forget_settled(self) -> None:
         """Forget which messages were settled: do not settle these again."""
@@ -258,6 +266,7 @@ class HeldMessages:
     def forget_ended(self) -> None:
         """Forget how messages ended that are not held any more: do not settle these again."""
         self._ended.clear()
+        self.lost_messages.clear()
 
     def outcome_of(self, message: LockedMessage, decision: Decision) -> Outcome:
         """Return the outcome of a message of this batch for which nothing was attempted now."""
@@ -266,7 +275,9 @@ class HeldMessages:
             status = OutcomeStatus.UNCONFIRMED if hold.in_doubt else OutcomeStatus.SKIPPED
             return outcome_for(message, decision, status, _MAY_BE_DONE if hold.in_doubt else "It was not attempted.")
         if message.lock_token not in self._ended:
-            return outcome_for(message, decision, OutcomeStatus.UNCONFIRMED, _FORGOTTEN)
+            why = "Its lock ended long ago, and sbnotebook has forgotten how: it may have been settled."
+            return outcome_for(message, decision, OutcomeStatus.UNCONFIRMED, why)
+        self._untold.discard(message.lock_token)
         _, status, why = self._ended[message.lock_token]
         if status in (OutcomeStatus.LOCK_LOST, OutcomeStatus.SKIPPED):
             return outcome_for(message, decision, status, why)
@@ -278,9 +289,12 @@ class HeldMessages:
         number, token = hold.message.sequence_number, hold.message.lock_token
         if self._holds.get(number) is hold:
             del self._holds[number]
+        self._untold.discard(token)
+        self.lost_messages.pop(number, None)
         self._ended.pop(token, None)
         self._ended[token] = (number, status, why)
-        if len(self._ended) > _REMEMBERED:  # a batch may be open for weeks
-            del self._ended[next(iter(self._ended))]
         if status is OutcomeStatus.LOCK_LOST:
             self._newly_lost.append(number)
+            self.lost_messages[number] = hold.message
+        if len(self._ended) > _REMEMBERED:  # a batch may be open for weeks
+            self.lost_messages.pop(self._ended.pop(next(iter(self._ended)))[0], None)

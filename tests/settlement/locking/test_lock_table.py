@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -39,6 +39,32 @@ def test_a_lock_in_doubt_stays_so_when_it_ends(status: OutcomeStatus, later: Out
     held.note(hold, outcome_for(hold.message, Complete(), status))
     held.lose(hold)
     assert held.outcome_of(hold.message, Complete()).status is later
+
+
+def test_a_lost_message_is_unsettled_until_an_outcome_tells_of_it() -> None:
+    held, now, received = HeldMessages(ORDERS), datetime.now(UTC), cast("Any", None)
+
+    def take(number: int, delivery: int = 1) -> Hold:
+        message = LockedMessage(entity=ORDERS, sequence_number=number, lock_token=UUID(int=10 * delivery + number))
+        hold = Hold(message, received, now, now + timedelta(minutes=1))
+        held.add(hold)
+        return hold
+
+    settled, told, left, lost = [take(number) for number in range(4)]
+    held.note(settled, outcome_for(settled.message, Complete(), OutcomeStatus.SETTLED))
+    held.note(told, outcome_for(told.message, Complete(), OutcomeStatus.LOCK_LOST))
+    held.leave(left)
+    held.lose(lost)
+    assert held.unsettled == (lost.message,)
+    again = take(3, delivery=2)
+    assert (held.unsettled, held.lost) == ((again.message,), (1,))
+    held.lose(again)
+    assert (held.unsettled, held.lost) == ((again.message,), (1, 3))
+    assert held.outcome_of(again.message, Complete()).status is OutcomeStatus.LOCK_LOST
+    assert (held.unsettled, held.lost) == ((), (1, 3))
+    assert [*held.lost_messages.values()] == [told.message, again.message]
+    held.forget_ended()
+    assert (held.unsettled, held.lost) == ((), ())
 
 
 def held_for(seconds: float, *, slow_by: float = 0) -> tuple[Hold, datetime]:
