@@ -50,9 +50,6 @@ _LOOKS: Final = 3
 _NO_TRANSACTIONS: Final = ("amqp:not-allowed", "amqp:not-implemented")
 _NOT_HERE: Final = "Resubmit without atomic."
 _TOO_LATE: Final = "The lock had ended before its transaction began: nothing was sent."
-_COMMITTED: Final = (
-    "The connection was lost during the commit, which was done: the clone arrived, and the original is gone."
-)
 _ROLLED_BACK: Final = "The connection was lost during the commit, which was not done: the original is unchanged."
 _TAKEN: Final = (
     "The connection was lost during the commit, and sbnotebook found neither the original nor its clone. Either "
@@ -179,5 +176,9 @@ class Atomic:
             await self._clock.sleep(_PAUSE)
         # Peeks may miss existing messages. The clone proves the commit, if it is not consumed yet.
         if clone.message_id and await self._search.find({clone.message_id}):
-            return outcome(OutcomeStatus.SETTLED, _COMMITTED)
+            return outcome(
+                OutcomeStatus.SETTLED,
+                "The connection was lost during the commit, which was done: the clone arrived, and the original is "
+                "gone.",
+            )
         return outcome(OutcomeStatus.UNCONFIRMED, _TAKEN)

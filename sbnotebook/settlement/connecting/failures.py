@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 _NOT_FOUND: Final = 404
 _REFUSED: Final = frozenset({400, 401, 403})
-_LIST_SESSIONS: Final = "get-message-sessions"
 _NOT_ALLOWED, _NOT_IMPLEMENTED = "amqp:not-allowed", "amqp:not-implemented"
 _ABOUT_SESSIONS: Final = (
     ("SessionId was not set", "requires sessions: give each message a session_id"),
@@ -100,7 +99,7 @@ def refusal(error: ServiceBusError, address: EntityAddress, host: str) -> str | 
     if isinstance(error, MessagingEntityDisabledError):
         return f"The {place} is disabled: enable it, or wait until it is{said(words)}."
     condition = getattr(error, "_condition", None)
-    if _LIST_SESSIONS in words:
+    if "get-message-sessions" in words:
         return f"The {place} has no sessions: look at its messages without naming one."
     if condition == _NOT_IMPLEMENTED or (condition == _NOT_ALLOWED and "from the topic" in words):
         return (

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger(__name__)
 _ANNOTATIONS: Final = 300
 """Bytes at most that Service Bus adds to a message, beside the texts of a dead letter."""
-_UNTOUCHED: Final = (OutcomeStatus.SKIPPED, OutcomeStatus.FAILED)
 
 
 Record: TypeAlias = Callable[
@@ -137,7 +136,7 @@ async def note_ends(archive: Archive, ends: Mapping[int, Outcome | None]) -> Non
 
 
 def _state_after(end: Outcome | None) -> ArchiveState | None:
-    if end is None or end.status in _UNTOUCHED:
+    if end is None or end.status in (OutcomeStatus.SKIPPED, OutcomeStatus.FAILED):
         return None
     return ArchiveState.REMOVED if end.ok else ArchiveState.KEPT
 

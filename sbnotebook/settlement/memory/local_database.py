@@ -19,7 +19,6 @@ _WAIT: Final = 30.0
 """Seconds that one kernel waits for another that is writing."""
 # One statement, so that another process's set-up is seen whole or not at all.
 _SCHEMA: Final = 1
-_STATE_OF_FILE: Final = "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
 
 
 class LocalDatabase(ABC):
@@ -109,7 +108,9 @@ class LocalDatabase(ABC):
         """Tell a file that has its tables from a new one, and refuse any other."""
         try:
             # All of the answer is fetched: a statement that is not read to its end keeps a lock on the file.
-            ((version, tables),) = database.execute(_STATE_OF_FILE).fetchall()
+            ((version, tables),) = database.execute(
+                "SELECT user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_user_version"
+            ).fetchall()
             own = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (self._table,)).fetchall()
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:

@@ -15,7 +15,6 @@ from azure.servicebus import __version__
 from sbnotebook.errors import ConfigurationError
 
 _MINOR: Final = "7.15"
-_REQUIREMENT: Final = "azure-servicebus>=7.15,<7.16"  # as in pyproject.toml
 ANY_VERSION: Final = "SBNOTEBOOK_ANY_SDK"
 """The environment variable that turns the check into a line in the log, for tests with a newer version."""
 _LOGGER: Final = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ def check_version(installed: str = __version__) -> None:
         return
     sentence = (
         f"sbnotebook works with azure-servicebus {_MINOR} only, and {installed} is installed: "
-        f"run pip install '{_REQUIREMENT}'."
+        "run pip install 'azure-servicebus>=7.15,<7.16'."
     )
     if not os.environ.get(ANY_VERSION):
         raise ConfigurationError(sentence)

@@ -198,7 +198,6 @@ _CUT_OFF: Final = {
     True: (OutcomeStatus.UNCONFIRMED, "It was interrupted before the answer came: the message may have arrived."),
     False: (OutcomeStatus.SKIPPED, "It was interrupted before the message was sent."),
 }
-_UNREAD: Final = "Not attempted: the send ended before."
 
 
 async def _send(sender: ServiceBusSender, pack: Pack) -> Sequence[int | None]:
@@ -303,7 +302,12 @@ class _Delivery:
         """Give an outcome to every message without one, because the caller was cancelled or the input failed."""
         if total is not None and (self._packer.failure is not None or not self._packer.is_ended):
             unread = range(self._packer.count, total)
-            end = Outcome(OutcomeStatus.SKIPPED, self._method.verb, self._pool.address, description=_UNREAD)
+            end = Outcome(
+                OutcomeStatus.SKIPPED,
+                self._method.verb,
+                self._pool.address,
+                description="Not attempted: the send ended before.",
+            )
             self.tally.note_alike(unread, end.status, repeat(end, len(unread)))
         packs, refused = self._packer.take(all_open=True)
         for index, outcome in refused:
