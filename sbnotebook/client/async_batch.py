@@ -182,8 +182,8 @@ class AsyncLockedBatch(Shown, SdkNames):
 
         Args:
             decision: the action.
-            messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers; by default
-                all that are held, and those whose locks were lost since the last outcome, which end as LOCK_LOST.
+            messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers. By default
+                all that are held; those whose locks were lost since the last outcome end as LOCK_LOST.
 
         Raises:
             BatchClosedError: the batch is closed, and holds no messages.

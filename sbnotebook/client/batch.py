@@ -143,8 +143,8 @@ class LockedBatch(Shown, Twin[AsyncLockedBatch]):
 
         Args:
             decision: the action.
-            messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers; by default
-                all that are held, and those whose locks were lost since the last outcome, which end as LOCK_LOST.
+            messages: which ones, as for ``entity.pick``, such as one message or a list of sequence numbers. By default
+                all that are held; those whose locks were lost since the last outcome end as LOCK_LOST.
             where: only messages for which this SQL expression over the message columns is true.
 
         Raises:
