@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from sbnotebook.analysis.frames import to_arrow
 from sbnotebook.analysis.page_columns import array_of_values
 from sbnotebook.analysis.tables import printable
+from sbnotebook.errors import let_interrupt_pass
 from sbnotebook.model import BodyType
 from sbnotebook.model.body import PACKING_PROPERTIES, Marks, inner_bytes
 from sbnotebook.model.budget import (
@@ -160,12 +161,14 @@ class Decoding:
                 continue
             try:
                 if isinstance(body, str):
-                    yield None, body
+                    found = None, body
                 else:
                     value = read(body, labels)
-                    yield None if value is None else made(value), None
-            except Exception as error:  # noqa: BLE001 (of one body)
-                yield None, _said(error)
+                    found = None if value is None else made(value), None
+            except BaseException as error:  # noqa: BLE001 (of one body; sys.exit() would end the loop of all calls)
+                let_interrupt_pass(error)
+                found = None, _said(error)
+            yield found
 
     def _bodies(self, rows: Any) -> Iterator[tuple[bytes | str, Labels]]:
         """Yield the bytes of each body without its packing, or why there are none, and its labels."""
@@ -215,7 +218,7 @@ def _too_large(body: bytes) -> str:
     return f"the body has {len(body):,} bytes, and at most {DECODED_BYTES:,} are decoded"
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     # The text of an error may quote the message.
     text = str(error) if isinstance(error, UndecodableError) else f"{type(error).__name__}: {error}"
     return printable(" ".join(text.split())[:200])

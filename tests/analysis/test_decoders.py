@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,14 @@ def test_the_text_is_the_value_and_one_error_fails_no_other() -> None:
         (None, "UnicodeDecodeError: 'ascii' codec can't decode byte 0xff in position 0: ordinal not in range(128)"),
         ("é", "UnicodeDecodeError: 'ascii' codec can't decode byte 0xc3 in position 0: ordinal not in range(128)"),
     ]
+
+
+def test_a_decoder_that_exits_fails_one_body_only() -> None:
+    def read(body: bytes) -> Any:
+        return sys.exit("no more") if body == b"2" else body.decode()
+
+    found = decoded(*(Message(body=body) for body in (b"1", b"2", b"3")), decoder=decoder_of(read))
+    assert found == [('"1"', None), ("2", "SystemExit: no more"), ('"3"', None)]
 
 
 def test_a_decoder_gets_the_bytes_without_their_packing() -> None:
