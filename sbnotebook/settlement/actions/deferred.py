@@ -64,7 +64,7 @@ async def compare_deferrals(place: Place, look: Callable[[], Awaitable[Mapping[i
     # A message that is deferred or settled meanwhile must not look as if it were gone.
     before = await anyio.to_thread.run_sync(deferrals, entity)
     messages = await look()
-    after = await anyio.to_thread.run_sync(deferrals, entity)
+    after = await anyio.to_thread.run_sync(deferrals, entity) if before.keys() != messages.keys() else before
     gone = {number: entry for number, entry in before.items() if number in after and number not in messages}
     known = {
         number: entry
