@@ -80,7 +80,7 @@ class SessionLocker:
     _tries: Counter[str] = field(default_factory=Counter[str])
     """Times that a session could not be taken."""
     _is_tried: bool = False
-    """Whether a message was deferred here, and not dead-lettered."""
+    """True once Service Bus has kept a message that was deferred here, and not dead-lettered it."""
     _refusal: ConfigurationError | None = None
     _trying: anyio.Lock = field(default_factory=anyio.Lock)
 

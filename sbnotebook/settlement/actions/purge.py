@@ -168,7 +168,6 @@ _MOST, _MOST_PREMIUM = 500, 4_000
 """Messages that a request removes at most."""
 _SHOWN: Final = 10
 """The first messages that a plan can show."""
-_AT_MAXIMUM: Final = " This counts as a delivery: at its maximum, a message is dead-lettered and reported as deferred."
 
 
 async def plan_sweep(
@@ -188,8 +187,10 @@ async def plan_sweep(
         await _kept(place, seen, archived=archived)
         if is_purge
         else "From then on they can only be received by sequence number. The numbers are written to the journal of "
-        f"this machine before.{'' if place.address.sub_queue else _AT_MAXIMUM}"
+        "this machine before."
     )
+    if not (is_purge or place.address.sub_queue):
+        note += " This counts as a delivery: at its maximum, a message is dead-lettered and reported as deferred."
     sentence = seen.sentence(decision.verb, place, *filter(None, (note, way)))
     return place.new_plan(
         decision,

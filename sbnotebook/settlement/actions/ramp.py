@@ -24,7 +24,6 @@ from sbnotebook.settlement.plan import Ramp, RampStep
 
 _SHOWN_REASONS: Final = 3
 _SHOWN_TEXT: Final = 80
-_HARMLESS: Final = (OutcomeStatus.SETTLED, OutcomeStatus.NOT_FOUND)
 
 
 class Trial:
@@ -125,14 +124,14 @@ class Trial:
 
     def _verdict(self, batch: Sequence[ReceivedMessage], ids: Sequence[str]) -> str | None:
         """Return why the others do not follow, in a sentence; None where they do."""
-        outcomes = [self._run.outcome_of(message) for message in batch]
         sent, found = len(ids), [self._run.fates[each] for each in ids if each in self._run.fates]
         by_status = {status: [fate for fate in found if fate.status is status] for status in FateStatus}
         back, waiting, unknown = (
             len(by_status[status]) for status in (FateStatus.CAME_BACK, FateStatus.WAITING, FateStatus.UNKNOWN)
         )
-        unsure = sum(end is not None and end.status is OutcomeStatus.UNCONFIRMED for end in outcomes)
-        failed = sum(end is None or end.status not in _HARMLESS for end in outcomes) - unsure
+        ends = Counter(end.status for message in batch if (end := self._run.outcome_of(message)) is not None)
+        unsure = ends[OutcomeStatus.UNCONFIRMED]
+        failed = len(batch) - unsure - ends[OutcomeStatus.SETTLED] - ends[OutcomeStatus.NOT_FOUND]
         has_failed = self._ramp.stops(RampStep(sent, back=back))
         doubt = next((f" ({fate.description})" for fate in by_status[FateStatus.UNKNOWN] if fate.description), "")
         wait = f"{'waits' if waiting == 1 else 'wait'} after {duration_text(self._ramp.watch)}"

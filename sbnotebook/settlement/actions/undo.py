@@ -153,7 +153,8 @@ def _removals(report: Iterable[Outcome]) -> Mapping[EntityAddress, dict[int, Out
 
 
 def _of_report(archive: Archive, host: str, report: Iterable[Outcome], left: Counter[str]) -> list[ArchivedMessage]:
-    found, made = list[ArchivedMessage](), report.made if isinstance(report, Report) else datetime.now(UTC)
+    found: list[ArchivedMessage] = []
+    made = report.made if isinstance(report, Report) else datetime.now(UTC)
     for entity, outcomes in _removals(report).items():
         rows = [
             row

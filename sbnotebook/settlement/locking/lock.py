@@ -366,9 +366,8 @@ class LockedBatch:
     async def settle_in(self, decision: Decision, messages: Sequence[ReceivedMessage], run: Run) -> None:
         """Settle messages of this batch, each once, in the run that they are of: see :meth:`settle`."""
         ours = [*{message.lock_token: message for message in self.table.check_ours(messages)}.values()]
-        if (
-            isinstance(decision, Abandon) and decision.delay and any(map(self.table.of, ours))
-        ):  # hold them, under locks that last
+        # Hold them under locks that last, unless all are lost.
+        if isinstance(decision, Abandon) and decision.delay and any(map(self.table.of, ours)):
             if self.clock.now() + decision.delay > self.renewal.until:
                 raise DecisionError(
                     f"Locks are renewed until {self.renewal.until:%Y-%m-%d %H:%M:%S} UTC only, which is before the "

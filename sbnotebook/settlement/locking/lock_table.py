@@ -265,8 +265,8 @@ class HeldMessages:
 
     def forget_ended(self) -> None:
         """Forget how messages ended that are not held any more: do not settle these again."""
-        self._ended.clear()
-        self.lost_messages.clear()
+        for known in (self._ended, self.lost_messages, self._untold):
+            known.clear()
 
     def outcome_of(self, message: LockedMessage, decision: Decision) -> Outcome:
         """Return the outcome of a message of this batch for which nothing was attempted now."""
@@ -297,4 +297,6 @@ class HeldMessages:
             self._newly_lost.append(number)
             self.lost_messages[number] = hold.message
         if len(self._ended) > _REMEMBERED:  # a batch may be open for weeks
-            self.lost_messages.pop(self._ended.pop(next(iter(self._ended)))[0], None)
+            number, *_ = self._ended.pop(next(iter(self._ended)))
+            if (lost := self.lost_messages.get(number)) is not None and lost.lock_token not in self._ended:
+                del self.lost_messages[number]
